@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Record the example runs again: record.sh [DIRECTORY], with a python that has torch 2.13 in $PYTHON or on PATH.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+runs=$(realpath -m "${1:-$here/../runs}")
+python=${PYTHON:-python3}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+export OMP_NUM_THREADS=1               # four ranks share the cores
+export TORCH_EXTENSIONS_DIR=$scratch   # where recording_gloo.cpp is compiled
+
+"$python" "$here/recording_gloo.py"    # once, before four ranks want it
+cd "$scratch"                          # the profiler writes into the working directory first
+launch=("$python" -m torch.distributed.run --standalone --nproc_per_node 4)
+"${launch[@]}" "$here/train_fsdp_tp.py" --backend rgloo "$runs/llama-tiny-fsdp2-tp2-gloo"
+"${launch[@]}" "$here/train_pipeline.py" "$runs/llama-tiny-pp4-gloo"

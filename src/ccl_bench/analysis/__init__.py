@@ -1,0 +1,1 @@
+"""Arithmetic on tables: no file is opened here."""

@@ -1,0 +1,163 @@
+"""Collectives: one canonical name behind every spelling, and the bus-bandwidth factor of each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, cast
+
+from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog.kernel_names import stem
+from ccl_bench.errors import NotApplicable, UsageError
+from ccl_bench.registry import did_you_mean
+
+Operand = Literal["in", "out", "max", "none"]
+
+OTHER_COMMUNICATION = "other_communication"
+"""What `of_kernel` returns for a kernel that communicates in a way its name does not tell."""
+
+_FACTORS: dict[str, tuple[float, float] | None] = {
+    # formula -> (factor in the limit of many ranks, the part of it that vanishes as 1/n)
+    "2(n-1)/n": (2.0, 2.0),
+    "(n-1)/n": (1.0, 1.0),
+    "1": (1.0, 0.0),
+    "0": (0.0, 0.0),
+    "none": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What is known of a collective whatever the library."""
+
+    name: str
+    """Name of the row: canonical, or a variant such as `all_to_allv`."""
+    counts_as: str
+    """Canonical name; differs from `name` for a variant only."""
+    bus_factor: str
+    """Bus bandwidth / algorithm bandwidth as a formula in the group size n; `none` where there is none."""
+    size: Operand
+    """Which recorded element count is the message: In, Out, the larger, or none."""
+    is_rooted: bool
+    """One rank is the source or the sink."""
+    is_point_to_point: bool
+    """Two ranks take part, not the group."""
+    is_symmetric: bool
+    """No member leaves before all arrived: duration minus the shortest member's duration is waiting."""
+    transfers: bool
+    """It moves payload; false for a barrier."""
+
+
+@cache
+def collectives() -> dict[str, Collective]:
+    """Return name -> collective, canonical ones and variants, in the order of the data file."""
+    return {row["name"]: _collective(row) for row in facts("collectives")["collective"]}
+
+
+def _collective(row: dict[str, Any]) -> Collective:
+    return Collective(
+        name=row["name"],
+        counts_as=row.get("counts_as", row["name"]),
+        bus_factor=row["bus_factor"],
+        size=cast("Operand", row["size"]),
+        is_rooted=row.get("rooted", False),
+        is_point_to_point=row.get("point_to_point", False),
+        is_symmetric=row.get("symmetric", False),
+        transfers=row.get("transfers", True),
+    )
+
+
+def names() -> list[str]:
+    """Return the canonical names, variants left out."""
+    return [name for name, row in collectives().items() if row.counts_as == name]
+
+
+def collective(name: str) -> Collective:
+    """Return the facts of a collective under any spelling; a variant such as `all_to_allv` keeps its own."""
+    row = _spellings().get(_letters(name))
+    if row is None:
+        raise UsageError(f"unknown collective {name!r}", fix=did_you_mean(name, collectives()))
+    return collectives()[row]
+
+
+def canonical(name: str) -> str | None:
+    """Return the canonical name behind a `Collective name` of a trace, or None if it is no known one."""
+    row = _spellings().get(_letters(name))
+    return None if row is None else collectives()[row].counts_as
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether torch records `name` beside collectives although nothing moves, such as `wait`."""
+    return _letters(name) in _bookkeeping()
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    known: dict[str, str] = {}
+    for row in facts("collectives")["collective"]:
+        for spelling in (row["name"], *row["spellings"]):
+            if known.setdefault(_letters(spelling), row["name"]) != row["name"]:
+                raise ValueError(f"collective spelling {spelling!r} stands for two collectives")
+    return known
+
+
+@cache
+def _bookkeeping() -> frozenset[str]:
+    return frozenset(_letters(name) for name in facts("collectives")["bookkeeping"])
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+def bus_factor(name: str, n: int) -> float:
+    """Return bus bandwidth / algorithm bandwidth of a collective over `n` ranks, as nccl-tests defines it.
+
+    A group of one moves nothing and has factor 0. `coalesced` has no factor: its parts are unknown.
+    """
+    if n < 1:
+        raise UsageError(f"a group of {n} ranks does not exist", fix="give the number of ranks in the group")
+    formula = collective(name).bus_factor
+    factor = _FACTORS[formula]
+    if factor is None:
+        raise NotApplicable(f"{name} has no bus bandwidth", fix="look at the calls it is made of")
+    limit, share = factor
+    return limit - share / n if n > 1 else 0.0
+
+
+@cache
+def of_kernel(kernel_name: str) -> str | None:
+    """Return the canonical collective a GPU kernel carries out.
+
+    `other_communication` means communication whose kind the name does not tell; None means no communication.
+    """
+    short = stem(kernel_name)
+    for pattern, looks_at_stem, result in _kernel_rules():
+        if pattern.search(short if looks_at_stem else kernel_name):
+            return None if result == "none" else result
+    return None
+
+
+@cache
+def _kernel_rules() -> list[tuple[re.Pattern[str], bool, str]]:
+    rows = facts("collectives")["kernel"]
+    return [(re.compile(row["match"]), row.get("in") == "stem", row["collective"]) for row in rows]
+
+
+@cache
+def of_annotation(name: str) -> str | None:
+    """Return the canonical collective named by a range or an operator, such as `nccl:all_to_all, op_id = 7`.
+
+    The name must carry a library's prefix: a range that a person called `reduce` is no collective.
+    """
+    prefix = _annotation_prefix().match(name)
+    if prefix is None:
+        return None
+    word = re.split(r"[\s,.(]", name[prefix.end() :], maxsplit=1)[0]
+    return canonical(word)
+
+
+@cache
+def _annotation_prefix() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{prefix})" for prefix in facts("collectives")["annotations"]["prefixes"]))

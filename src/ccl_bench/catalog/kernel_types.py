@@ -1,0 +1,36 @@
+"""The type of work a GPU kernel does, told from its name."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ccl_bench.catalog.collectives import of_kernel
+from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog.kernel_names import stem
+
+OTHER = "other"
+"""The type of a kernel whose name tells nothing."""
+
+
+def types() -> list[str]:
+    """Return the types there are."""
+    return list(facts("kernel_types")["types"])
+
+
+@cache
+def kernel_type(name: str) -> str:
+    """Return the type of a kernel, a memcpy or a memset: one of `types()`."""
+    if of_kernel(name) is not None:
+        return "communication"
+    short = stem(name)
+    for pattern, looks_at_stem, found in _rules():
+        if pattern.search(short if looks_at_stem else name):
+            return found
+    return OTHER
+
+
+@cache
+def _rules() -> list[tuple[re.Pattern[str], bool, str]]:
+    rows = facts("kernel_types")["rule"]
+    return [(re.compile(row["match"]), row.get("in") == "stem", row["type"]) for row in rows]

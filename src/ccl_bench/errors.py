@@ -1,0 +1,62 @@
+"""What can go wrong, as a tree; every error carries the way out and its exit status.
+
+    CclBenchError            1  an unexpected failure
+    ├── UsageError           2  the command or call is wrong
+    ├── NoValue              3  there is no number, and this is why
+    │   ├── NotApplicable       the metric makes no sense for this run
+    │   └── NotMeasurable       the run lacks, or has damaged, what the metric needs
+    └── InputError           4  a file is missing, unreadable or refused
+"""
+
+from __future__ import annotations
+
+
+class CclBenchError(Exception):
+    """An error a user can read: what happened, where, and what to do about it."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        """One line saying where and what, and the fix on a second."""
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}\n  fix: {self.fix}" if self.fix else head
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep `where` and `fix` when the error travels between processes."""
+        return (_rebuild, (type(self), self.message, self.where, self.fix))
+
+
+def _rebuild(kind: type[CclBenchError], message: str, where: str, fix: str) -> CclBenchError:
+    return kind(message, where=where, fix=fix)
+
+
+class UsageError(CclBenchError):
+    """The command line or the call is wrong."""
+
+    exit_status = 2
+
+
+class NoValue(CclBenchError):
+    """A metric has no value here, which is an answer and not a failure."""
+
+    exit_status = 3
+
+
+class NotApplicable(NoValue):
+    """The metric makes no sense for this run, such as a pipeline bubble without a pipeline."""
+
+
+class NotMeasurable(NoValue):
+    """The metric makes sense, but the run lacks what it needs or holds it damaged."""
+
+
+class InputError(CclBenchError):
+    """A file or address is missing, unreadable, or refused as unsafe."""
+
+    exit_status = 4

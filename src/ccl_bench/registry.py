@@ -1,0 +1,92 @@
+"""Named things that can be listed, aliased and added by other packages."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ccl_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+T = TypeVar("T")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint naming the closest known words, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+class Registry(Generic[T]):
+    """A mapping from names and aliases to one kind of thing, open to plug-ins.
+
+    Packages add theirs through the entry-point group `group`: each entry names a module
+    whose import registers what it defines. A plug-in that fails to import is remembered
+    in `broken` and never takes the others down.
+    """
+
+    def __init__(self, kind: str, group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self.broken: dict[str, str] = {}
+        self._items: dict[str, T] = {}
+        self._aliases: dict[str, str] = {}
+        self._loaded = False
+
+    def add(self, name: str, item: T, aliases: Iterable[str] = ()) -> None:
+        """Register `item`; a name or alias that is taken is a programming error."""
+        for taken in (name, *aliases):
+            if taken in self._items or taken in self._aliases:
+                raise ValueError(f"{self.kind} {taken!r} is registered twice")
+        self._items[name] = item
+        self._aliases.update(dict.fromkeys(aliases, name))
+
+    def load_plugins(self) -> None:
+        """Import every plug-in of the entry-point group once."""
+        if self._loaded:
+            return
+        self._loaded = True
+        for entry in entry_points(group=self.group):
+            try:
+                entry.load()
+            except Exception as error:  # a stranger's module may raise anything
+                self.broken[entry.name] = f"{type(error).__name__}: {error}"
+
+    def canonical(self, name: str) -> str:
+        """Return the registered name behind `name` or an alias of it."""
+        self.load_plugins()
+        if name in self._items:
+            return name
+        if name in self._aliases:
+            return self._aliases[name]
+        known = [*self._items, *self._aliases]
+        raise UsageError(
+            f"unknown {self.kind} {name!r}",
+            fix=did_you_mean(name, known) or f"known: {', '.join(sorted(self._items))}",
+        )
+
+    def get(self, name: str) -> T:
+        """Return the item called `name`, or raise UsageError naming the nearest ones."""
+        return self._items[self.canonical(name)]
+
+    def names(self) -> list[str]:
+        """Return the canonical names, sorted."""
+        self.load_plugins()
+        return sorted(self._items)
+
+    def aliases(self) -> dict[str, str]:
+        """Return alias → canonical name."""
+        self.load_plugins()
+        return dict(self._aliases)
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the items in order of their names."""
+        return iter([self._items[name] for name in self.names()])
+
+    def __contains__(self, name: str) -> bool:
+        """Whether `name` is a name or an alias."""
+        self.load_plugins()
+        return name in self._items or name in self._aliases

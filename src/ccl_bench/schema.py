@@ -1,0 +1,219 @@
+"""Every table that a trace is turned into: its columns, their types, and what they mean.
+
+Times are integer nanoseconds since the epoch of the recording host's clock (or since an
+arbitrary zero where the file gives none), intervals are half-open `[start_ns, end_ns)`,
+sizes are integer bytes. A table holds one trace, which is one rank in one recorded window;
+`rank` and `iteration` are added when tables of several traces are put together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the name of its polars type, and what it holds."""
+
+    dtype: str
+    """A polars type name; `List(Int64)` and the like for lists."""
+    doc: str
+    """What it holds, with its unit."""
+
+    @property
+    def type(self) -> pl.DataType:
+        """The polars type itself."""
+        return _polars_type(self.dtype)
+
+
+@cache
+def _polars_type(name: str) -> pl.DataType:
+    if name.startswith("List("):
+        return pl.List(_polars_type(name[5:-1]))
+    kind: pl.DataType = getattr(pl, name)()
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its name, what one row is, and its columns in order."""
+
+    name: str
+    doc: str
+    columns: Mapping[str, Column]
+
+    def empty(self) -> pl.DataFrame:
+        """Return the table with no rows."""
+        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+
+    def frame(self, columns: Mapping[str, pl.Series | Sequence[object]]) -> pl.DataFrame:
+        """Return a table of `columns`, each as long as the others; what is absent becomes null."""
+        height = len(next(iter(columns.values())))
+        return pl.DataFrame([self._series(name, columns.get(name), height) for name in self.columns])
+
+    def _series(self, name: str, given: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
+        kind = self.columns[name].type
+        if given is None:
+            return pl.Series(name, dtype=kind).extend_constant(None, height)
+        if not isinstance(given, pl.Series):
+            return pl.Series(name, given, dtype=kind)
+        return (given if given.dtype == kind else given.cast(kind)).alias(name)
+
+    def together(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of all `parts`, which follow this schema."""
+        found = [part for part in parts if part.height]
+        return pl.concat(found) if found else self.empty()
+
+
+def _table(name: str, doc: str, /, **columns: tuple[str, str]) -> Table:
+    return Table(name, doc, MappingProxyType({key: Column(*spec) for key, spec in columns.items()}))
+
+
+_START = ("Int64", "start, ns")
+_END = ("Int64", "end, ns, exclusive")
+_NAME = ("Categorical", "name as recorded")
+_CORRELATION = ("Int64", "id that joins a launch on the CPU to the work it started on the device")
+_EXTERNAL = ("Int64", "id of the operator that was running when this was launched")
+
+_TABLES = (
+    _table(
+        "kernels",
+        "One kernel that ran on a device.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        device=("Int64", "device number"),
+        stream=("Int64", "stream"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        collective=("String", "`Collective name` as recorded with the kernel, null for other kernels"),
+        blocks_per_sm=("Float64", "blocks in the grid divided by the number of SMs"),
+        warps_per_sm=("Float64", "warps in the grid divided by the number of SMs"),
+        occupancy_pct=("Float64", "estimated achieved occupancy, %"),
+        grid_blocks=("Int64", "blocks in the grid"),
+        block_threads=("Int64", "threads in a block"),
+        registers=("Int64", "registers per thread"),
+        shared_memory_bytes=("Int64", "shared memory per block, bytes"),
+    ),
+    _table(
+        "memcpy",
+        "One copy or memory set that ran on a device.",
+        start_ns=_START,
+        end_ns=_END,
+        kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
+        device=("Int64", "device number"),
+        stream=("Int64", "stream"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        bytes=("Int64", "bytes moved or set"),
+    ),
+    _table(
+        "cpu_ops",
+        "One operator that ran on a CPU thread.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id"),
+        external_id=_EXTERNAL,
+        record_function_id=("Int64", "id shared with the Execution Trace; 0 or null without one"),
+        sequence_number=("Int64", "autograd sequence number"),
+        forward_thread=("Int64", "autograd's number of the forward thread"),
+    ),
+    _table(
+        "launches",
+        "One call of the CUDA or HIP runtime or driver.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+    ),
+    _table(
+        "annotations",
+        "One named range that the program or framework marked.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id, or stream for a device range"),
+        on_device=("Boolean", "whether the range is the device's twin of a CPU range"),
+        external_id=_EXTERNAL,
+    ),
+    _table(
+        "collectives",
+        "One communication call with the arguments recorded for it.",
+        start_ns=_START,
+        end_ns=_END,
+        source=("String", "`kernel`, `host` (record_param_comms), `gloo` (a CPU range) or `op` (a c10d operator)"),
+        name=("String", "name as recorded"),
+        thread=("Int64", "CPU thread, or stream for a kernel"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        dtype=("String", "element type as recorded"),
+        in_elements=("Int64", "elements sent by this rank"),
+        out_elements=("Int64", "elements received by this rank"),
+        in_split=("List(Int64)", "elements sent to each member, for an uneven all-to-all"),
+        out_split=("List(Int64)", "elements received from each member, for an uneven all-to-all"),
+        group_size=("Int64", "members of the process group"),
+        group_name=("String", "process group name"),
+        group_description=("String", "process group description, such as `mesh_tp`"),
+        group_ranks=("List(Int64)", "global ranks of the members; null when the list was cut or absent"),
+        group_start=("Int64", "first global rank of the group"),
+        group_stride=("Int64", "stride between global ranks of the group"),
+        sequence=("Int64", "`Seq`: running number of the call on its group"),
+        communicator=("String", "`Comms Id`, an unsigned 64-bit number kept as text"),
+        peer=("Int64", "the other rank of a send or receive"),
+        is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
+        "autograd_links",
+        "One arrow from a forward operator to its backward operator.",
+        forward_ns=("Int64", "start of the forward operator, ns"),
+        forward_thread=("Int64", "thread of the forward operator"),
+        backward_ns=("Int64", "start of the backward operator, ns"),
+        backward_thread=("Int64", "thread of the backward operator"),
+    ),
+    _table(
+        "devices",
+        "One accelerator that the recording process saw.",
+        device=("Int64", "device number"),
+        name=("String", "product name"),
+        memory_bytes=("Int64", "device memory, bytes"),
+        sms=("Int64", "streaming multiprocessors or compute units"),
+        threads_per_sm=("Int64", "resident threads one multiprocessor can hold"),
+    ),
+    _table(
+        "process_groups",
+        "One process group as the recording process knew it.",
+        name=("String", "process group name"),
+        description=("String", "description, such as `mesh_tp`"),
+        backend=("String", "backend, such as `cuda:nccl`"),
+        size=("Int64", "members"),
+        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+    ),
+    _table(
+        "findings",
+        "One thing about the data that a reader of the numbers must know.",
+        code=("String", "stable name, explained in the manual"),
+        severity=("String", "`note`, `warning` or `error`"),
+        file=("String", "file, relative to the run"),
+        message=("String", "what was found, in one sentence"),
+        count=("Int64", "how many events, ranks or calls it concerns"),
+        touches=("List(String)", "tables whose rows it concerns"),
+    ),
+)
+
+TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in _TABLES})
+"""Every raw table by name."""

@@ -1,0 +1,106 @@
+"""Where bytes come from and go to: local and remote paths, compression, the cache, safe writing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ccl_bench.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from upath import UPath
+
+GZIP_MAGIC = b"\x1f\x8b"
+CACHE_VARIABLE = "CCL_BENCH_CACHE"
+
+
+def location(text: str | Path) -> Path:
+    """Return a path for a local name or a URL such as `s3://bucket/run`.
+
+    Remote addresses need the extra `remote`; what is missing is named in the error.
+    """
+    name = str(text)
+    if "://" not in name:
+        return Path(name).expanduser()
+    from upath import UPath
+
+    try:
+        return cast("Path", UPath(name))
+    except (ImportError, ValueError) as error:
+        raise UsageError(
+            f"cannot open addresses like {name.split('://', 1)[0]}://: {error}",
+            fix='install the remote extra: pip install "ccl-bench[remote]"',
+        ) from error
+
+
+def is_remote(path: Path | UPath) -> bool:
+    """Whether `path` lies outside the local file system."""
+    return not isinstance(path, Path) or "://" in str(path)
+
+
+def _gzip(raw: BinaryIO) -> BinaryIO:
+    from isal import igzip
+
+    return cast("BinaryIO", igzip.open(raw, "rb"))
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, decompressed when its first bytes are those of gzip."""
+    with contextlib.ExitStack() as stack:
+        try:
+            raw = stack.enter_context(path.open("rb"))
+            magic = raw.read(2)
+            raw.seek(0)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        yield stack.enter_context(_gzip(raw)) if magic == GZIP_MAGIC else raw
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    """Return the error for a file that the system will not give."""
+    reason = error.strerror or str(error)
+    return InputError(f"cannot be read: {reason}", where=str(path), fix="check the path and its permissions")
+
+
+def head(path: Path, size: int) -> bytes:
+    """Return the first `size` bytes of a file after decompression, fewer where it is damaged."""
+    found = b""
+    with opened(path) as stream, contextlib.suppress(EOFError, OSError, ValueError):
+        while len(found) < size and (block := stream.read(size - len(found))):
+            found += block
+    return found
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as it lies on disk, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def cache_directory() -> Path:
+    """Return where tables are kept between commands: $CCL_BENCH_CACHE, else the user's cache."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, and put it in place of `path` only when all went well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

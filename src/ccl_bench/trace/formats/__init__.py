@@ -1,0 +1,58 @@
+"""The trace formats that can be read; other packages add theirs by an entry point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+GROUP = "ccl_bench.formats"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the first bytes of a trace say of where it is from."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of trace file and how it becomes tables."""
+
+    name: str
+    """Name in messages and results, such as `kineto`."""
+    profile: str
+    """Profile mode that the files belong to: `torch` or `nsys`."""
+    revision: int
+    """Raised when the same file would give other tables, so that cached ones are not used."""
+    tables: frozenset[str]
+    """Raw tables that the format can fill."""
+    recognises: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes is of this format."""
+    identity: Callable[[bytes], Identity]
+    """What these first bytes say of rank and world size."""
+    read: Callable[[BinaryIO, str], TraceContent]
+    """Read a whole file; the text names it in messages."""
+
+
+FORMATS: Registry[Format] = Registry("trace format", GROUP)
+
+
+def register(form: Format) -> Format:
+    """Make a format known."""
+    FORMATS.add(form.name, form)
+    return form
+
+
+def recognised(head: bytes) -> Format | None:
+    """Return the format of a file that begins with `head`, or None."""
+    return next((form for form in FORMATS if form.recognises(head)), None)

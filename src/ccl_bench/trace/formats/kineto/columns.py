@@ -1,0 +1,237 @@
+"""Kineto events to the rows of tables."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.trace.formats.kineto.events import Args, Event
+
+_LARGEST = 2**63
+
+
+def _number(value: object) -> float | int | None:
+    """Return `value` as a number that fits a column, or None where it is not one."""
+    if isinstance(value, str):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:
+            return None
+    if not isinstance(value, int | float | Decimal) or not math.isfinite(value) or abs(value) >= _LARGEST:
+        return None
+    return int(value) if value == int(value) else float(value)
+
+
+def integers(values: Sequence[object]) -> pl.Series:
+    """Return a column of whole numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Int64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        numbers = [_number(value) for value in values]
+        return pl.Series([None if n is None else int(n) for n in numbers], dtype=pl.Int64)
+
+
+def decimals(values: Sequence[object]) -> pl.Series:
+    """Return a column of real numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Float64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([_number(value) for value in values], dtype=pl.Float64, strict=False)
+
+
+def microseconds(values: Sequence[object]) -> pl.Series:
+    """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
+
+    `absolute` tells the two apart by their type.
+    """
+    first = next((value for value in values if value is not None), None)
+    if not isinstance(first, Decimal):
+        try:
+            return pl.Series(values, dtype=pl.Float64, strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            pass
+    return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
+
+
+def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
+    """Return a column of `frame` as whole nanoseconds, without losing a digit.
+
+    A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
+    keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
+    scaling keeps both exact. Anything finer was decoded as `Decimal`.
+    """
+    micro = pl.col(column)
+    if frame.schema[column] != pl.Float64:
+        return micro
+    whole = micro.floor()
+    fraction = ((micro - whole) * 1000).round()
+    return whole.cast(pl.Int64, strict=False) * 1000 + fraction.cast(pl.Int64, strict=False)
+
+
+def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`, in order of start."""
+    start, duration = _exactly("ts", rows), _exactly("dur", rows)
+    timed = rows.select(
+        pl.exclude("ts", "dur"),
+        start_ns=start + base_ns,
+        end_ns=start + duration + base_ns,
+    )
+    return timed.sort("start_ns", maintain_order=True)
+
+
+def _nanoseconds(value: object) -> int | None:
+    try:
+        exact = Decimal(str(value)) * 1000
+    except InvalidOperation:
+        return None
+    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < _LARGEST else None
+
+
+def times(events: Sequence[Event]) -> dict[str, pl.Series]:
+    """Return the start and duration of each event, for `absolute`."""
+    return {
+        "ts": microseconds([event.ts for event in events]),
+        "dur": microseconds([event.dur for event in events]),
+    }
+
+
+def names(events: Sequence[Event]) -> pl.Series:
+    """Return the names of events as categories."""
+    return pl.Series([event.name for event in events], dtype=pl.Categorical)
+
+
+def _external_ids(args: Sequence[Args]) -> pl.Series:
+    ids = integers([arg.external_id for arg in args])
+    if ids.null_count() == 0:
+        return ids
+    return pl.select(pl.coalesce(ids, integers([arg.external_id_old for arg in args]))).to_series()
+
+
+def _product(shape: object) -> int | None:
+    """Return how many blocks or threads a `[x, y, z]` launch shape has."""
+    if isinstance(shape, str):
+        shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
+    if not isinstance(shape, list) or not shape:
+        return None
+    try:
+        return math.prod(shape)  # whole numbers, as Kineto writes them
+    except TypeError:
+        sides = [_number(side) for side in shape]
+    return None if None in sides else int(math.prod(side for side in sides if side is not None))
+
+
+def kernels(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `kernels` rows of kernel events."""
+    return pl.DataFrame(
+        times(events)
+        | {
+            "name": names(events),
+            "device": integers([arg.device for arg in args]),
+            "stream": integers([arg.stream for arg in args]),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+            "collective": pl.Series([arg.collective for arg in args], dtype=pl.String),
+            "blocks_per_sm": decimals([arg.blocks_per_sm for arg in args]),
+            "warps_per_sm": decimals([arg.warps_per_sm for arg in args]),
+            "occupancy_pct": decimals([arg.occupancy for arg in args]),
+            "grid_blocks": pl.Series([_product(arg.grid) for arg in args], dtype=pl.Int64),
+            "block_threads": pl.Series([_product(arg.block) for arg in args], dtype=pl.Int64),
+            "registers": integers([arg.registers for arg in args]),
+            "shared_memory_bytes": integers([arg.shared_memory for arg in args]),
+        }
+    )
+
+
+_COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+
+
+def _copy_kind(name: str, fallback: str) -> str:
+    return next((kind for kind in _COPY_KINDS if kind in name), fallback)
+
+
+def memcpy(events: Sequence[Event], args: Sequence[Args], fallback: str) -> pl.DataFrame:
+    """Return the `memcpy` rows of copies or memory sets; `fallback` names those of unknown kind."""
+    return pl.DataFrame(
+        times(events)
+        | {
+            "kind": pl.Series([_copy_kind(event.name, fallback) for event in events], dtype=pl.String),
+            "device": integers([arg.device for arg in args]),
+            "stream": integers([arg.stream for arg in args]),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+            "bytes": integers([arg.bytes for arg in args]),
+        }
+    )
+
+
+def _thread(events: Sequence[Event]) -> dict[str, pl.Series]:
+    return {
+        "process": integers([event.pid for event in events]),
+        "thread": integers([event.tid for event in events]),
+    }
+
+
+def cpu_ops(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `cpu_ops` rows of operator events."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "external_id": _external_ids(args),
+            "record_function_id": integers([arg.record_function_id for arg in args]),
+            "sequence_number": integers([arg.sequence_number for arg in args]),
+            "forward_thread": integers([arg.forward_thread for arg in args]),
+        }
+    )
+
+
+def launches(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `launches` rows of runtime and driver calls."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+        }
+    )
+
+
+def annotations(events: Sequence[Event], args: Sequence[Args], *, on_device: bool) -> pl.DataFrame:
+    """Return the `annotations` rows of named ranges."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "on_device": pl.Series([on_device] * len(events), dtype=pl.Boolean),
+            "external_id": _external_ids(args),
+        }
+    )
+
+
+def arrow_ends(events: Sequence[Event]) -> pl.DataFrame:
+    """Return one end of each `fwdbwd` arrow: its id, thread and time."""
+    return pl.DataFrame(
+        {
+            "id": integers([event.id for event in events]),
+            "thread": integers([event.tid for event in events]),
+            "ts": microseconds([event.ts for event in events]),
+            "dur": pl.Series([0.0] * len(events), dtype=pl.Float64),
+        }
+    )
+
+
+def autograd_links(tails: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
+    """Return the `autograd_links` rows of arrow ends with absolute times, joined by their id."""
+    return tails.select("id", forward_ns="start_ns", forward_thread="thread").join(
+        heads.select("id", backward_ns="start_ns", backward_thread="thread"), on="id", maintain_order="left"
+    )

@@ -1,0 +1,216 @@
+"""Communication calls and their arguments, as each generation of PyTorch recorded them.
+
+- Kernels carry the arguments since torch 2.2, copied from the operator `record_param_comms`.
+- `record_param_comms` carries them by name since torch 2.1; before that only as the
+  positional `Concrete Inputs` and `Input Dims` of `ParamCommsUtils.hpp`:
+  tensors, sequence, group, rank, collective, in split, out split, [start, stride,] size[, async].
+- Over gloo nothing is recorded by name: the ranges `gloo:*` give time and size, the
+  operators `c10d::*` the true name, the size and the peer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench.frames import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.kineto.columns import integers, microseconds
+from ccl_bench.trace.formats.kineto.events import NO_ARGS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.trace.formats.kineto.events import Args, Event
+
+OPERATOR = "record_param_comms"
+GLOO = "gloo:"
+C10D = "c10d::"
+
+_OPERANDS = {
+    "allreduce_": (0, 0),
+    "allreduce_coalesced_": (0, 0),
+    "broadcast_": (0, 0),
+    "reduce_": (0, 0),
+    "send": (0, None),
+    "recv_": (None, 0),
+    "recv_any_source_": (None, 0),
+    "_allgather_base_": (1, 0),
+    "allgather_": (1, 0),
+    "allgather_into_tensor_coalesced_": (1, 0),
+    "_reduce_scatter_base_": (1, 0),
+    "reduce_scatter_": (1, 0),
+    "reduce_scatter_tensor_coalesced_": (1, 0),
+    "alltoall_base_": (1, 0),
+    "alltoall_": (1, 0),
+    "gather_": (1, 0),
+    "scatter_": (1, 0),
+    "barrier": (None, None),
+}
+"""Which positional inputs of a c10d operator are sent and received [torch c10d/Ops.cpp]."""
+
+_NUMBERS = ("thread", "correlation", "external_id")
+_FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
+
+_PEER_INPUT = 2
+"""`c10d::send(tensors, group, peer, tag)` and `c10d::recv_` alike."""
+
+
+def _decoded(raw: msgspec.Raw) -> list[Any]:
+    if not bytes(raw):
+        return []
+    try:
+        value = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _elements(dims: object) -> int | None:
+    """Return the elements in a tensor of shape `dims`, or in a list of such tensors."""
+    if not isinstance(dims, list):
+        return None
+    if all(isinstance(side, int) for side in dims):
+        return math.prod(dims)
+    parts = [_elements(part) for part in dims]
+    return sum(part for part in parts if part is not None) if any(p is not None for p in parts) else None
+
+
+def _at(items: list[Any], index: int | None) -> Any:
+    return items[index] if index is not None and -len(items) <= index < len(items) else None
+
+
+def _tensor_elements(dims: list[Any], index: int | None) -> int | None:
+    shape = _at(dims, index)
+    return _elements(shape) if shape else None
+
+
+def _whole(value: object) -> int | None:
+    return integers([value])[0]
+
+
+def _listed(value: object) -> list[int] | None:
+    """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
+    if isinstance(value, str):
+        inner = value.strip()
+        if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
+            return None
+        value = [part for part in inner[1:-1].split(",") if part.strip()]
+    if not isinstance(value, list):
+        return None
+    numbers = [_whole(part) for part in value]
+    return None if None in numbers else [number for number in numbers if number is not None]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def _named_arguments(arg: Args) -> dict[str, object]:
+    """Return the arguments that PyTorch records by name."""
+    peer = arg.target_rank if arg.collective == "send" else arg.source_rank
+    return {
+        "name": arg.collective,
+        "dtype": arg.dtype,
+        "in_elements": _whole(arg.in_elements),
+        "out_elements": _whole(arg.out_elements),
+        "in_split": _listed(arg.in_split),
+        "out_split": _listed(arg.out_split),
+        "group_size": _whole(arg.group_size),
+        "group_name": _text(arg.group_name),
+        "group_description": _text(arg.group_description),
+        "group_ranks": _listed(arg.group_ranks),
+        "group_start": _whole(arg.group_start),
+        "group_stride": _whole(arg.group_stride),
+        "sequence": _whole(arg.sequence),
+        "communicator": _text(arg.communicator),
+        "peer": _whole(peer),
+        "is_async": None if arg.is_async is None else str(arg.is_async).lower() in {"1", "true"},
+    }
+
+
+def _positional_arguments(arg: Args) -> dict[str, object]:
+    """Return the arguments of a `record_param_comms` from before they had names."""
+    inputs, dims = _decoded(arg.concrete_inputs), _decoded(arg.input_dims)
+    size = _at(inputs, -2 if _at(inputs, -1) in {"True", "False"} else -1)
+    return {
+        "in_elements": _tensor_elements(dims, 0),
+        "group_size": _whole(size),
+        "group_name": _text(_at(inputs, 2)),
+        "sequence": _whole(_at(inputs, 1)),
+        "in_split": _listed(_at(inputs, 5)),
+        "out_split": _listed(_at(inputs, 6)),
+    }
+
+
+def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
+    """Return the arguments of a `c10d::*` operator."""
+    sent, received = _OPERANDS.get(event.name.removeprefix(C10D), (None, None))
+    dims, types, inputs = (_decoded(r) for r in (arg.input_dims, arg.input_type, arg.concrete_inputs))
+    kind = _at(types, sent if sent is not None else received)
+    is_message = event.name in {"c10d::send", "c10d::recv_"}
+    return {
+        "name": event.name,
+        "dtype": None if kind in {None, "", "TensorList", "GenericList"} else kind,
+        "in_elements": _tensor_elements(dims, sent),
+        "out_elements": _tensor_elements(dims, received),
+        "peer": _whole(_at(inputs, _PEER_INPUT)) if is_message else None,
+    }
+
+
+def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
+    """Return what a `gloo:*` range says of its call."""
+    types = _decoded(arg.input_type)
+    return {
+        "name": event.name,
+        "dtype": _text(_at(types, 0)),
+        "in_elements": _tensor_elements(_decoded(arg.input_dims), 0),
+    }
+
+
+def calls_among(events: Sequence[Event]) -> list[Event]:
+    """Return the CPU events that describe a communication call."""
+    return [event for event in events if event.name.startswith((OPERATOR, GLOO, C10D))]
+
+
+def _source(event: Event) -> str:
+    if event.name == OPERATOR:
+        return "host"
+    return "gloo" if event.name.startswith(GLOO) else "op"
+
+
+def call(event: Event, source: str | None = None) -> dict[str, object]:
+    """Return one communication call as a row; a CPU event says itself what it is."""
+    arg = event.args or NO_ARGS
+    source = source or _source(event)
+    row: dict[str, object] = {
+        "ts": event.ts,
+        "dur": event.dur,
+        "source": source,
+        "name": event.name,
+        "thread": arg.stream if source == "kernel" else event.tid,
+        "correlation": arg.correlation,
+        "external_id": arg.external_id,
+    }
+    if arg.collective is not None:
+        row |= _named_arguments(arg)
+    elif source == "host":
+        row |= _positional_arguments(arg)
+    elif source == "op":
+        row |= _operator_arguments(event, arg)
+    elif source == "gloo":
+        row |= _range_arguments(event, arg)
+    return row
+
+
+def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
+    """Return the `collectives` rows of calls, with times for `columns.absolute`."""
+    rows = {
+        name: pl.Series([call.get(name) for call in calls], dtype=column.type)
+        for name, column in TABLES["collectives"].columns.items()
+        if name not in _FROM_EVENT
+    }
+    rows |= {name: integers([call[name] for call in calls]) for name in _NUMBERS}
+    return pl.DataFrame(rows | {name: microseconds([call[name] for call in calls]) for name in ("ts", "dur")})

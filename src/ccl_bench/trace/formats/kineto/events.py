@@ -1,0 +1,120 @@
+"""The shape of Kineto's JSON: the keys of an event that a table needs, and nothing else.
+
+Every other key is skipped by the decoder without becoming an object. The order of the
+fields follows the order in which Kineto writes the keys, which is what makes the lookup
+cheap. Sources: libkineto's output_json.cpp and PyTorch's profiler_kineto.cpp.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from msgspec import Raw, Struct, field
+
+Number = int | float | str | None
+"""What real files hold where a number belongs; text is understood or counted as lost."""
+
+
+_ABSENT = Raw(b"")
+
+
+class Args(Struct, gc=False):
+    """`args` of an event."""
+
+    external_id: Number = field(name="External id", default=None)
+    record_function_id: Number = field(name="Record function id", default=None)
+    concrete_inputs: Raw = field(name="Concrete Inputs", default=_ABSENT)
+    input_type: Raw = field(name="Input type", default=_ABSENT)
+    input_dims: Raw = field(name="Input Dims", default=_ABSENT)
+    sequence_number: Number = field(name="Sequence number", default=None)
+    forward_thread: Number = field(name="Fwd thread id", default=None)
+    device: Number = None
+    stream: Number = None
+    correlation: Number = None
+    bytes: Number = None
+    registers: Number = field(name="registers per thread", default=None)
+    shared_memory: Number = field(name="shared memory", default=None)
+    blocks_per_sm: Number = field(name="blocks per SM", default=None)
+    warps_per_sm: Number = field(name="warps per SM", default=None)
+    grid: list[Number] | str | None = None
+    block: list[Number] | str | None = None
+    occupancy: Number = field(name="est. achieved occupancy %", default=None)
+    collective: str | None = field(name="Collective name", default=None)
+    in_elements: Number = field(name="In msg nelems", default=None)
+    out_elements: Number = field(name="Out msg nelems", default=None)
+    group_size: Number = field(name="Group size", default=None)
+    dtype: str | None = None
+    in_split: list[Number] | str | None = field(name="In split size", default=None)
+    out_split: list[Number] | str | None = field(name="Out split size", default=None)
+    group_name: Number = field(name="Process Group Name", default=None)
+    group_description: Number = field(name="Process Group Description", default=None)
+    group_ranks: list[Number] | str | None = field(name="Process Group Ranks", default=None)
+    group_start: Number = field(name="Global rank start", default=None)
+    group_stride: Number = field(name="Global rank stride", default=None)
+    sequence: Number = field(name="Seq", default=None)
+    communicator: Number = field(name="Comms Id", default=None)
+    is_async: Number = field(name="Is asynchronized op", default=None)
+    source_rank: Number = field(name="Src Rank", default=None)
+    target_rank: Number = field(name="Dst Rank", default=None)
+    external_id_old: Number = field(name="external id", default=None)
+
+
+class Event(Struct, gc=False):
+    """One element of `traceEvents`."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: Number = None
+    dur: Number = None
+    args: Args | None = None
+    id: Number = None
+
+
+class ExactEvent(Event, gc=False):
+    """An event whose time needs more digits than a double has."""
+
+    ts: Decimal | str | None = None  # type: ignore[assignment]
+    dur: Decimal | str | None = None  # type: ignore[assignment]
+
+
+NO_ARGS = Args()
+
+CATEGORIES = {
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "Memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "Memset": "memset",
+    "cpu_op": "cpu_op",
+    "Operator": "cpu_op",
+    "cuda_runtime": "launch",
+    "cuda_driver": "launch",
+    "hip_runtime": "launch",
+    "xpu_runtime": "launch",
+    "Runtime": "launch",
+    "user_annotation": "annotation",
+    "gpu_user_annotation": "device_annotation",
+    "Trace": "span",
+    "arrow s": "arrow",
+    "arrow f": "arrow",
+}
+"""Kineto category → the kind of row it becomes. Old names are those of torch 1.8 to 1.11."""
+
+UNUSED_CATEGORIES = frozenset(
+    {
+        "python_function",
+        "Python",
+        "overhead",
+        "ac2g",
+        "async_cpu_to_gpu",
+        "cuda_sync",
+        "cpu_instant_event",
+        "cuda_event",
+        "mtia_ccp_events",
+    }
+)
+"""Categories known to hold nothing a table needs; synchronisation is never work."""

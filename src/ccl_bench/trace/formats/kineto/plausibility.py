@@ -1,0 +1,58 @@
+"""Leave out events whose time cannot be true, and say how many.
+
+Overflowed counters give durations of days (TraceLens#669), dropped records give a start of
+zero (kineto#109). One such event would stretch every window and union it touches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+from ccl_bench.trace.content import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY_NS = 86_400 * 10**9
+"""No profiler window is a day long, and no event in it starts a day from the others."""
+
+
+def _middle(tables: dict[str, pl.DataFrame]) -> int | None:
+    """Return the median start over all tables, ns."""
+    starts = [table["start_ns"] for table in tables.values() if "start_ns" in table.columns]
+    middle = pl.concat(starts).drop_nulls().median() if starts else None
+    return int(middle) if isinstance(middle, int | float) else None
+
+
+def screened(tables: dict[str, pl.DataFrame], file: str) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables without impossible events, and a finding for each table that had some."""
+    middle = _middle(tables)
+    if middle is None:
+        return tables, []
+    kept = {name: _plausible(table, middle) for name, table in tables.items()}
+    return kept, list(_findings(tables, kept, file))
+
+
+def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
+    if "start_ns" not in table.columns:
+        return table
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    near = (pl.col("start_ns") - middle).abs() < DAY_NS
+    return table.filter((near & duration.is_between(0, DAY_NS)).fill_null(value=False))
+
+
+def _findings(
+    before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str
+) -> Iterator[Finding]:
+    for name, table in before.items():
+        dropped = table.height - after[name].height
+        if dropped:
+            yield Finding(
+                "impossible-time",
+                "warning",
+                f"{dropped} rows of {name} have a missing, negative or day-long time and were left out",
+                file,
+                count=dropped,
+                touches=(name,),
+            )
