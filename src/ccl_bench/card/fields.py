@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 class Part(BaseModel):
     """One mapping of a file; unknown keys are reported by the reader and dropped here."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        loc_by_alias=False,
+    )
 
     scalar_field: ClassVar[str] = ""
     """Field meant when a single value stands where the mapping belongs, as in `framework: vllm`."""
     ordered_fields: ClassVar[tuple[str, ...]] = ()
     """Fields meant, in order, when a list stands where the mapping belongs."""
+    order_rises: ClassVar[bool] = False
+    """Whether the values of such a list rise; where they fall, nobody can tell which is which."""
     adopted_parts: ClassVar[tuple[str, ...]] = ()
     """Nested parts whose keys are understood one level too high."""
     other_keys: ClassVar[frozenset[str]] = frozenset()
@@ -33,18 +41,24 @@ def entry(
     units: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
     examples: tuple[object, ...] = (),
+    literal: bool = False,
     **rest: Any,
 ) -> Any:
     """Return a documented field that may be absent.
 
     `key` is its name in the file where that is not the attribute's, `unit` the unit of the number, `units`
-    spellings of it that may follow the number, `also` other keys in use for the same thing, and `rest` goes to
-    pydantic: limits, and a default other than None.
+    spellings of it that may follow the number, `also` other keys in use for the same thing. `literal` is for
+    a text in which words such as "none" are values. A field with `examples` is in the template. `rest` goes
+    to pydantic: limits, and a default other than None.
     """
     rest.setdefault("default", None)
     if "default_factory" in rest:
         del rest["default"]
-    extra: dict[str, Any] = {"units": [unit, *units] if unit else list(units), "also": list(also)}
+    extra: dict[str, Any] = {
+        "units": [unit, *units] if unit else list(units),
+        "also": list(also),
+        "literal": literal,
+    }
     if unit:
         extra = {"unit": unit, **extra}
     return Field(
@@ -65,6 +79,12 @@ def hint(info: FieldInfo, name: str) -> list[str]:
     extra = info.json_schema_extra
     found = extra.get(f"x-{name}", []) if isinstance(extra, dict) else []
     return [str(item) for item in found] if isinstance(found, list) else []
+
+
+def is_literal(info: FieldInfo) -> bool:
+    """Whether "none" and the like are values of this field."""
+    extra = info.json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("x-literal"))
 
 
 def unit_of(info: FieldInfo) -> str:

@@ -3,10 +3,9 @@
 Layout: https://github.com/cornell-sysphotonics/ccl-bench, `workload_card_template.yaml`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
+from ccl_bench.card.addresses import Address, AddressOrPath
 from ccl_bench.card.fields import Part, entry
 from ccl_bench.card.words import BatchScope
 from ccl_bench.card.workload import Count, Data, Hardware, Model, Workload
@@ -91,7 +90,9 @@ class CommunicationLibrary(Part):
 
     name: str | None = entry("communication library", examples=("NCCL", "RCCL", "Gloo", "MSCCL++"))
     version: str | None = entry("version of the library", examples=("2.27.5",))
-    env: dict[str, str] = entry("environment variables that tune it", default_factory=dict)
+    env: dict[str, str] = entry(
+        "environment variables that tune it", default_factory=dict, examples=("NCCL_DEBUG: INFO",)
+    )
 
 
 class Executor(Part):
@@ -125,15 +126,19 @@ class MetricSource(Part):
 
 
 class Card(Part):
-    """What a person wrote about a run. Absent means not written, or written so that it cannot be understood."""
+    """What a person wrote about a run; None means not written, or not to be understood."""
 
     version: Count | None = entry("version of this layout", examples=(1,))
-    description: str | None = entry("what the workload is and what is special about it")
-    hf_url: str | None = entry(
+    description: str | None = entry(
+        "what the workload is and what is special about it", examples=("Pre-training on two nodes",)
+    )
+    hf_url: Address | None = entry(
         "address of the model", examples=("https://huggingface.co/meta-llama/Llama-3.1-8B",)
     )
-    trace_url: str | None = entry("address or path of the traces")
-    contributor: str | None = entry("who ran it")
+    trace_url: AddressOrPath | None = entry(
+        "address or path of the traces", examples=("https://example.org/traces",)
+    )
+    contributor: str | None = entry("who ran it", examples=("Ada Lovelace",))
     contact: str | None = entry("how to reach them", examples=("name@example.org",))
     workload: Workload = entry("model, data and hardware", default_factory=Workload)
     executor: Executor = entry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from dataclasses import dataclass
 
 Plain = None | bool | int | float | str
@@ -55,13 +56,18 @@ Node = Scalar | Sequence | Mapping | Refused
 
 def node_of(value: object) -> Node:
     """Return the tree for plain Python data, as a TOML or JSON reader gives it."""
-    if isinstance(value, dict):
-        return Mapping(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
+    if isinstance(value, abc.Mapping):
+        return mapping_of(value)
     if isinstance(value, list | tuple):
         return Sequence(tuple(node_of(inner) for inner in value))
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, value if isinstance(value, str) else repr(value))
     return Scalar(str(value), str(value))
+
+
+def mapping_of(value: abc.Mapping[str, object]) -> Mapping:
+    """Return the tree for a mapping of plain Python data."""
+    return Mapping(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
 
 
 def kind_of(node: Node) -> str:

@@ -7,10 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from ccl_bench.card.issues import shown
-from ccl_bench.card.nodes import Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from ccl_bench.card.nodes import Scalar
 
 ABSENT = frozenset(
     {"", "-", "--", "~", "?", "n/a", "na", "n.a.", "none", "null", "nil", "tbd", "unknown", "not applicable"}
@@ -23,7 +24,7 @@ _TRUE = frozenset({"yes", "on", "true", "enabled"})
 _FALSE = frozenset({"no", "off", "false", "disabled"})
 
 
-class NotUnderstood(ValueError):
+class NotUnderstoodError(ValueError):
     """A value whose meaning would have to be guessed."""
 
     def __init__(self, message: str, fix: str = "") -> None:
@@ -38,60 +39,64 @@ def is_absent(scalar: Scalar) -> bool:
 
 
 def number(scalar: Scalar, units: Collection[str]) -> tuple[float | int, str]:
-    """Return the number and a note on its spelling, or raise NotUnderstood."""
+    """Return the number and a note on its spelling, or raise NotUnderstoodError."""
     value = scalar.value
     if isinstance(value, bool) or value is None:
-        raise NotUnderstood(f"{scalar.text} is not a number")
+        raise NotUnderstoodError(f"{scalar.text} is not a number")
     if isinstance(value, str):
         return _number_in_text(value.strip(), units)
     if not math.isfinite(value):
-        raise NotUnderstood(f"{scalar.text} is not a finite number")
+        raise NotUnderstoodError(f"{scalar.text} is not a finite number")
     return value, ""
 
 
 def whole_number(scalar: Scalar, units: Collection[str]) -> tuple[int, str]:
-    """Return the whole number and a note on its spelling, or raise NotUnderstood."""
+    """Return the whole number and a note on its spelling, or raise NotUnderstoodError."""
     value, note = number(scalar, units)
     if isinstance(value, float) and not value.is_integer():
-        raise NotUnderstood(
+        raise NotUnderstoodError(
             f"{shown(scalar.text)} is not a whole number", "write a whole number, for example 2"
         )
     return int(value), note
 
 
 def truth(scalar: Scalar) -> tuple[bool, str]:
-    """Return true or false and a note on its spelling, or raise NotUnderstood."""
+    """Return true or false and a note on its spelling, or raise NotUnderstoodError."""
     if isinstance(scalar.value, bool):
         return scalar.value, ""
     word = str(scalar.value).strip().lower()
     if word in _TRUE | _FALSE:
         return word in _TRUE, f"read as {str(word in _TRUE).lower()}"
-    raise NotUnderstood(f"{shown(scalar.text)} is neither true nor false", "write true or false")
+    raise NotUnderstoodError(f"{shown(scalar.text)} is neither true nor false", "write true or false")
 
 
 def word(scalar: Scalar, known: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
-    """Return one of the `known` words and a note on its spelling, or raise NotUnderstood."""
+    """Return one of the `known` words and a note on its spelling, or raise NotUnderstoodError."""
     written = scalar.text.strip()
     plain = written.lower()
     for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
         meant = synonyms.get(candidate, candidate)
         if meant in known:
             return meant, "" if meant == written else f"read as {meant}"
-    raise NotUnderstood(f"{shown(written)} is not known here", f"write one of {', '.join(sorted(known))}")
+    raise NotUnderstoodError(
+        f"{shown(written)} is not known here", f"write one of {', '.join(sorted(known))}"
+    )
 
 
 def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str]:
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 40:
-        raise NotUnderstood(f"{shown(text)} is not a number", "write a number")
+        raise NotUnderstoodError(f"{shown(text)} is not a number", "write a number")
     digits, unit = match[1], match[2].strip()
     if unit and unit.lower() not in {known.lower() for known in units}:
         expected = f" in {min(units, key=len)}" if units else ""
-        raise NotUnderstood(
+        raise NotUnderstoodError(
             f"{shown(text)}: {shown(unit)} is not a unit of this field", f"write the number alone{expected}"
         )
     if "," in digits and not _GROUPED.fullmatch(digits):
-        raise NotUnderstood(f"{shown(text)}: the comma can be read in two ways", "write a point for decimals")
+        raise NotUnderstoodError(
+            f"{shown(text)}: the comma can be read in two ways", "write a point for decimals"
+        )
     return _value(digits.replace(",", "").replace("_", ""), text), f"read {shown(text)} as a number"
 
 
@@ -100,5 +105,5 @@ def _value(digits: str, text: str) -> float | int:
         return int(digits)
     value = float(digits)
     if not math.isfinite(value):
-        raise NotUnderstood(f"{shown(text)} is not a finite number")
+        raise NotUnderstoodError(f"{shown(text)} is not a finite number")
     return value

@@ -1,10 +1,8 @@
 """The workload half of a card: model, data and hardware.
 
-Layout: https://github.com/cornell-sysphotonics/ccl-bench, `workload_card_template.yaml`. Attribute names use the
-field's words (`steps`, `devices_per_node`); the key in the file is the field's alias where the two differ.
+Layout: https://github.com/cornell-sysphotonics/ccl-bench, `workload_card_template.yaml`. Attributes use the
+field's words (`steps`, `devices_per_node`); the key in the file is the alias where the two differ.
 """
-
-from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
@@ -109,6 +107,7 @@ class Bandwidth(Part):
     """Bandwidth of one device's links in one direction, as sold."""
 
     ordered_fields: ClassVar[tuple[str, ...]] = ("scale_out", "scale_up")
+    order_rises: ClassVar[bool] = True
 
     scale_out: Positive | None = entry(
         "network between nodes, per device", unit="Gbit/s", units=("Gbps", "Gb/s"), examples=(200,)

@@ -7,7 +7,7 @@ times stay text, and every value keeps its line. YAML: https://yaml.org/spec/1.2
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -165,11 +165,14 @@ class _Tree:
 
 def _mapping(done: _Open) -> Mapping:
     pairs = zip(done.nodes[::2], done.nodes[1::2], strict=True)
-    own, merged = [], []
+    own: list[Entry] = []
+    merged: list[Entry] = []
     for key, node in pairs:
         if isinstance(key, Scalar) and key.text == "<<" and isinstance(node, Mapping):
             merged += node.entries
         else:
+            if isinstance(node, Scalar) and not node.text:
+                node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
             own.append(Entry(key.text if isinstance(key, Scalar) else "?", node, key.line))
     names = {entry.key for entry in own}
     return Mapping((*own, *(entry for entry in merged if entry.key not in names)), done.line)

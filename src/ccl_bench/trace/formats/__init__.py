@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,14 @@ def register(form: Format) -> Format:
     return form
 
 
+def load() -> Registry[Format]:
+    """Import every format of this package and of plug-ins, and return the registry."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    FORMATS.load_plugins()
+    return FORMATS
+
+
 def recognised(head: bytes) -> Format | None:
     """Return the format of a file that begins with `head`, or None."""
-    return next((form for form in FORMATS if form.recognises(head)), None)
+    return next((form for form in load() if form.recognises(head)), None)

@@ -15,17 +15,25 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63
 
+_LATEST_NS = 2**61
+"""Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
+
 
 def _number(value: object) -> float | int | None:
     """Return `value` as a number that fits a column, or None where it is not one."""
-    if isinstance(value, str):
-        try:
-            value = Decimal(value)
-        except InvalidOperation:
-            return None
-    if not isinstance(value, int | float | Decimal) or not math.isfinite(value) or abs(value) >= _LARGEST:
+    try:
+        number = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
+    except InvalidOperation:
         return None
-    return int(value) if value == int(value) else float(value)
+    if number is None or not number.is_finite() or abs(number) >= _LARGEST:
+        return None
+    return int(number) if number == int(number) else float(number)
+
+
+def whole(value: object) -> int | None:
+    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    number = _number(value)
+    return number if isinstance(number, int) else None
 
 
 def integers(values: Sequence[object]) -> pl.Series:
@@ -33,8 +41,7 @@ def integers(values: Sequence[object]) -> pl.Series:
     try:
         return pl.Series(values, dtype=pl.Int64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        numbers = [_number(value) for value in values]
-        return pl.Series([None if n is None else int(n) for n in numbers], dtype=pl.Int64)
+        return pl.Series([whole(value) for value in values], dtype=pl.Int64)
 
 
 def decimals(values: Sequence[object]) -> pl.Series:
@@ -69,9 +76,10 @@ def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
     micro = pl.col(column)
     if frame.schema[column] != pl.Float64:
         return micro
+    micro = pl.when(micro.abs() < _LATEST_NS / 1000).then(micro)
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
-    return whole.cast(pl.Int64, strict=False) * 1000 + fraction.cast(pl.Int64, strict=False)
+    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
@@ -87,10 +95,10 @@ def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
 
 def _nanoseconds(value: object) -> int | None:
     try:
-        exact = Decimal(str(value)) * 1000
-    except InvalidOperation:
+        exact = Decimal(str(value)).scaleb(3)
+    except (ArithmeticError, ValueError):
         return None
-    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < _LARGEST else None
+    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < _LATEST_NS else None
 
 
 def times(events: Sequence[Event]) -> dict[str, pl.Series]:
@@ -119,11 +127,9 @@ def _product(shape: object) -> int | None:
         shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
     if not isinstance(shape, list) or not shape:
         return None
-    try:
-        return math.prod(shape)  # whole numbers, as Kineto writes them
-    except TypeError:
-        sides = [_number(side) for side in shape]
-    return None if None in sides else int(math.prod(side for side in sides if side is not None))
+    sides = [side if type(side) is int else _number(side) for side in shape]
+    product = math.prod(side for side in sides if side is not None)
+    return None if None in sides or abs(product) >= _LARGEST else int(product)
 
 
 def kernels(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
@@ -205,7 +211,7 @@ def launches(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     )
 
 
-def annotations(events: Sequence[Event], args: Sequence[Args], *, on_device: bool) -> pl.DataFrame:
+def ranges(events: Sequence[Event], args: Sequence[Args], *, on_device: bool) -> pl.DataFrame:
     """Return the `annotations` rows of named ranges."""
     return pl.DataFrame(
         times(events)
@@ -232,6 +238,7 @@ def arrow_ends(events: Sequence[Event]) -> pl.DataFrame:
 
 def autograd_links(tails: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
     """Return the `autograd_links` rows of arrow ends with absolute times, joined by their id."""
-    return tails.select("id", forward_ns="start_ns", forward_thread="thread").join(
-        heads.select("id", backward_ns="start_ns", backward_thread="thread"), on="id", maintain_order="left"
-    )
+    forward = tails.select("id", forward_ns="start_ns", forward_thread="thread")
+    backward = heads.select("id", backward_ns="start_ns", backward_thread="thread")
+    forward, backward = (ends.unique("id", keep="first", maintain_order=True) for ends in (forward, backward))
+    return forward.join(backward, on="id", maintain_order="left")

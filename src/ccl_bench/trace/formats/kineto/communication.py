@@ -17,7 +17,7 @@ import msgspec
 
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.columns import integers, microseconds
+from ccl_bench.trace.formats.kineto.columns import integers, microseconds, whole
 from ccl_bench.trace.formats.kineto.events import NO_ARGS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _decoded(raw: msgspec.Raw) -> list[Any]:
         return []
     try:
         value = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return value if isinstance(value, list) else []
 
@@ -73,9 +73,10 @@ def _elements(dims: object) -> int | None:
     if not isinstance(dims, list):
         return None
     if all(isinstance(side, int) for side in dims):
-        return math.prod(dims)
+        return whole(math.prod(dims))
     parts = [_elements(part) for part in dims]
-    return sum(part for part in parts if part is not None) if any(p is not None for p in parts) else None
+    known = [part for part in parts if part is not None]
+    return whole(sum(known)) if known else None
 
 
 def _at(items: list[Any], index: int | None) -> Any:
@@ -87,10 +88,6 @@ def _tensor_elements(dims: list[Any], index: int | None) -> int | None:
     return _elements(shape) if shape else None
 
 
-def _whole(value: object) -> int | None:
-    return integers([value])[0]
-
-
 def _listed(value: object) -> list[int] | None:
     """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
     if isinstance(value, str):
@@ -100,7 +97,7 @@ def _listed(value: object) -> list[int] | None:
         value = [part for part in inner[1:-1].split(",") if part.strip()]
     if not isinstance(value, list):
         return None
-    numbers = [_whole(part) for part in value]
+    numbers = [whole(part) for part in value]
     return None if None in numbers else [number for number in numbers if number is not None]
 
 
@@ -114,19 +111,19 @@ def _named_arguments(arg: Args) -> dict[str, object]:
     return {
         "name": arg.collective,
         "dtype": arg.dtype,
-        "in_elements": _whole(arg.in_elements),
-        "out_elements": _whole(arg.out_elements),
+        "in_elements": whole(arg.in_elements),
+        "out_elements": whole(arg.out_elements),
         "in_split": _listed(arg.in_split),
         "out_split": _listed(arg.out_split),
-        "group_size": _whole(arg.group_size),
+        "group_size": whole(arg.group_size),
         "group_name": _text(arg.group_name),
         "group_description": _text(arg.group_description),
         "group_ranks": _listed(arg.group_ranks),
-        "group_start": _whole(arg.group_start),
-        "group_stride": _whole(arg.group_stride),
-        "sequence": _whole(arg.sequence),
+        "group_start": whole(arg.group_start),
+        "group_stride": whole(arg.group_stride),
+        "sequence": whole(arg.sequence),
         "communicator": _text(arg.communicator),
-        "peer": _whole(peer),
+        "peer": whole(peer),
         "is_async": None if arg.is_async is None else str(arg.is_async).lower() in {"1", "true"},
     }
 
@@ -134,12 +131,12 @@ def _named_arguments(arg: Args) -> dict[str, object]:
 def _positional_arguments(arg: Args) -> dict[str, object]:
     """Return the arguments of a `record_param_comms` from before they had names."""
     inputs, dims = _decoded(arg.concrete_inputs), _decoded(arg.input_dims)
-    size = _at(inputs, -2 if _at(inputs, -1) in {"True", "False"} else -1)
+    size = _at(inputs, -2 if _at(inputs, -1) in ("True", "False") else -1)
     return {
         "in_elements": _tensor_elements(dims, 0),
-        "group_size": _whole(size),
+        "group_size": whole(size),
         "group_name": _text(_at(inputs, 2)),
-        "sequence": _whole(_at(inputs, 1)),
+        "sequence": whole(_at(inputs, 1)),
         "in_split": _listed(_at(inputs, 5)),
         "out_split": _listed(_at(inputs, 6)),
     }
@@ -153,10 +150,10 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     is_message = event.name in {"c10d::send", "c10d::recv_"}
     return {
         "name": event.name,
-        "dtype": None if kind in {None, "", "TensorList", "GenericList"} else kind,
+        "dtype": None if kind in ("TensorList", "GenericList") else _text(kind),
         "in_elements": _tensor_elements(dims, sent),
         "out_elements": _tensor_elements(dims, received),
-        "peer": _whole(_at(inputs, _PEER_INPUT)) if is_message else None,
+        "peer": whole(_at(inputs, _PEER_INPUT)) if is_message else None,
     }
 
 

@@ -7,11 +7,11 @@ cheap. Sources: libkineto's output_json.cpp and PyTorch's profiler_kineto.cpp.
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal  # noqa: TC003  msgspec resolves the annotations
 
 from msgspec import Raw, Struct, field
 
-Number = int | float | str | None
+Number = int | float | str | bool | None
 """What real files hold where a number belongs; text is understood or counted as lost."""
 
 
@@ -76,8 +76,8 @@ class Event(Struct, gc=False):
 class ExactEvent(Event, gc=False):
     """An event whose time needs more digits than a double has."""
 
-    ts: Decimal | str | None = None  # type: ignore[assignment]
-    dur: Decimal | str | None = None  # type: ignore[assignment]
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
 
 
 NO_ARGS = Args()

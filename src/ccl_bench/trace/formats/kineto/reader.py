@@ -75,10 +75,10 @@ class _Builder:
             case "launch":
                 self.rows["launches"].append(columns.launches(events, args))
             case "annotation":
-                self.rows["annotations"].append(columns.annotations(events, args, on_device=False))
+                self.rows["annotations"].append(columns.ranges(events, args, on_device=False))
                 self._add_calls(communication.calls_among(events))
             case "device_annotation":
-                self.rows["annotations"].append(columns.annotations(events, args, on_device=True))
+                self.rows["annotations"].append(columns.ranges(events, args, on_device=True))
             case "arrow":
                 self.rows[category].append(columns.arrow_ends(events))
             case None if category not in UNUSED_CATEGORIES:

@@ -1,0 +1,191 @@
+"""Load trace files in each way that is compared, and measure it in this process.
+
+Run as `python contestants.py NAME --cpus 0 --warm-up FILE FILE...`, it prints one JSON line.
+It needs nothing but the packages of the one contestant it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+Load = Callable[[], object]
+
+_ENOUGH_S = 1.0
+"""Loads are repeated in one process until they took this long together."""
+
+_MOST_LOADS = 5
+
+_INFLATE_BYTES = 1 << 20
+
+
+def _tables(file: Path) -> Any:
+    from ccl_bench import storage
+    from ccl_bench.trace.formats.kineto.reader import read_kineto
+
+    with storage.opened(file) as stream:
+        return read_kineto(stream, file.name)
+
+
+def _rows(file: Path) -> int:
+    return sum(table.height for table in _tables(file).tables.values())
+
+
+def _content(file: Path) -> bytes:
+    return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+
+
+def ccl_bench(files: Sequence[Path]) -> Load:
+    """Return ccl-bench's way from files to tables."""
+    return lambda: [_tables(file) for file in files]
+
+
+def hta(files: Sequence[Path]) -> Load:
+    """Return HolisticTraceAnalysis' way from files to data frames, with its default settings."""
+    trace = importlib.import_module("hta.common.trace").Trace
+
+    def load() -> object:
+        loaded = trace(trace_files={rank: str(file) for rank, file in enumerate(files)}, trace_dir="/")
+        loaded.load_traces(use_multiprocessing=False)
+        return loaded
+
+    return load
+
+
+def json_load(files: Sequence[Path]) -> Load:
+    """Return the standard library's way from files to objects."""
+
+    def load() -> object:
+        found = []
+        for file in files:
+            with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+                found.append(json.load(stream))
+        return found
+
+    return load
+
+
+def orjson(files: Sequence[Path]) -> Load:
+    """Return orjson's way from files to objects."""
+    loads = importlib.import_module("orjson").loads
+    return lambda: [loads(_content(file)) for file in files]
+
+
+def simdjson(files: Sequence[Path]) -> Load:
+    """Return a parse by simdjson of bytes that are in memory, making no object of them."""
+    parser = importlib.import_module("simdjson").Parser()
+    contents = [_content(file) for file in files]
+
+    def load() -> object:
+        for content in contents:
+            parser.parse(content)
+        return parser
+
+    return load
+
+
+def inflate(files: Sequence[Path]) -> Load:
+    """Return decompression alone, by the library that ccl-bench uses."""
+    igzip = importlib.import_module("isal.igzip")
+
+    def load() -> None:
+        for file in files:
+            with igzip.open(file, "rb") as stream:
+                while stream.read(_INFLATE_BYTES):
+                    pass
+
+    return load
+
+
+def ranks_in_turn(files: Sequence[Path]) -> Load:
+    """Return ccl-bench's way to read many ranks in one process, keeping a count of each."""
+    return lambda: [_rows(file) for file in files]
+
+
+def ranks_in_pool(files: Sequence[Path]) -> Load:
+    """Return the same in one process for each core, with the time to start them."""
+
+    def load() -> object:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+            return list(pool.map(_rows, files))
+
+    return load
+
+
+CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
+    "ccl-bench": ccl_bench,
+    "HTA": hta,
+    "json.load": json_load,
+    "orjson": orjson,
+    "simdjson": simdjson,
+    "inflate": inflate,
+    "1 core": ranks_in_turn,
+    "2 cores": ranks_in_pool,
+}
+
+
+def _peak_bytes() -> int:
+    """Return the largest resident memory this process or one it started ever had.
+
+    `ru_maxrss` of this process itself would count what its parent held before it was started.
+    """
+    status = Path("/proc/self/status").read_text()
+    own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024
+
+
+def _cpu_s() -> float:
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def measured(load: Load) -> dict[str, object]:
+    """Return the wall and CPU seconds of each load, and the peak memory of the first."""
+    walls: list[float] = []
+    cpus: list[float] = []
+    idle, peak = _peak_bytes(), 0
+    while sum(walls) < _ENOUGH_S and len(walls) < _MOST_LOADS:
+        wall, cpu = time.perf_counter(), _cpu_s()
+        result = load()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(_cpu_s() - cpu)
+        peak = peak or _peak_bytes()
+        del result
+    return {"wall_s": walls, "cpu_s": cpus, "idle_bytes": idle, "peak_bytes": peak}
+
+
+def main() -> None:
+    """Measure one contestant and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("contestant", choices=CONTESTANTS)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--cpus", required=True)
+    parser.add_argument("--warm-up", required=True, type=Path)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
+    prepared = CONTESTANTS[options.contestant]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            prepared([options.warm_up])()  # imports, and what is set up at first use
+            found = measured(prepared(options.files))
+    except Exception as error:  # a contestant that fails is a result, whatever it raises
+        found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Make the files that are measured: one real trace repeated in time, and the sets of the corpus."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOURCE = "kineto/nccl-args/rank0.nccl_data.json.gz"
+WARM_UP = "kineto/dlrm-8rank/worker0_step_12.pt.trace.json.gz"
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_END = re.compile(rb"(?<=\})\s*\](?=\s*[,}])")
+_BETWEEN_EVENTS = re.compile(rb"(?<=\})\s*,\s*(?=\{)")
+_ONCE_PER_FILE = re.compile(rb'"ph": "[Mi]"|"cat": "Trace"')
+_SPAN = re.compile(rb'"ts": (\d+)[.\d]*, "dur": (\d+)')
+_STEP = rb"ProfilerStep#"
+_TIME = rb'"ts": '
+_ID = rb'"(?:id|correlation|External id|Record function id|Sequence number|Ev Idx)": '
+_STEP_VALUE = re.compile(_STEP + rb"(\d+)")
+_ID_VALUE = re.compile(_ID + rb"(\d+)")
+_MOVING = re.compile(rb"(" + _STEP + rb"|" + _TIME + rb"|" + _ID + rb"(?!0\b))(\d+)")
+_RANK = re.compile(rb'("distributedInfo": \{[^{}]*?"rank": )\d+')
+
+_GAP_US = 1000
+"""Pause between one repetition and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Files that every contestant loads, one after the other."""
+
+    name: str
+    files: tuple[Path, ...]
+    size: int
+    """Bytes of JSON, after decompression."""
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the files have to be inflated."""
+        return self.files[0].suffix == ".gz"
+
+
+def sized(name: str, files: tuple[Path, ...]) -> Input:
+    """Return `files` as an input, with the bytes of JSON in them."""
+    return Input(name, files, sum(_size(file) for file in files))
+
+
+def _size(file: Path) -> int:
+    return len(gzip.decompress(file.read_bytes())) if file.suffix == ".gz" else file.stat().st_size
+
+
+def corpus_sets(corpus: Path) -> Iterator[Input]:
+    """Yield every Kineto run of the corpus."""
+    for folder in sorted((corpus / "kineto").iterdir()):
+        yield sized(folder.name, tuple(sorted(folder.glob("*.json*"))))
+
+
+def repeated(text: bytes, copies: int) -> bytes:
+    """Return a trace whose recorded steps happen `copies` times, one after the other.
+
+    Times, step numbers and every id move on from one repetition to the next, so that nothing
+    in the result is there twice. What stands once in a trace, such as names of threads, still does.
+    """
+    opening = _EVENTS.search(text)
+    closing = _EVENTS_END.search(text, opening.end()) if opening else None
+    if not opening or not closing:
+        raise ValueError("the source is no Kineto trace")
+    head, first, tail = text[: opening.end()], text[opening.end() : closing.start()], text[closing.start() :]
+    events = [event for event in _BETWEEN_EVENTS.split(first) if not _ONCE_PER_FILE.search(event)]
+    again = b",\n  ".join(event.strip() for event in events)
+    strides = _strides(again)
+    repetitions = (_moved(again, copy, strides) for copy in range(1, copies))
+    return head + b",\n  ".join([first, *repetitions]) + tail
+
+
+def _strides(events: bytes) -> dict[bytes, int]:
+    """Return by how much steps, times and ids move on from one repetition to the next."""
+    spans = [(int(start), int(start) + int(length)) for start, length in _SPAN.findall(events)]
+    return {
+        _STEP: len(set(_STEP_VALUE.findall(events))),
+        _TIME: max(end for _, end in spans) - min(start for start, _ in spans) + _GAP_US,
+        _ID: max(int(number) for number in _ID_VALUE.findall(events)) + 1,
+    }
+
+
+def _moved(events: bytes, copy: int, strides: dict[bytes, int]) -> bytes:
+    def later(match: re.Match[bytes]) -> bytes:
+        label, number = match.groups()
+        return label + b"%d" % (int(number) + copy * strides.get(label, strides[_ID]))
+
+    return _MOVING.sub(later, events)
+
+
+def of_ranks(text: bytes, ranks: int, folder: Path, name: str) -> tuple[Path, ...]:
+    """Write the trace once for each rank into `folder`, unless it is there, and return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = tuple(folder / f"{name}-rank{rank}.json" for rank in range(ranks))
+    for rank, file in enumerate(files):
+        own, found = _RANK.subn(rb"\g<1>%d" % rank, text, count=1)
+        if not found:
+            raise ValueError("the source does not say which rank it is")
+        if not file.exists() or file.stat().st_size != len(own):
+            file.write_bytes(own)
+    return files

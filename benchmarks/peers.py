@@ -1,0 +1,32 @@
+"""Set up the environment that the programs compared with run in."""
+
+from __future__ import annotations
+
+import subprocess
+import venv
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUIREMENTS = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "orjson", "pysimdjson")
+_DONE = "requirements.txt"
+
+
+def interpreter(folder: Path) -> Path:
+    """Return the Python that has the peers installed, after installing them if need be."""
+    python, done = folder / "bin" / "python", folder / _DONE
+    wanted = "\n".join(REQUIREMENTS)
+    if not done.is_file() or done.read_text() != wanted:
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
+        done.write_text(wanted)
+    return python
+
+
+def versions(python: Path) -> dict[str, str]:
+    """Return the installed version of each peer."""
+    names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson")
+    program = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
+    found = subprocess.run([python, "-c", program, *names], check=True, capture_output=True, text=True)
+    return dict(zip(names, found.stdout.split(), strict=True))

@@ -1,0 +1,116 @@
+"""What is known about a run beside its traces, each value with where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ccl_bench.errors import NotMeasurable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    """A value and its source, such as `run_metadata.json`."""
+
+    value: T
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts that metrics use; None means that no source says."""
+
+    world_size: Fact[int] | None = None
+    """Number of ranks in the job."""
+    global_batch_size: Fact[int] | None = None
+    """Sequences in one step over all ranks."""
+    seq_len: Fact[int] | None = None
+    """Tokens in one sequence."""
+    tokens_per_step: Fact[int] | None = None
+    """Tokens in one step over all ranks."""
+    model_flops_per_token: Fact[float] | None = None
+    """Floating-point operations that the model needs for one token."""
+    gpu_peak_tflops: Fact[float] | None = None
+    """Dense peak of one device in the precision of the run, 10^12 operations per second."""
+    gpu_hbm_bytes: Fact[int] | None = None
+    """Memory of one device, bytes."""
+    device: Fact[str] | None = None
+    """Model of the device."""
+    precision: Fact[str] | None = None
+    """Number format of the matrix multiplications."""
+    phase: Fact[str] | None = None
+    """`training` or `inference`."""
+    devices_per_node: Fact[int] | None = None
+    """Devices in one node."""
+    dp_replicate: Fact[int] | None = None
+    """Data-parallel degree that replicates weights."""
+    dp_shard: Fact[int] | None = None
+    """Data-parallel degree that shards weights."""
+    tp: Fact[int] | None = None
+    """Tensor-parallel degree."""
+    pp: Fact[int] | None = None
+    """Pipeline-parallel degree."""
+    cp: Fact[int] | None = None
+    """Context-parallel degree."""
+    ep: Fact[int] | None = None
+    """Expert-parallel degree."""
+    microbatches: Fact[int] | None = None
+    """Microbatches of one pipeline in one step."""
+    pp_schedule: Fact[str] | None = None
+    """Pipeline schedule."""
+    virtual_stages: Fact[int] | None = None
+    """Model chunks on one pipeline rank."""
+    num_params: Fact[int] | None = None
+    """Parameters in total."""
+    num_params_embedding: Fact[int] | None = None
+    """Parameters of the embedding."""
+    num_params_active: Fact[int] | None = None
+    """Parameters used for one token."""
+    num_layers: Fact[int] | None = None
+    """Transformer layers."""
+    num_heads: Fact[int] | None = None
+    """Attention heads."""
+    head_dim: Fact[int] | None = None
+    """Size of one attention head."""
+
+    def __iter__(self) -> Iterator[tuple[str, Fact[object]]]:
+        """Iterate over the facts that are known, as (name, fact)."""
+        for entry in fields(self):
+            fact = getattr(self, entry.name)
+            if fact is not None:
+                yield entry.name, fact
+
+    def needed(self, name: str, fix: str = "") -> Fact[object]:
+        """Return a fact that a metric cannot do without, or raise NotMeasurable."""
+        fact: Fact[object] | None = getattr(self, name)
+        if fact is None:
+            raise NotMeasurable(
+                f"{name} is not known", fix=fix or f"write {name} into run_metadata.json or the workload card"
+            )
+        return fact
+
+
+def first(*candidates: Fact[T] | None) -> Fact[T] | None:
+    """Return the first fact that is known."""
+    return next((fact for fact in candidates if fact is not None), None)
+
+
+def fact(value: T | None, source: str) -> Fact[T] | None:
+    """Return a fact, or None where there is no value."""
+    return None if value is None else Fact(value, source)
+
+
+def tokens_per_step(facts: Facts) -> Fact[int] | None:
+    """Return tokens in one step: as stated, else global batch size times sequence length."""
+    if facts.tokens_per_step is not None:
+        return facts.tokens_per_step
+    batch, length = facts.global_batch_size, facts.seq_len
+    if batch is None or length is None:
+        return None
+    sources = " and ".join(dict.fromkeys((batch.source, length.source)))
+    return Fact(batch.value * length.value, f"global_batch_size x seq_len from {sources}")

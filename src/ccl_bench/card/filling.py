@@ -1,0 +1,224 @@
+"""Filling what a card's file leaves empty; every other character of the file, comments included, stays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.card.issues import IssueLog
+from ccl_bench.card.matching import leaf_paths, spelling
+from ccl_bench.card.model import Card
+from ccl_bench.card.nodes import Entry, Mapping, Node, Scalar, Sequence
+from ccl_bench.card.template import yaml_scalar
+from ccl_bench.card.text_files import text_of
+from ccl_bench.card.values import is_absent
+from ccl_bench.card.workload import Bandwidth
+from ccl_bench.card.writing import replace_text
+from ccl_bench.card.yaml_reading import yaml_mapping
+from ccl_bench.errors import InputError, UsageError
+from ccl_bench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from collections import abc
+
+_REST = r"\s*?(?P<old>[^\s#][^#]*?)?(?P<comment>\s+#.*|\s*)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What `fill` did, as dotted paths."""
+
+    filled: tuple[str, ...]
+    kept: tuple[str, ...]
+    """Paths that already held a value, which stays."""
+
+
+def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
+    """Put values at dotted paths of a card's file where it says nothing.
+
+    A value is a text, a number, true or false, a list of texts, or a mapping for environment variables.
+    """
+    wanted = dict(_leaves(values))
+    text = before = text_of(path)
+    filled: list[str] = []
+    for name, (keys, value) in wanted.items():
+        lines = text.splitlines()
+        if _Filler(lines, yaml_mapping(text, IssueLog(str(path))), str(path)).put(keys, value):
+            text = "\n".join(lines) + "\n"
+            filled.append(name)
+    if filled:
+        _verify(before, text, [wanted[name][0] for name in filled], str(path))
+        replace_text(Path(path), text)
+    return Filling(tuple(filled), tuple(name for name in wanted if name not in filled))
+
+
+def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list[str], Any]]]:
+    known = leaf_paths(Card)
+    for name, value in values.items():
+        parent, _, last = name.rpartition(".")
+        is_variable = parent.endswith(".env") and parent in known
+        if name not in known and not is_variable:
+            raise UsageError(
+                f"a card has no {name}", fix=did_you_mean(name, known) or f"known: {', '.join(known)}"
+            )
+        if isinstance(value, dict):
+            yield from (
+                (f"{name}.{key}", ([*name.split("."), str(key)], item)) for key, item in value.items()
+            )
+        else:
+            yield name, ([*parent.split("."), last] if is_variable else name.split("."), value)
+
+
+class _Filler:
+    """Edits the lines of one file, guided by the tree that was read from them."""
+
+    def __init__(self, lines: list[str], root: Mapping, file: str) -> None:
+        self.lines = lines
+        self.root = root
+        self.file = file
+
+    def put(self, keys: list[str], value: Any) -> bool:
+        """Write `value` and return true, or return false where there is one already."""
+        inner = self.root
+        for depth, key in enumerate(keys):
+            entry = _entry(inner, key)
+            if entry is None:
+                indent, _ = self._key_line(inner.entries[0]) if inner.entries else ("", "")
+                self._insert(self._end(inner, len(indent)), keys[depth:], value, indent)
+                return True
+            if depth == len(keys) - 1:
+                return self._put_at(entry, value)
+            if isinstance(entry.node, Sequence):
+                return self._put_item(entry.node, Bandwidth.ordered_fields.index(keys[-1]), value)
+            if not isinstance(entry.node, Mapping):
+                return self._put_below(entry, keys[depth + 1 :], value)
+            inner = entry.node
+        return False
+
+    def _put_at(self, entry: Entry, value: Any) -> bool:
+        node = entry.node
+        if isinstance(node, Sequence) and node.items and all(map(_is_empty, node.items)):
+            items = list(value) if isinstance(value, list | tuple) else [value]
+            for extra in reversed(items[1:]):
+                margin = re.match(r"\s*", self._line(node.items[0]))
+                self.lines.insert(
+                    node.items[0].line or 0, f"{margin[0] if margin else ''}- {yaml_scalar(extra)}"
+                )
+            return bool(items) and self._put_item(node, 0, items[0])
+        if not _is_empty(node):
+            return False
+        written = (
+            f"[{', '.join(map(yaml_scalar, value))}]"
+            if isinstance(value, list | tuple)
+            else yaml_scalar(value)
+        )
+        indent, head = self._key_line(entry)
+        found = re.fullmatch(_REST, self._line(entry)[len(indent) + len(head) :])
+        self._set(entry.line, f"{indent}{head} {written}{found['comment'].rstrip() if found else ''}", found)
+        return True
+
+    def _put_item(self, node: Sequence, index: int, value: Any) -> bool:
+        item = node.items[index] if index < len(node.items) else None
+        if item is None or not _is_empty(item):
+            return False
+        found = re.fullmatch(r"(?P<dash>\s*-)" + _REST, self._line(item))
+        head, comment = (found["dash"], found["comment"].strip()) if found else ("", "")
+        self._set(item.line, f"{head} {yaml_scalar(value)}" + (f"  {comment}" if comment else ""), found)
+        return True
+
+    def _put_below(self, entry: Entry, keys: list[str], value: Any) -> bool:
+        if not _is_empty(entry.node):
+            return False
+        indent, head = self._key_line(entry)
+        rest = self._line(entry)[len(indent) + len(head) :]
+        found = re.fullmatch(_REST, rest)
+        self._set(entry.line, f"{indent}{head}{found['comment'].rstrip() if found else ''}", found)
+        self._insert(entry.line or 0, keys, value, f"{indent}  ")
+        return True
+
+    def _insert(self, at: int, keys: list[str], value: Any, indent: str) -> None:
+        new = [f"{indent}{'  ' * depth}{_key(key)}:" for depth, key in enumerate(keys)]
+        if isinstance(value, list | tuple):
+            new += [f"{indent}{'  ' * len(keys)}- {yaml_scalar(item)}" for item in value]
+        else:
+            new[-1] += f" {yaml_scalar(value)}"
+        self.lines[at:at] = new
+
+    def _end(self, mapping: Mapping, indent: int) -> int:
+        """Return the index of the line behind the last line of a mapping in block style."""
+        end = max(
+            (_last_line(entry.node, entry.line or 0) for entry in mapping.entries), default=len(self.lines)
+        )
+        inside = re.compile(rf"\s*$|\s{{{indent + 1}}}|\s*#")
+        while end < len(self.lines) and inside.match(self.lines[end]):
+            end += 1
+        while end and re.match(r"\s*(#.*)?$", self.lines[end - 1]):
+            end -= 1
+        return end
+
+    def _key_line(self, entry: Entry) -> tuple[str, str]:
+        found = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
+        if found is None:
+            raise self._refusal(entry.line)
+        return found[1], found[2]
+
+    def _line(self, place: Entry | Node) -> str:
+        return self.lines[(place.line or 1) - 1]
+
+    def _set(self, line: int | None, text: str, understood: object) -> None:
+        if understood is None or line is None:
+            raise self._refusal(line)
+        self.lines[line - 1] = text
+
+    def _refusal(self, line: int | None) -> InputError:
+        where = f"{self.file}:{line}" if line else self.file
+        return InputError(
+            "is written in a style that cannot be filled", where=where, fix="fill this field by hand"
+        )
+
+
+def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None:
+    """Make sure that the new text says all that the old one said, and what was asked for."""
+    old, new = (_said(yaml_mapping(text, IssueLog(file)), "") for text in (before, after))
+    asked = {".".join(map(spelling, keys)) for keys in filled}
+    said = {re.sub(r"\[\d+\]", "", path) for path in new}
+    places = {
+        path.rsplit(".", 1)[0] if path.endswith(Bandwidth.ordered_fields) else path for path in asked - said
+    }
+    if not old.items() <= new.items() or not places <= said:
+        raise InputError("is written in a style that cannot be filled", where=file, fix="fill it by hand")
+
+
+def _said(node: Node, path: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if isinstance(node, Mapping):
+        for entry in node.entries:
+            found |= _said(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
+    elif isinstance(node, Sequence):
+        for index, item in enumerate(node.items):
+            found |= _said(item, f"{path}[{index}]")
+    elif isinstance(node, Scalar) and not is_absent(node):
+        found[path] = node.text
+    return found
+
+
+def _entry(mapping: Mapping, key: str) -> Entry | None:
+    return next((entry for entry in mapping.entries if spelling(entry.key) == spelling(key)), None)
+
+
+def _is_empty(node: Node) -> bool:
+    if isinstance(node, Scalar):
+        return is_absent(node)
+    return isinstance(node, Sequence) and not node.items
+
+
+def _last_line(node: Node, line: int) -> int:
+    inner = [entry.node for entry in node.entries] if isinstance(node, Mapping) else []
+    inner += list(node.items) if isinstance(node, Sequence) else []
+    return max([line, node.line or 0, *(_last_line(item, 0) for item in inner)])
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z_][\w-]*", key) else yaml_scalar(key)

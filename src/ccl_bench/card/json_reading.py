@@ -1,0 +1,58 @@
+"""JSON text to plain Python data, with limits and with repeated keys noticed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.card.issues import IssueLog, shown
+from ccl_bench.card.text_files import MIB, text_of
+from ccl_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from ccl_bench.card.text_files import Location
+
+MAX_BYTES = 64 * MIB
+
+
+def read_json(path: Location, limit: int = MAX_BYTES) -> tuple[Any, IssueLog]:
+    """Return a file's data and a log for issues about it; InputError where it is not JSON."""
+    return json_value(text_of(path, limit), str(path))
+
+
+def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
+    """Return the data in JSON text and a log for issues about it; `file` names it in messages."""
+    log = IssueLog(file)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found and repr(found[key]) != repr(value):
+                log.error(shown(key), "is written more than once with different content", "keep one")
+                value = None
+            found[key] = value
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique), log
+    except RecursionError as error:
+        raise InputError(
+            "is nested too deeply", where=file, fix="check that this is the right file"
+        ) from error
+    except ValueError as error:
+        place = f"{file}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else file
+        raise InputError(
+            f"is not valid JSON: {getattr(error, 'msg', error)}",
+            where=place,
+            fix="write the file again; it may be cut off",
+        ) from error
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """Return the line at which each quoted key first stands."""
+    found: dict[str, int] = {}
+    for line, content in enumerate(text.splitlines(), start=1):
+        for key in re.findall(r'"([^"\\]*)"\s*:', content):
+            found.setdefault(key, line)
+    return found

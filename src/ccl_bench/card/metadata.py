@@ -1,0 +1,76 @@
+"""`run_metadata.json`: the few numbers about a run that no trace holds."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from ccl_bench.card.fields import Part, entry
+from ccl_bench.card.issues import IssueLog, Reading
+from ccl_bench.card.json_reading import json_value, key_lines
+from ccl_bench.card.matching import near_miss_warner
+from ccl_bench.card.nodes import Mapping, node_of
+from ccl_bench.card.text_files import text_of
+from ccl_bench.card.walking import read_part
+from ccl_bench.card.workload import Count
+from ccl_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from ccl_bench.card.text_files import Location
+
+FILE_NAME = "run_metadata.json"
+
+
+class RunMetadata(Part):
+    """What a run's launcher wrote about it; None means not written, or not to be understood."""
+
+    world_size: Count | None = entry("number of ranks", unit="ranks")
+    global_batch_size: Count | None = entry("sequences in one step over all ranks", unit="sequences")
+    seq_len: Count | None = entry("tokens in one sequence", unit="tokens")
+    tokens_per_step: Annotated[int, Field(ge=1, le=10**15)] | None = entry(
+        "tokens in one step over all ranks", unit="tokens"
+    )
+    model_flops_per_token: Annotated[float, Field(gt=0, le=1e18)] | None = entry(
+        "operations the model needs for one token", unit="FLOP"
+    )
+    gpu_peak_tflops: Annotated[float, Field(gt=0, le=1e5)] | None = entry(
+        "peak rate of one device without sparsity, in 10^12 FLOP/s",
+        unit="TFLOP/s",
+        units=("TFLOPS", "TFLOP/s"),
+    )
+    gpu_hbm_bytes: Annotated[int, Field(ge=10**9, le=10**14)] | None = entry(
+        "memory of one device", unit="bytes", units=("B",)
+    )
+
+    @property
+    def tokens_in_step(self) -> int | None:
+        """Tokens of one step: as written, else from batch and sequence length."""
+        if self.tokens_per_step is None and self.global_batch_size and self.seq_len:
+            return self.global_batch_size * self.seq_len
+        return self.tokens_per_step
+
+
+def read_metadata(path: "Location") -> Reading[RunMetadata]:
+    """Return the numbers in a run_metadata.json; InputError only where it holds no mapping at all."""
+    return metadata_in_text(text_of(path), file=str(path))
+
+
+def metadata_in_text(text: str, *, file: str = "") -> Reading[RunMetadata]:
+    """Return the numbers in JSON text; `file` names it in messages."""
+    data, log = json_value(text, file)
+    root = node_of(data)
+    if not isinstance(root, Mapping):
+        raise InputError("holds no mapping at its top level", where=file, fix='write {"world_size": 8, ...}')
+    log.lines.update(key_lines(text))
+    metadata = read_part(root, RunMetadata, log, unknown=near_miss_warner(RunMetadata, log))
+    _check(metadata, log)
+    return Reading(metadata, log.in_order(), file)
+
+
+def _check(metadata: RunMetadata, log: IssueLog) -> None:
+    batch, length, tokens = metadata.global_batch_size, metadata.seq_len, metadata.tokens_per_step
+    if batch and length and tokens and batch * length != tokens:
+        log.warning(
+            "tokens_per_step",
+            f"{tokens} is used, and is not global_batch_size x seq_len = {batch * length}",
+            "correct one of them, or leave tokens_per_step out",
+        )

@@ -1,0 +1,55 @@
+"""Which of the small files beside the traces a file is: by name first, then by content."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ccl_bench.card import metadata, step_times, training_metrics
+from ccl_bench.card.json_reading import read_json
+from ccl_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccl_bench.card.text_files import Location
+
+
+class SideFile(StrEnum):
+    """Kinds of file that a run leaves beside its traces."""
+
+    RUN_METADATA = "run_metadata"
+    STEP_TIMES = "step_times"
+    RANK_STEP_TIMES = "step_times_per_rank"
+    TRAINING_METRICS = "training_metrics"
+
+
+_NAMES = {
+    metadata.FILE_NAME: SideFile.RUN_METADATA,
+    **dict.fromkeys(step_times.FILE_NAMES, SideFile.STEP_TIMES),
+    step_times.PER_RANK_FILE_NAME: SideFile.RANK_STEP_TIMES,
+    training_metrics.FILE_NAME: SideFile.TRAINING_METRICS,
+}
+_SHAPES: dict[SideFile, Callable[[object], bool]] = {
+    SideFile.RUN_METADATA: lambda data: isinstance(data, dict),
+    SideFile.STEP_TIMES: step_times.is_step_times,
+    SideFile.RANK_STEP_TIMES: step_times.is_rank_step_times,
+    SideFile.TRAINING_METRICS: training_metrics.is_training_metrics,
+}
+
+
+def side_file_named(name: str) -> SideFile | None:
+    """Return the kind that a file's name stands for."""
+    return _NAMES.get(name.replace("\\", "/").rsplit("/", 1)[-1].lower())
+
+
+def side_file(path: Location) -> SideFile | None:
+    """Return the kind of a file whose name and content agree; never raises for what the file holds."""
+    kind = side_file_named(str(path))
+    if kind is None:
+        return None
+    try:
+        data, _ = read_json(path)
+    except InputError:
+        return None
+    return kind if _SHAPES[kind](data) else None

@@ -1,0 +1,185 @@
+"""Step durations that a run wrote itself, for all ranks together or for each.
+
+Files: `step_times.json`, `step_durations.json`, `step_times_per_rank.json`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.card.issues import Reading, shown
+from ccl_bench.card.json_reading import read_json
+from ccl_bench.card.numbers import finite_number
+
+if TYPE_CHECKING:
+    from ccl_bench.card.issues import IssueLog
+    from ccl_bench.card.text_files import Location
+
+FILE_NAMES = ("step_times.json", "step_durations.json")
+PER_RANK_FILE_NAME = "step_times_per_rank.json"
+LONG_STEP_S = 100.0
+"""A median step above this is more likely a duration in milliseconds."""
+
+_WRAPPERS = ("steps", "step_times", "step_durations")
+_DURATION_KEYS = ("duration_sec", "duration_s", "duration", "seconds")
+_SECOND_WORDS = frozenset({"s", "sec", "second", "seconds"})
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Duration of each step in seconds; damaged values are left out."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    is_numbered: bool = False
+    """Whether the file numbers its steps; otherwise the number is the position, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStepTimes:
+    """Duration of each step on each rank in seconds; damaged values are left out."""
+
+    seconds: dict[int, dict[int, float]] = field(default_factory=dict)
+
+
+def read_step_times(path: Location) -> Reading[StepTimes]:
+    """Return the step durations of a run; InputError only where the file is not JSON."""
+    data, log = read_json(path)
+    times = _step_times(data, "", log)
+    _doubt(list(times.seconds.values()), log)
+    return Reading(times, log.in_order(), str(path))
+
+
+def read_rank_step_times(path: Location) -> Reading[RankStepTimes]:
+    """Return the step durations of each rank; InputError only where the file is not JSON."""
+    data, log = read_json(path)
+    found: dict[int, dict[int, float]] = {}
+    for key, value in _ranks(data, log).items():
+        times = _step_times(value, str(key), log)
+        if times.seconds:
+            found[key] = times.seconds
+    if len({frozenset(steps) for steps in found.values()}) > 1:
+        log.warning("", "the ranks do not hold the same steps", "compare ranks on the steps they share")
+    _doubt([seconds for steps in found.values() for seconds in steps.values()], log)
+    return Reading(RankStepTimes(found), log.in_order(), str(path))
+
+
+def is_step_times(data: object) -> bool:
+    """Whether JSON data has the shape of step durations: a list or {step: seconds}."""
+    if isinstance(data, dict):
+        inner = next((data[key] for key in _WRAPPERS if key in data), None)
+        return isinstance(inner, list) or any(_step_number(key) is not None for key in data)
+    return isinstance(data, list) and any(isinstance(item, int | float | dict) for item in data)
+
+
+def is_rank_step_times(data: object) -> bool:
+    """Whether JSON data has the shape of step durations per rank."""
+    items = (
+        [value for key, value in data.items() if _rank_number(key) is not None]
+        if isinstance(data, dict)
+        else data
+    )
+    return isinstance(items, list) and any(isinstance(item, list | dict) for item in items)
+
+
+def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
+    if isinstance(data, dict) and not _is_in_seconds(data, path, log):
+        return StepTimes()
+    if isinstance(data, dict):
+        wrapped = next((key for key in _WRAPPERS if key in data), None)
+        if wrapped:
+            return _step_times(data[wrapped], f"{path}.{wrapped}" if path else wrapped, log)
+        return StepTimes(_numbered(data, path, log), is_numbered=True)
+    if isinstance(data, list):
+        return _listed(data, path, log)
+    log.error(path, "is neither a list of seconds nor {step: seconds}", "write one of the two")
+    return StepTimes()
+
+
+def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for key, value in data.items():
+        inner, step = f"{path}.{shown(key)}" if path else shown(key), _step_number(key)
+        if step is None:
+            if key.lower() not in ("unit", "units"):
+                log.warning(inner, "is not a step number and is ignored", "write {step: seconds} only")
+        elif step in found:
+            log.error(inner, "repeats a step", "keep one duration for each step")
+        elif (seconds := _seconds(value, inner, log)) is not None:
+            found[step] = seconds
+    return found
+
+
+def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
+    records = [item for item in data if isinstance(item, dict)]
+    found: dict[int, float] = {}
+    for index, item in enumerate(data):
+        inner, step, value = f"{path}[{index}]", index, item
+        if isinstance(item, dict):
+            key = next((key for key in _DURATION_KEYS if key in item), None)
+            if key is None:
+                log.error(inner, "holds no duration in seconds", f"write it as {_DURATION_KEYS[0]}")
+                continue
+            step, value, inner = item.get("step", index), item[key], f"{inner}.{key}"
+        if isinstance(step, bool) or not isinstance(step, int) or step in found:
+            log.error(
+                inner, f"{shown(repr(step))} is no step number of its own", "number the steps once each"
+            )
+        elif (seconds := _seconds(value, inner, log)) is not None:
+            found[step] = seconds
+    return StepTimes(found, is_numbered=any("step" in item for item in records))
+
+
+def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
+    if isinstance(data, list):
+        return dict(enumerate(data))
+    if not isinstance(data, dict):
+        log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
+        return {}
+    found: dict[int, Any] = {}
+    for key, value in data.items():
+        rank = _rank_number(key)
+        if rank is None:
+            log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
+        elif rank in found:
+            log.error(shown(key), "repeats a rank", "keep one entry for each rank")
+        else:
+            found[rank] = value
+    return found
+
+
+def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
+    seconds = finite_number(value, path, log)
+    if seconds is not None and seconds <= 0:
+        log.error(path, f"{seconds:g} s is no duration of a step", "write seconds above 0")
+        return None
+    return seconds
+
+
+def _is_in_seconds(data: dict[str, Any], path: str, log: IssueLog) -> bool:
+    unit = next((data[key] for key in ("unit", "units") if key in data), "s")
+    if str(unit).lower() in _SECOND_WORDS:
+        return True
+    log.error(path, f"is in {shown(str(unit))}, and durations are seconds", "write the durations in seconds")
+    return False
+
+
+def _doubt(seconds: list[float], log: IssueLog) -> None:
+    if not seconds:
+        log.error("", "holds no usable step duration", "write seconds, one for each step")
+    elif median(seconds) > LONG_STEP_S:
+        log.warning(
+            "", f"a step takes {median(seconds):g} s, which looks like milliseconds", "write seconds if it is"
+        )
+
+
+def _step_number(key: str) -> int | None:
+    match = re.fullmatch(r"(?:step[_ ]?)?(\d{1,15})", key.strip().lower())
+    return int(match[1]) if match else None
+
+
+def _rank_number(key: str) -> int | None:
+    match = re.fullmatch(r"(?:rank[_ ]?)?(\d{1,15})", key.strip().lower())
+    return int(match[1]) if match else None

@@ -1,0 +1,205 @@
+"""What a training run says about its quality: the loss and every other series in `training_metrics.json`.
+
+Layouts in use: a list of records, and for each name a list, {step: value}, or a single value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.card.issues import Reading, shown
+from ccl_bench.card.json_reading import read_json
+from ccl_bench.card.numbers import finite_number
+
+if TYPE_CHECKING:
+    from ccl_bench.card.issues import IssueLog
+    from ccl_bench.card.text_files import Location
+
+FILE_NAME = "training_metrics.json"
+STEP_KEYS = ("step", "steps", "iteration", "global_step")
+LOSS_NAMES = (
+    "loss", "train_loss", "training_loss", "train/loss", "lm loss", "lm_loss", "loss_by_step",
+    "global_avg_loss", "loss_metrics/global_avg_loss",
+)  # fmt: skip
+"""Names of the training loss, the plainest first; the last two are torchtitan's."""
+
+_WRAPPERS = ("history", "log_history", "records", "metrics", "steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a series."""
+
+    value: float
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMetrics:
+    """Every numeric series of a run; damaged points are left out."""
+
+    series: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    loss_name: str | None = None
+    """Which series is the training loss."""
+    final_loss: float | None = None
+    """Loss of the last step, or None where that step's value is missing, damaged or ambiguous."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """A series while it is read; `None` marks a damaged point, so that an earlier one never replaces it."""
+
+    points: list[tuple[int | None, float | None, str]] = field(default_factory=list)
+
+    def last(self) -> list[float | None]:
+        """Return the values at the last step: several where the file repeats it."""
+        steps = [step for step, _, _ in self.points]
+        if any(step is None for step in steps):
+            return [self.points[-1][1]]
+        final = max(step for step in steps if step is not None)
+        return [value for step, value, _ in self.points if step == final]
+
+
+def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
+    """Return the series of a run and its final loss; InputError only where the file is not JSON."""
+    data, log = read_json(path)
+    found: dict[str, _Series] = {}
+    _collect(data, found, log)
+    if not found:
+        log.error("", "holds no numeric series", 'write [{"step": 1, "loss": 2.5}, ...]')
+    for name, series in found.items():
+        _repeats(name, series, log)
+    loss_name = next((name for wanted in LOSS_NAMES for name in found if name.lower() == wanted), None)
+    metrics = TrainingMetrics(
+        {name: kept for name, series in found.items() if (kept := _kept(series))},
+        loss_name,
+        _final_loss(found, loss_name, log),
+    )
+    return Reading(metrics, log.in_order(), str(path))
+
+
+def is_training_metrics(data: object) -> bool:
+    """Whether JSON data has the shape of training metrics."""
+    records = data if isinstance(data, list) else [data]
+    names = {str(key).lower() for record in records if isinstance(record, dict) for key in record}
+    return bool(names) and any("loss" in name or name in ("perplexity", *_WRAPPERS) for name in names)
+
+
+def _collect(data: Any, found: dict[str, _Series], log: IssueLog) -> None:
+    if isinstance(data, list):
+        _records(data, "", found, log)
+        return
+    if not isinstance(data, dict):
+        log.error("", "is neither a list of records nor a mapping of series", 'write {"loss": [2.5, ...]}')
+        return
+    steps = next((data[key] for key in STEP_KEYS if _is_steps(data.get(key))), None)
+    for name, value in data.items():
+        if name in _WRAPPERS and isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            _records(value, name, found, log)
+        elif name not in STEP_KEYS:
+            _one_series(name, value, steps, found, log)
+
+
+def _records(records: list[Any], path: str, found: dict[str, _Series], log: IssueLog) -> None:
+    for index, record in enumerate(records):
+        inner = f"{path}[{index}]"
+        if not isinstance(record, dict):
+            log.error(inner, "is not a record", 'write {"step": 1, "loss": 2.5}')
+            continue
+        step = next((record[key] for key in STEP_KEYS if key in record), None)
+        if step is not None and not _is_step(step):
+            log.error(f"{inner}.step", f"{shown(repr(step))} is not a step number", "write a whole number")
+            step = None
+        for name, value in record.items():
+            if name in LOSS_NAMES or (name not in STEP_KEYS and _is_number(value)):
+                _point(name, step, value, f"{inner}.{shown(name)}", found, log)
+
+
+def _one_series(
+    name: str, value: Any, steps: list[int] | None, found: dict[str, _Series], log: IssueLog
+) -> None:
+    path = shown(name)
+    if isinstance(value, dict) and value and all(key.isdecimal() and len(key) < 16 for key in value):
+        for key, item in value.items():
+            _point(name, int(key), item, f"{path}.{key}", found, log)
+    elif isinstance(value, list):
+        numbers = steps if steps and len(steps) == len(value) else None
+        if steps and numbers is None:
+            log.warning(
+                path, f"holds {len(value)} values for {len(steps)} steps", "write one value for each step"
+            )
+        for index, item in enumerate(value):
+            is_pair = isinstance(item, list) and len(item) == 2 and _is_step(item[0])
+            step = item[0] if is_pair else numbers[index] if numbers else None
+            _point(name, step, item[1] if is_pair else item, f"{path}[{index}]", found, log)
+    elif name in LOSS_NAMES or _is_number(value):
+        _point(name, None, value, path, found, log)
+
+
+def _point(
+    name: str, step: int | None, value: Any, path: str, found: dict[str, _Series], log: IssueLog
+) -> None:
+    number = finite_number(value, path, log)
+    if number is not None and number < 0 and (name.lower() in LOSS_NAMES or name.lower() == "final_loss"):
+        log.error(
+            path, f"{number:g} is below 0, which a cross-entropy loss cannot be", "check what was written"
+        )
+        number = None
+    found.setdefault(name, _Series()).points.append((step, number, path))
+
+
+def _repeats(name: str, series: _Series, log: IssueLog) -> None:
+    counts = Counter(step for step, _, _ in series.points if step is not None)
+    repeated = [step for step, count in counts.items() if count > 1]
+    if repeated:
+        log.warning(
+            shown(name),
+            f"step {repeated[0]} is written {counts[repeated[0]]} times",
+            "keep one value for each step",
+        )
+
+
+def _kept(series: _Series) -> tuple[Point, ...]:
+    points = [Point(value, step) for step, value, _ in series.points if value is not None]
+    if all(point.step is not None for point in points):
+        points.sort(key=lambda point: point.step or 0)
+    return tuple(points)
+
+
+def _final_loss(found: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
+    stated = found["final_loss"].points[-1][1] if "final_loss" in found else None
+    last = found[loss_name].last() if loss_name else []
+    if len(set(last)) > 1:
+        log.error(shown(loss_name), "holds different values for the last step", "keep one")
+        last = []
+    value = last[0] if last else None
+    if stated is not None and value is not None and not math.isclose(stated, value, rel_tol=1e-3):
+        log.warning(
+            "final_loss", f"{stated:g} is used, and the series ends at {value:g}", "correct one of them"
+        )
+    if loss_name and last and value is None:
+        log.error(
+            shown(loss_name), "is damaged at the last step, so there is no final loss", "see the error above"
+        )
+    if loss_name is None and stated is None and found:
+        log.warning(
+            "",
+            f"no series is called {LOSS_NAMES[0]} or {LOSS_NAMES[1]}",
+            f"found: {', '.join(map(shown, found))}",
+        )
+    return stated if stated is not None else value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_steps(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_step, value))

@@ -1,0 +1,100 @@
+"""Read one trace and reduce it to the small tables that are wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ccl_bench import analysis
+from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
+from ccl_bench.errors import InputError
+from ccl_bench.frames import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import Finding, TraceContent
+from ccl_bench.trace.reading import content_of
+
+if TYPE_CHECKING:
+    from ccl_bench.trace.discovery import TraceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One trace and the tables that are wanted of it, raw or derived from it alone."""
+
+    trace: TraceFile
+    wanted: tuple[str, ...]
+    use_cache: bool = True
+
+
+@dataclass(slots=True)
+class Reduced:
+    """What one trace came to."""
+
+    trace: TraceFile
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    sha256: str = ""
+    rank: int | None = None
+    """Rank as the whole file says, else as its name or a map says."""
+    world_size: int | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def local_needs(wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tables of single traces that `wanted` tables come down to."""
+    analysis.load()
+    needed: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in TABLES:
+            needed[name] = None
+        elif name in DERIVED:
+            table = DERIVED.get(name)
+            if not table.across_ranks:
+                needed[name] = None
+            else:
+                for need in table.needs:
+                    visit(need)
+
+    for name in wanted:
+        visit(name)
+    return tuple(needed)
+
+
+def reduced(task: Task) -> Reduced:
+    """Return the wanted tables of one trace; a trace that cannot be read gives a finding instead."""
+    analysis.load()
+    raw = raw_needs(task.wanted)
+    try:
+        content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
+    except InputError as error:
+        finding = Finding("trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank)
+        return Reduced(task.trace, findings=[finding], rank=task.trace.rank)
+    rank, conflict = _identified(task.trace, content)
+    return Reduced(
+        task.trace,
+        _wanted_tables(task, content),
+        [*content.findings, *conflict],
+        sha256,
+        rank,
+        content.world_size if content.world_size is not None else task.trace.world_size,
+        content.attributes,
+    )
+
+
+def _wanted_tables(task: Task, content: TraceContent) -> dict[str, pl.DataFrame]:
+    tables = {name: content.table(name) for name in raw_needs(task.wanted)}
+    for name in in_order(task.wanted):
+        table = DERIVED.get(name)
+        tables[name] = table.compute(*(tables[need] for need in table.needs))
+    return {name: tables[name] for name in task.wanted}
+
+
+def _identified(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:
+    """Return the rank of a trace once the whole file is known; the file itself has the last word."""
+    if content.rank is None or content.rank == trace.rank:
+        return trace.rank, []
+    if trace.rank is None:
+        return content.rank, []
+    message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file is believed"
+    return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]

@@ -1,0 +1,118 @@
+"""Metrics: each a plain function in a file of its own, declared by a decorator.
+
+The function's name is the metric's name, its parameters are the tables and facts it needs, its
+docstring is its manual page. The decorator adds what Python cannot know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccl_bench.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ccl_bench.analysis.facts import Facts
+
+GROUP = "ccl_bench.metrics"
+
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a metric returns: the number, and what a reader needs to believe it."""
+
+    value: float
+    """In the metric's unit."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Plain numbers, texts, lists and mappings."""
+    window: str = ""
+    """How the steps were found, where steps matter."""
+    ranks: Sequence[int] = ()
+    """Ranks whose data the number rests on."""
+
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as declared."""
+
+    name: str
+    unit: str
+    better: Better
+    needs: tuple[str, ...]
+    compute: Callable[..., Measurement]
+    conditions: tuple[Callable[[Facts], str | None], ...] = ()
+    aliases: tuple[str, ...] = ()
+    scale: float = 1.0
+    """What the computed value is multiplied with: not 1 for another metric's unit variant."""
+    variant_of: str = ""
+    revision: int = 1
+    """Raised when the definition changes, so that old and new values are never ranked together."""
+
+    @property
+    def summary(self) -> str:
+        """First sentence of the manual page."""
+        return self.manual.split("\n\n", 1)[0].replace("\n", " ")
+
+    @property
+    def manual(self) -> str:
+        """The manual page."""
+        return inspect.cleandoc(self.compute.__doc__ or "")
+
+    @property
+    def defined_in(self) -> str:
+        """Module that defines the metric."""
+        return self.compute.__module__
+
+    def inapplicable(self, facts: Facts) -> str | None:
+        """Return why the metric makes no sense for a run with these facts, or None."""
+        return next((reason for condition in self.conditions if (reason := condition(facts))), None)
+
+
+METRICS: Registry[Metric] = Registry("metric", GROUP)
+
+
+def metric(
+    *,
+    unit: str,
+    better: Better,
+    applies: tuple[Callable[[Facts], str | None], ...] = (),
+    aliases: tuple[str, ...] = (),
+    variants: Mapping[str, tuple[str, float]] = MappingProxyType({}),
+    revision: int = 1,
+) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
+    """Declare the decorated function as the metric of its name.
+
+    `applies` are the conditions under which it makes sense. `variants` are the same number
+    under another name and unit: name to (unit, factor).
+    """
+
+    def register(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
+        name = function.__name__
+        needs = tuple(inspect.signature(function).parameters)
+        own = Metric(name, unit, better, needs, function, applies, aliases, revision=revision)
+        METRICS.add(name, own, aliases)
+        for other, (other_unit, scale) in variants.items():
+            variant = Metric(
+                other, other_unit, better, needs, function, applies, (), scale, name, revision
+            )
+            METRICS.add(other, variant)
+        return function
+
+    return register
+
+
+def load() -> Registry[Metric]:
+    """Import every metric of this package and of plug-ins, and return the registry."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    METRICS.load_plugins()
+    return METRICS

@@ -1,0 +1,75 @@
+"""Collective calls in a step."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
+
+
+@metric(
+    unit="calls",
+    better="neither",
+    applies=(conditions.several_ranks,),
+    aliases=("coll_call_num_16",),
+)
+def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Collective calls that one GPU issues in one step.
+
+    Counted on the lowest rank present: its communication kernels that start inside the
+    device window of a step, divided by its number of steps.
+
+    Formula:
+        coll_call_num = communication kernels inside steps / steps
+
+    Caveats:
+        A batched send and receive is one kernel and one call. `barrier` counts. On a run
+        without a device, each `gloo:*` range that starts in a step is one call. Ranks of a pipeline
+        issue different numbers of calls; the details list them all. Kernels of DeepEP that
+        only exchange counts (`notify_dispatch`) are calls too.
+
+    Reference:
+        Kernel names and `Collective name`: PyTorch Kineto, ParamCommsUtils.hpp.
+    """
+    need_rows(steps, "steps", RECORD)
+    inside = calls.drop_nulls("step")
+    if inside.is_empty():
+        raise NotMeasurable(
+            "no communication is recognised in any step of a run that is not known to have one rank",
+            fix="check that the traces are of all ranks, or write world_size into run_metadata.json",
+        )
+    per_step = _counts(steps, inside)
+    per_rank = per_step.group_by("rank").agg(pl.col("calls").mean()).sort("rank", nulls_last=True)
+    return Measurement(
+        per_rank["calls"][0],
+        details={
+            "rank": label(per_rank["rank"][0]),
+            "per_rank": by_rank(per_rank, "calls"),
+            "per_step": _per_step(per_step, per_rank["rank"][0]),
+            "per_collective": _per_collective(steps, inside, per_rank["rank"][0]),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(steps),
+    )
+
+
+def _counts(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of each step of each trace, steps without calls included."""
+    counted = inside.group_by("trace", "step").agg(pl.len().alias("calls"))
+    return steps.select("trace", "rank", "iteration", "step").join(
+        counted, on=["trace", "step"], how="left", maintain_order="left"
+    ).with_columns(pl.col("calls").fill_null(0).cast(pl.Int64))
+
+
+def _per_step(per_step: pl.DataFrame, rank: int | None) -> dict[str, int]:
+    chosen = per_step.filter(pl.col("rank").eq_missing(rank)).sort("iteration", "step")
+    return {str(step): count for step, count in chosen.select("step", "calls").iter_rows()}
+
+
+def _per_collective(steps: pl.DataFrame, inside: pl.DataFrame, rank: int | None) -> dict[str, float]:
+    """Return the calls in one step of one rank by collective."""
+    count = steps.filter(pl.col("rank").eq_missing(rank)).height
+    chosen = inside.filter(pl.col("rank").eq_missing(rank))
+    sizes = chosen.group_by("collective").agg(pl.len().alias("calls")).sort("collective")
+    return {name: calls / count for name, calls in sizes.iter_rows()}

@@ -1,0 +1,67 @@
+"""How much of communication is hidden under compute."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+
+_PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns", "window_ns")
+
+
+@metric(
+    unit="%",
+    better="higher",
+    applies=(conditions.several_ranks,),
+    variants={"comm_comp_overlap_16": ("ratio", 0.01)},
+)
+def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Share of communication time that is hidden under compute.
+
+    Formula:
+        comm_comp_overlap = 100 * |U(communication) intersected with U(compute)| / |U(communication)|
+
+        over the steps of each rank, mean over ranks that communicate; U is the union of intervals.
+        In every step, compute + exposed communication + exposed memory + idle = window.
+
+    Caveats:
+        A communication kernel that waits for a late peer counts as communication, so a
+        straggler elsewhere raises the overlap. Kernels that overlap share the device, so hidden
+        time is not free. Exposed communication is not always waited for.
+
+    Reference:
+        HolisticTraceAnalysis `get_comm_comp_overlap`; it drops the last step and looks at the
+        whole trace, this metric at every step. Exposed time as in TraceLens.
+    """
+    need_rows(breakdown, "steps", RECORD)
+    totals = breakdown.group_by("rank").agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))
+    communicating = totals.filter(pl.col("communication_ns") > 0)
+    if communicating.is_empty():
+        raise NotMeasurable(
+            "no communication is recognised in any step",
+            fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
+        )
+    shares = communicating.select(
+        "rank", (100 * pl.col("overlap_ns") / pl.col("communication_ns")).alias("overlap_pct")
+    )
+    return Measurement(
+        float(shares.select(pl.col("overlap_pct").mean()).item()),
+        details={
+            "per_rank_pct": by_rank(shares, "overlap_pct"),
+            "exposed_communication_s_per_step": _per_step(totals, "exposed_communication_ns"),
+            "exposed_communication_pct_of_step": float(
+                totals.select(
+                    (100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()
+                ).item()
+            ),
+            "mean_step_s": {name.removesuffix("_ns"): _per_step(totals, name) for name in _PARTS},
+        },
+        window=window_of(steps),
+        ranks=ranks_in(communicating),
+    )
+
+
+def _per_step(totals: pl.DataFrame, column: str) -> float:
+    """Return the mean over ranks of a column's mean over steps, s."""
+    return float(totals.select((pl.col(column) / pl.col("steps") / SECOND_NS).mean()).item())

@@ -1,0 +1,29 @@
+"""How much of the time the device has nothing to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.metrics import metric
+from ccl_bench.metrics.shares import share_of_steps
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+    from ccl_bench.metrics import Measurement
+
+
+@metric(unit="%", better="lower")
+def gpu_idle(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Share of the time of steps in which the device had no work at all.
+
+    Formula:
+        gpu_idle = 100 * (1 - |U(work)| / time of steps), mean over ranks
+
+    Caveats:
+        Idle is seen from the device: the host may be launching, loading data or waiting. Work inside
+        CUDA graphs that the profiler did not record looks idle.
+
+    Reference:
+        HolisticTraceAnalysis `get_temporal_breakdown`, idle time.
+    """
+    return share_of_steps(breakdown, steps, "idle_ns")

@@ -1,0 +1,44 @@
+"""How long a step takes."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.statistics import spread
+from ccl_bench.analysis.step_times import slowest
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+
+
+@metric(unit="s", better="lower", aliases=("iter_time_16",))
+def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
+    """Mean wall-clock time of a step, on the slowest rank of each.
+
+    Taken from `step_times_per_rank.json`, else `step_times.json` or `step_durations.json`, else from
+    the traces, in this order: side files are written without a profiler running.
+
+    Formula:
+        iteration_wall_clock_time = mean over steps of max over ranks of step duration
+
+    Caveats:
+        Step times from a trace include the profiler's overhead. `ProfilerStep` ranges are
+        durations on the CPU; a step's kernels may end later. Where the trace holds no steps,
+        the whole trace counts as one, and `window` says so.
+
+    Reference:
+        torch.profiler schedule and `ProfilerStep#`; coefficient of variation as std / mean.
+    """
+    need_rows(step_times, "steps", RECORD)
+    steps = slowest(step_times)
+    seconds = (steps["duration_ns"] / SECOND_NS).to_list()
+    per_rank = step_times.group_by("rank").agg((pl.col("duration_ns").mean() / SECOND_NS).alias("mean_s"))
+    return Measurement(
+        sum(seconds) / len(seconds),
+        details={
+            "per_step_s": dict(zip(map(str, steps["step"].to_list()), seconds, strict=True)),
+            "per_rank_s": by_rank(per_rank, "mean_s"),
+            "slowest_rank": steps["slowest_rank"].to_list(),
+            "spread_s": spread(seconds),
+        },
+        window=window_of(step_times),
+        ranks=ranks_in(step_times),
+    )

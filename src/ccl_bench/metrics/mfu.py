@@ -1,0 +1,159 @@
+"""Model FLOPs utilisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis import flops
+from ccl_bench.catalog import devices as device_catalog
+from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.frames import pl
+
+TERA = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class _Flops:
+    per_token: float
+    convention: str
+    source: str
+    others: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    per_device: float
+    device: str
+    precision: str
+    source: str
+
+
+@metric(unit="%", better="higher")
+def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
+    """Model FLOPs utilisation: operations the model needs, as share of what the devices could do.
+
+    Formula:
+        mfu = 100 * model_flops_per_token * tokens/s / (world_size * gpu_peak_tflops * 10^12)
+
+        FLOPs per token from `run_metadata.json`, else from the architecture in the card or catalog:
+        training 6(N - N_emb) + 12 L H Q T, inference 2(N - N_emb) + 4 L H Q T; a mixture of
+        experts counts its active parameters.
+
+    Caveats:
+        The peak is the dense one of the run's precision; an unknown device or precision gives no
+        value, never a default. The convention is named in the details, with the value under
+        others: causal attention counted by half (Megatron-LM), and HFU with full recomputation.
+        Only values of the same convention compare. Above 100 % something stated is wrong.
+
+    Reference:
+        PaLM, arXiv 2204.02311, appendix B; HFU: arXiv 2205.05198.
+    """
+    peak = _peak(devices, facts)
+    rate = throughput_tokens_sec(step_times, facts)
+    count = facts.needed("world_size")
+    work = _flops_per_token(facts)
+    scale = 100 * rate.value / (float(str(count.value)) * peak.per_device)
+    value = work.per_token * scale
+    if value > 100:
+        raise CclBenchError(
+            f"model FLOPs utilisation comes to {value:.1f} %, more than the hardware can do",
+            fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count.source}) "
+            f"and the peak ({peak.source})",
+        )
+    details: dict[str, Any] = {
+        "convention": work.convention,
+        "model_flops_per_token": work.per_token,
+        "model_flops_per_token_source": work.source,
+        "tokens_per_s": rate.value,
+        "gpus": count.value,
+        "gpu_peak_tflops": peak.per_device / TERA,
+        "gpu_peak_source": peak.source,
+        "device": peak.device,
+        "precision": peak.precision,
+        "achieved_tflops_per_gpu": value / 100 * peak.per_device / TERA,
+        "other_conventions_pct": {name: per_token * scale for name, per_token in work.others.items()},
+    }
+    return Measurement(value, details, rate.window, rate.ranks)
+
+
+def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
+    """Return the dense peak of one device, as stated or from the catalog."""
+    name, memory_bytes, source = _device(devices, facts)
+    precision = str(facts.precision.value) if facts.precision else ""
+    if facts.gpu_peak_tflops:
+        stated = facts.gpu_peak_tflops
+        return _Peak(stated.value * TERA, name or "unknown", precision or "unknown", stated.source)
+    if not name:
+        raise NotApplicable(
+            "the run names no accelerator, so there is no peak to compare with",
+            fix="write gpu_peak_tflops into run_metadata.json, or the device into the workload card",
+        )
+    try:
+        device = device_catalog.device(name, memory_bytes=memory_bytes)
+    except NotMeasurable as error:
+        raise NotApplicable(error.message, fix=error.fix) from error
+    if not precision:
+        raise NotMeasurable(
+            "the precision of the matrix multiplications is not known, and with it the peak",
+            fix="write precision, such as bf16, into the workload card",
+        )
+    return _Peak(
+        device.peak_flops(precision), device.name, precision, f"catalog, {device.name} {precision} ({source})"
+    )
+
+
+def _device(devices: pl.DataFrame, facts: Facts) -> tuple[str, int | None, str]:
+    """Return name, memory and source of the device: what the trace saw, else what the card says."""
+    seen = devices.select("name", "memory_bytes").unique().drop_nulls("name")
+    if seen.height == 1:
+        name, memory_bytes = seen.row(0)
+        return name, memory_bytes, "deviceProperties of the traces"
+    if seen.height > 1 and not facts.device:
+        raise NotMeasurable(
+            f"the ranks ran on different devices: {', '.join(sorted(seen['name'].unique()))}",
+            fix="write gpu_peak_tflops, the mean peak, into run_metadata.json",
+        )
+    return (facts.device.value, None, facts.device.source) if facts.device else ("", None, "")
+
+
+def _flops_per_token(facts: Facts) -> _Flops:
+    architecture = _architecture(facts)
+    phase = facts.phase.value if facts.phase else ""
+    others: dict[str, float] = {}
+    if architecture and phase in flops.FORWARD_PASSES:
+        others["causal attention by half (Megatron-LM)"] = flops.causal(architecture, phase)
+        if phase == "training":
+            others["HFU with full recomputation"] = flops.hardware_with_recompute(architecture)
+    stated = facts.model_flops_per_token
+    if stated:
+        if architecture and phase in flops.FORWARD_PASSES:
+            others["PaLM, from the architecture"] = flops.palm(architecture, phase)
+        return _Flops(stated.value, "as stated", stated.source, others)
+    if not architecture:
+        raise NotMeasurable(
+            "FLOPs per token are not known: neither stated nor to be had from an architecture",
+            fix="write model_flops_per_token into run_metadata.json, or workload.model.model_arch into the card",
+        )
+    if phase not in flops.FORWARD_PASSES:
+        raise NotMeasurable(
+            "the phase is not known, and training costs three times as much as inference",
+            fix="write workload.model.phase: training, or inference, into the card",
+        )
+    source = facts.num_layers.source if facts.num_layers else ""
+    return _Flops(flops.palm(architecture, phase), "PaLM", f"architecture from {source}", others)
+
+
+def _architecture(facts: Facts) -> flops.Architecture | None:
+    total, embedding = facts.num_params_active or facts.num_params, facts.num_params_embedding
+    layers, heads, head_dim, length = facts.num_layers, facts.num_heads, facts.head_dim, facts.seq_len
+    if not (total and embedding and layers and heads and head_dim and length):
+        return None
+    return flops.Architecture(
+        total.value - embedding.value, layers.value, heads.value, head_dim.value, length.value
+    )

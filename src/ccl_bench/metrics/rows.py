@@ -1,0 +1,43 @@
+"""What many metrics say of the rows they rest on: ranks, windows, one number for each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import NotMeasurable
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+SECOND_NS = 1_000_000_000
+
+
+def ranks_in(table: pl.DataFrame) -> list[int]:
+    """Return the ranks that have rows in `table`, sorted; unknown ones left out."""
+    return table["rank"].drop_nulls().unique().sort().to_list()
+
+
+def window_of(steps: pl.DataFrame) -> str:
+    """Return how the steps in a table with a `source` column were found."""
+    return ", ".join(sorted(steps["source"].unique().drop_nulls().to_list()))
+
+
+def label(rank: int | None) -> str:
+    """Return how a rank is called in details."""
+    return "unknown" if rank is None else str(rank)
+
+
+def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
+    """Return {rank: value} of a table with one row a rank."""
+    ordered = table.sort("rank", nulls_last=True)
+    return {label(rank): value for rank, value in ordered.select("rank", column).iter_rows()}
+
+
+def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:
+    """Raise NotMeasurable where `table` is empty; `what` is missing then."""
+    if table.is_empty():
+        raise NotMeasurable(f"the run holds no {what}", fix=fix)
+
+
+RECORD = "record the run with torch.profiler over a few steps and call prof.step() in each"
+"""The way out where a trace holds nothing."""

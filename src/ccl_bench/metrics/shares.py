@@ -1,0 +1,27 @@
+"""Shares of the time of steps, for the metrics that are one."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+
+
+def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) -> Measurement:
+    """Return a column of `breakdown` as percent of the device windows, over all steps, mean over ranks."""
+    need_rows(breakdown, "steps", RECORD)
+    totals = breakdown.group_by("rank").agg(pl.col(column, "window_ns").sum(), pl.len().alias("steps"))
+    shares = totals.select(
+        "rank",
+        (100 * pl.col(column) / pl.col("window_ns")).alias("share_pct"),
+        (pl.col(column) / pl.col("steps") / SECOND_NS).alias("per_step_s"),
+    )
+    return Measurement(
+        float(shares.select(pl.col("share_pct").mean()).item()),
+        details={
+            "per_rank_pct": by_rank(shares, "share_pct"),
+            "per_rank_s_per_step": by_rank(shares, "per_step_s"),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(breakdown),
+    )

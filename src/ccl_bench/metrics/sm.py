@@ -1,0 +1,66 @@
+"""How much of the multiprocessors is used."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+
+_SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
+
+
+@metric(unit="%", better="higher")
+def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Share of the streaming multiprocessors that kernels could occupy, over the time of steps; estimated.
+
+    A kernel with fewer blocks than there are multiprocessors leaves some of them idle. Each
+    kernel counts with the share its blocks can reach; kernels that run at the same time add up,
+    at any instant to 100 % at most.
+
+    Formula:
+        sm = 100 * integral over steps of min(sum over running kernels of min(blocks per SM, 1), 1) dt
+             / time of steps
+
+        mean over ranks.
+
+    Caveats:
+        Estimated from launch shapes, not measured: a resident block need not make progress, and
+        a communication kernel that waits counts as occupied, so compute and communication
+        are listed apart. Achieved occupancy is the static upper bound that Kineto computes.
+
+    Reference:
+        "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp.
+    """
+    need_rows(sm_use, "steps", RECORD)
+    rated = sm_use.filter(pl.col("rated_kernels") > 0)
+    if rated.is_empty():
+        raise NotMeasurable(
+            "no kernel has a recorded launch shape (blocks per SM)",
+            fix="record CUDA activity with torch.profiler; a run on CPUs has no multiprocessors",
+        )
+    per_rank = rated.group_by("rank").agg(
+        *(pl.col(name).sum() for name in _SUMS),
+        (pl.col("occupancy_pct") * pl.col("kernel_ns")).sum() / pl.col("kernel_ns").sum(),
+        (100 * pl.col("rated_kernels").sum() / pl.col("kernels").sum()).alias("rated_pct"),
+    )
+    shares = per_rank.select(
+        "rank",
+        "occupancy_pct",
+        "rated_pct",
+        **{f"{name.removesuffix('_ns')}_pct": 100 * pl.col(name) / pl.col("window_ns") for name in _SUMS[1:]},
+    )
+    return Measurement(
+        float(shares.select(pl.col("occupied_pct").mean()).item()),
+        details={
+            "kind": "estimated",
+            "per_rank_pct": by_rank(shares, "occupied_pct"),
+            "compute_pct": shares["compute_occupied_pct"].mean(),
+            "communication_pct": shares["communication_occupied_pct"].mean(),
+            "gpu_busy_with_kernels_pct": shares["kernel_pct"].mean(),
+            "estimated_achieved_occupancy_pct": shares["occupancy_pct"].mean(),
+            "kernels_with_launch_shape_pct": shares["rated_pct"].mean(),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(rated),
+    )

@@ -1,0 +1,48 @@
+"""Tokens in a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.facts import tokens_per_step
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.frames import pl
+
+
+@metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",))
+def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement:
+    """Tokens that the whole job processes in a second.
+
+    Formula:
+        throughput_tokens_sec = tokens_per_step / iteration_wall_clock_time
+
+        `tokens_per_step` as written in `run_metadata.json`, else global batch size times sequence length.
+
+    Caveats:
+        Padding counts as tokens. The time is that of the slowest rank, with the profiler's
+        overhead where it comes from a trace.
+
+    Reference:
+        Throughput as torchtitan and MLPerf Training report it, over all devices.
+    """
+    tokens = tokens_per_step(facts)
+    if tokens is None:
+        raise NotMeasurable(
+            "the number of tokens in a step is not known",
+            fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
+        )
+    time = iteration_wall_clock_time(step_times)
+    rate = tokens.value / time.value
+    details = {
+        "tokens_per_step": tokens.value,
+        "tokens_per_step_source": tokens.source,
+        "iteration_wall_clock_time_s": time.value,
+    }
+    if facts.world_size:
+        details |= {"tokens_per_s_per_gpu": rate / facts.world_size.value, "gpus": facts.world_size.value}
+    return Measurement(rate, details, time.window, time.ranks)

@@ -1,0 +1,49 @@
+"""How well the trained model fits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics import Measurement, conditions, metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.card import Point, TrainingMetrics
+
+_LARGEST_EXPONENT = 700
+"""exp() of more overflows a double."""
+
+
+@metric(unit="nats", better="lower", applies=(conditions.training,), aliases=("training_quality_16",))
+def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
+    """Final training loss, from `training_metrics.json`.
+
+    Formula:
+        training_quality = loss at the last step
+        perplexity = exp(loss)
+
+    Caveats:
+        Losses compare only between runs with the same data, tokeniser and number of steps. Perplexity
+        holds where the loss is a mean cross-entropy in nats.
+
+    Reference:
+        Perplexity: Jelinek et al. 1977, as the exponential of cross-entropy.
+    """
+    if training_metrics is None or training_metrics.final_loss is None:
+        raise NotMeasurable(
+            "the run has no training_metrics.json with a loss at its last step",
+            fix='write training_metrics.json, such as {"step": [1, 2], "loss": [6.4, 5.9]}',
+        )
+    loss = training_metrics.final_loss
+    details: dict[str, Any] = {"series": {name: _plain(s) for name, s in training_metrics.series.items()}}
+    if loss < _LARGEST_EXPONENT:
+        details["perplexity"] = math.exp(loss)
+    return Measurement(loss, details, window="training_metrics.json")
+
+
+def _plain(series: Iterable[Point]) -> list[dict[str, float | int | None]]:
+    """Return the points of a series as JSON has them."""
+    return [{"step": point.step, "value": point.value} for point in series]

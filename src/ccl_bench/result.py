@@ -1,0 +1,112 @@
+"""A result: one metric's answer for one run, with everything needed to trust or repeat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
+
+EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable": 3, "failed": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFinding:
+    """A finding about the data that touches the number."""
+
+    code: str
+    severity: Literal["note", "warning", "error"]
+    message: str
+    file: str = ""
+    rank: int | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceProvenance:
+    """One trace file that the number rests on."""
+
+    file: str
+    """Path relative to the run."""
+    sha256: str
+    """Hash of the file as it lies on disk."""
+    size: int
+    """Size on disk, bytes."""
+    format: str
+    """Trace format."""
+    reader_revision: int
+    """Revision of the reader of that format."""
+    rank: int | None = None
+    """Rank, where known."""
+    iteration: int | None = None
+    """Recording window, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What made the number, and from what."""
+
+    tool_version: str
+    """Version of ccl-bench."""
+    metric_revision: int
+    """Revision of the metric's definition."""
+    traces: list[TraceProvenance] = field(default_factory=list)
+    """The trace files."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """Fact that the metric used → where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One metric's answer for one run."""
+
+    metric: str
+    status: Status
+    unit: str
+    better: Literal["higher", "lower", "neither"]
+    value: float | None = None
+    """In `unit`; None unless the status is `ok`."""
+    reason: str = ""
+    """Why there is no value."""
+    fix: str = ""
+    """What would give one."""
+    window: str = ""
+    """How the steps were found."""
+    ranks: list[int] = field(default_factory=list)
+    """Ranks used."""
+    details: dict[str, Any] = field(default_factory=dict)
+    findings: list[ResultFinding] = field(default_factory=list)
+    provenance: Provenance = field(default_factory=lambda: Provenance("", 0))
+    schema_version: int = SCHEMA_VERSION
+
+
+def to_json(results: list[Result]) -> bytes:
+    """Return results as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(results, enc_hook=_plain), indent=2)
+
+
+def _plain(value: object) -> object:
+    raise TypeError(f"a result holds {type(value).__name__}, which is no JSON")
+
+
+def from_json(text: bytes) -> list[Result]:
+    """Return the results in `text`; raises msgspec.ValidationError where they do not fit."""
+    return msgspec.json.decode(text, type=list[Result])
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a list of results."""
+    return msgspec.json.schema(list[Result])
+
+
+def status_of(error: CclBenchError) -> Status:
+    """Return the status that an error gives a result."""
+    if isinstance(error, NotApplicable):
+        return "not_applicable"
+    return "not_measurable" if isinstance(error, NotMeasurable) else "failed"

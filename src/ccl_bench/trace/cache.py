@@ -1,0 +1,102 @@
+"""Tables of traces kept as Parquet outside the run, so that a file is parsed once.
+
+A trace's folder is named after the file's path, size, modification time and inode, and the
+revision of the reader, so a changed file or reader never meets old tables. The folder
+appears whole or not at all; a damaged one is dropped and made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench import storage
+from ccl_bench.frames import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import Finding, TraceContent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.trace.discovery import TraceFile
+
+LAYOUT = 1
+"""Raised when the layout of a cached folder changes."""
+
+_ABOUT = "about.json"
+
+
+def folder(trace: TraceFile) -> Path:
+    """Return where the tables of `trace` are kept."""
+    stat = trace.path.stat()
+    modified = getattr(stat, "st_mtime_ns", None) or stat.st_mtime
+    inode = getattr(stat, "st_ino", 0)
+    identity = (LAYOUT, trace.form.name, trace.form.revision, str(trace.path.absolute()), stat.st_size, modified, inode)
+    key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
+    return storage.cache_directory() / "traces" / key
+
+
+def is_kept(trace: TraceFile) -> bool:
+    """Whether the tables of `trace` are in the cache."""
+    try:
+        return (folder(trace) / _ABOUT).is_file()
+    except OSError:
+        return False
+
+
+def stored(trace: TraceFile, tables: Iterable[str]) -> tuple[TraceContent, str] | None:
+    """Return the content of `trace` with the named tables, and its hash; None where it is not kept."""
+    place = folder(trace)
+    try:
+        about: dict[str, Any] = msgspec.json.decode((place / _ABOUT).read_bytes())
+        kept = {name: _table(place, name, about) for name in tables}
+        findings = [msgspec.convert(item, Finding) for item in about["findings"]]
+        content = TraceContent(kept, about["rank"], about["world_size"], findings, about["attributes"])
+        return content, about["sha256"]
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError, msgspec.MsgspecError, pl.exceptions.PolarsError):
+        shutil.rmtree(place, ignore_errors=True)
+        return None
+
+
+def _table(place: Path, name: str, about: dict[str, Any]) -> pl.DataFrame:
+    if not about["tables"].get(name):
+        return TABLES[name].empty()
+    return pl.read_parquet(place / f"{name}.parquet", glob=False, memory_map=False)
+
+
+def store(trace: TraceFile, content: TraceContent, sha256: str) -> None:
+    """Keep the content of `trace`; a cache that cannot be written is no error."""
+    place = folder(trace)
+    with contextlib.suppress(OSError, pl.exceptions.PolarsError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+        try:
+            _write(temporary, content, sha256)
+            with contextlib.suppress(OSError):  # another process was faster
+                temporary.rename(place)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(place: Path, content: TraceContent, sha256: str) -> None:
+    for name, table in content.tables.items():
+        if table.height:
+            table.write_parquet(place / f"{name}.parquet", compression="lz4", statistics=False)
+    about = {
+        "rank": content.rank,
+        "world_size": content.world_size,
+        "findings": [asdict(finding) for finding in content.findings],
+        "attributes": content.attributes,
+        "tables": {name: table.height for name, table in content.tables.items()},
+        "sha256": sha256,
+    }
+    (place / _ABOUT).write_bytes(msgspec.json.encode(about))

@@ -1,0 +1,177 @@
+"""Find the traces and other files of a run, told apart by content and not by name."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.errors import InputError
+from ccl_bench.trace import formats, identity
+from ccl_bench.trace.content import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ccl_bench.trace.formats import Format
+
+HEAD_BYTES = 256 << 10
+"""Bytes looked at to recognise a file; a Kineto head with 16 devices takes a tenth of it."""
+
+TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep", ".pickle", ".jsonl")
+_SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One trace of a run: a file of one rank in one recording window."""
+
+    path: Path
+    relative: str
+    """Path below the run, with `/`."""
+    form: Format
+    rank: int | None
+    """Rank, or None where neither file, map nor name tells."""
+    rank_source: str
+    """`file`, `map`, `name` or `unknown`."""
+    iteration: int | None
+    """Number of the recording window, where the path carries one."""
+    world_size: int | None
+    """Number of ranks that the file says the job had."""
+    size: int
+    """Size on disk, bytes."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What lies in a run directory."""
+
+    traces: list[TraceFile] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+    """Files that are no trace: cards, side files, and what is not recognised."""
+    findings: list[Finding] = field(default_factory=list)
+
+
+def files_under(root: Path) -> Iterator[Path]:
+    """Yield the files below `root` in order, each real file once, links after what they point to."""
+    if storage.is_remote(root):
+        yield from sorted((path for path in root.rglob("*") if path.is_file()), key=str)
+        return
+    seen_folders: set[str] = set()
+    plain: list[Path] = []
+    links: list[Path] = []
+    for folder, subfolders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen_folders:
+            subfolders.clear()
+            continue
+        seen_folders.add(real)
+        subfolders[:] = sorted(n for n in subfolders if not n.startswith(".") and n not in _SKIPPED_FOLDERS)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not name.startswith("."):
+                (links if path.is_symlink() else plain).append(path)
+    seen_files = {os.path.realpath(path) for path in plain}
+    yield from plain
+    for link in links:
+        real = os.path.realpath(link)
+        if real not in seen_files and Path(real).is_file():
+            seen_files.add(real)
+            yield link
+
+
+def _trace_file(path: Path, relative: str, ranks: Mapping[str, int]) -> TraceFile | None:
+    """Return the trace in `path`, or None where it is not one of a known format."""
+    head = storage.head(path, HEAD_BYTES)
+    form = formats.recognised(head)
+    if form is None:
+        return None
+    said = form.identity(head)
+    named = identity.rank_in_name(relative)
+    candidates = (("file", said.rank), ("map", ranks.get(relative)), ("name", named), ("unknown", None))
+    source, rank = next((s, r) for s, r in candidates if r is not None or s == "unknown")
+    window = identity.window_in_path(relative)
+    size = path.stat().st_size
+    return TraceFile(path, relative, form, rank, source, window, said.world_size, size)
+
+
+def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
+    """Return what lies at `root`, a run directory or a single trace file.
+
+    `ranks` maps relative file names to ranks where the files do not say. Raises InputError
+    where there is nothing at `root`, or nothing readable.
+    """
+    try:
+        exists, is_folder = root.exists(), root.is_dir()
+    except (OSError, PermissionError) as error:
+        raise InputError(f"cannot be opened: {error}", where=str(root), fix="check the address") from error
+    if not exists:
+        raise InputError("there is no such file or directory", where=str(root), fix="check the path")
+    found = Found()
+    folder = root if is_folder else root.parent
+    for path in files_under(root) if is_folder else [root]:
+        relative = _relative(path, folder)
+        if not path.name.lower().endswith(TRACE_SUFFIXES):
+            found.others.append(path)
+            continue
+        try:
+            trace = _trace_file(path, relative, ranks or {})
+        except InputError as error:
+            found.findings.append(Finding("file-unreadable", "error", error.message, relative))
+            continue
+        if trace:
+            found.traces.append(trace)
+        else:
+            found.others.append(path)
+    found.traces, doubts = _each_once(found.traces)
+    found.findings += doubts
+    return found
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return str(path)[len(str(folder)) :].lstrip("/") if storage.is_remote(folder) else path.relative_to(folder).as_posix()
+
+
+def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces without copies, at most one for each rank and window, and what was left out."""
+    kept: list[TraceFile] = []
+    findings: list[Finding] = []
+    claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
+    for trace in _without_copies(traces):
+        key = (trace.form.name, trace.rank, trace.iteration)
+        holder = claims.setdefault(key, trace)
+        if holder is trace or trace.rank is None:
+            kept.append(trace)
+            continue
+        findings.append(
+            Finding(
+                "rank-duplicate",
+                "error",
+                f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}; the second is left out",
+                trace.relative,
+                rank=trace.rank,
+            )
+        )
+    return kept, findings
+
+
+def _without_copies(traces: Iterable[TraceFile]) -> list[TraceFile]:
+    """Return the traces without byte-for-byte copies; the one in a numbered window is kept."""
+    by_size: dict[int, list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        by_size[trace.size].append(trace)
+    kept: list[TraceFile] = []
+    for alike in by_size.values():
+        if len(alike) == 1:
+            kept += alike
+            continue
+        first: dict[str, TraceFile] = {}
+        for trace in sorted(alike, key=lambda t: (t.iteration is None, t.relative)):
+            first.setdefault(storage.sha256(trace.path), trace)
+        kept += first.values()
+    return sorted(kept, key=lambda t: t.relative)
+
+
