@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import __version__, engine, metrics
+from ccl_bench import __version__, analysis, engine, metrics
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
-from ccl_bench.errors import CclBenchError, NotMeasurable
+from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.frames import pl
+from ccl_bench.metrics.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.schema import TABLES
 from ccl_bench.tables_of_side_files import step_times_in
@@ -39,6 +41,8 @@ class Evidence:
     """Everything that is wrong with the run or its traces."""
     given: frozenset[str] = frozenset()
     """Inputs that rest on no trace."""
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Input that rests on no trace → the files behind it, each with its SHA-256."""
 
 
 def given_by(run: Run) -> dict[str, Any]:
@@ -60,20 +64,47 @@ def gathered(
     progress: Progress | None = None,
 ) -> Evidence:
     """Read the run's traces and return the `wanted` tables and other inputs of metrics."""
+    analysis.load()
     inputs = given_by(run)
     tables = tuple(dict.fromkeys(name for name in wanted if name not in inputs))
     local = engine.local_needs(tables)
-    evidence = Evidence(inputs, findings=list(run.findings), given=frozenset(inputs))
+    files = {name: _files_behind(run, name) for name in inputs}
+    evidence = Evidence(inputs, findings=list(run.findings), given=frozenset(inputs), files=files)
     if local:
         tasks = [engine.Task(trace, local, use_cache) for trace in run.traces]
         evidence.traces = engine.run(tasks, jobs=jobs, progress=progress)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
         inputs |= _together(local, evidence.traces)
+    contents = [name for name in local if name != "steps" and _is_by_step(name)]
+    left_out = engine.left_out(evidence.traces, contents)
+    evidence.findings += left_out.findings
+    _drop(inputs, {"steps", *contents} & {*local}, left_out.other_steps)
     for name in in_order(tables):
         derived = DERIVED.get(name)
         if derived.across_ranks and name not in inputs:
             inputs[name] = derived.compute(*(inputs[need] for need in derived.needs))
+    _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
     return evidence
+
+
+def _files_behind(run: Run, name: str) -> dict[str, str]:
+    """Return the files that an input was read from, relative to the run, with their hashes."""
+    paths = run.stated.origins_of(name)
+    within = {path: path.is_relative_to(run.path) for path in paths}
+    return {
+        path.relative_to(run.path).as_posix() if within[path] else str(path): run.stated.sha256[path]
+        for path in paths
+    }
+
+
+def _is_by_step(name: str) -> bool:
+    return name in DERIVED and "step" in DERIVED.get(name).table.columns
+
+
+def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int]) -> None:
+    """Take the rows of some traces out of some tables."""
+    for name in tables if positions else ():
+        inputs[name] = inputs[name].filter(~pl.col("trace").is_in(sorted(positions)))
 
 
 def _together(names: Iterable[str], traces: Sequence[Reduced]) -> dict[str, pl.DataFrame]:
@@ -118,7 +149,8 @@ def evaluate(
     for name, found in wanted.items():
         reason = refused[name]
         answer = _refusal(found, reason) if reason else _answer(found, evidence)
-        results.append(replace(answer, metric=name, provenance=_provenance(found, evidence)))
+        provenance = _provenance(found, evidence, was_refused=bool(reason))
+        results.append(replace(answer, metric=name, provenance=provenance))
     return results
 
 
@@ -128,13 +160,15 @@ def _refusal(metric: Metric, reason: str) -> Result:
 
 def _answer(metric: Metric, evidence: Evidence) -> Result:
     """Compute one metric; whatever keeps it from a value becomes the result."""
-    unread = [f for f in evidence.findings if f.code == "trace-unreadable"]
     base = Result(metric.name, "ok", metric.unit, metric.better, findings=_touching(metric, evidence))
     try:
         found = metric.compute(*(evidence.inputs[need] for need in metric.needs))
-        if unread and len(unread) == len(evidence.traces):
-            raise NotMeasurable("no trace of the run could be read", fix=unread[0].message)
+        if not math.isfinite(found.value):
+            raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
     except CclBenchError as error:
+        unread = _unread(metric, evidence)
+        if unread and isinstance(error, NoValue):
+            error = unread
         return replace(base, status=status_of(error), reason=error.message, fix=error.fix)
     return replace(
         base,
@@ -145,17 +179,34 @@ def _answer(metric: Metric, evidence: Evidence) -> Result:
     )
 
 
+def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
+    """Return the better reason for a missing number where no trace could be read at all."""
+    unread = [finding for finding in evidence.findings if finding.code == "trace-unreadable"]
+    if not unread or len(unread) < len(evidence.traces) or not _raw(metric, evidence):
+        return None
+    return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+
+
+def _raw(metric: Metric, evidence: Evidence) -> set[str]:
+    """Return the tables of traces that the metric's number rests on."""
+    return raw_needs(need for need in metric.needs if need not in evidence.given)
+
+
 def _touching(metric: Metric, evidence: Evidence) -> list[ResultFinding]:
     """Return the findings about anything that the metric's number rests on."""
-    used = raw_needs(need for need in metric.needs if need not in evidence.given)
+    raw = _raw(metric, evidence)
+    used = {*raw, *metric.needs, *in_order(need for need in metric.needs if need not in evidence.given)}
     return [
         ResultFinding(f.code, f.severity, f.message, f.file, f.rank, f.count)
         for f in evidence.findings
-        if used and (not f.touches or used & set(f.touches))
+        if (used & set(f.touches) if f.touches else raw)
     ]
 
 
-def _provenance(metric: Metric, evidence: Evidence) -> Provenance:
+def _provenance(metric: Metric, evidence: Evidence, *, was_refused: bool) -> Provenance:
+    if was_refused:
+        return Provenance(__version__, metric.revision)
+    rests_on = evidence.traces if _raw(metric, evidence) else []
     traces = [
         TraceProvenance(
             reduced.trace.relative,
@@ -166,8 +217,9 @@ def _provenance(metric: Metric, evidence: Evidence) -> Provenance:
             reduced.rank,
             reduced.trace.iteration,
         )
-        for reduced in evidence.traces
+        for reduced in rests_on
         if reduced.sha256
     ]
     facts = {name: fact.source for name, fact in evidence.inputs["facts"]} if "facts" in metric.needs else {}
-    return Provenance(__version__, metric.revision, traces, facts)
+    files = {name: digest for need in metric.needs for name, digest in evidence.files.get(need, {}).items()}
+    return Provenance(__version__, metric.revision, traces, facts, files)

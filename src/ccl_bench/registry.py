@@ -63,10 +63,9 @@ class Registry(Generic[T]):
         if name in self._aliases:
             return self._aliases[name]
         known = [*self._items, *self._aliases]
-        raise UsageError(
-            f"unknown {self.kind} {name!r}",
-            fix=did_you_mean(name, known) or f"known: {', '.join(sorted(self._items))}",
-        )
+        fix = did_you_mean(name, known) or f"known: {', '.join(sorted(self._items))}"
+        broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
+        raise UsageError(f"unknown {self.kind} {name!r}", fix=fix + broken)
 
     def get(self, name: str) -> T:
         """Return the item called `name`, or raise UsageError naming the nearest ones."""

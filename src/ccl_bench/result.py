@@ -21,7 +21,8 @@ class ResultFinding:
     """A finding about the data that touches the number."""
 
     code: str
-    severity: Literal["note", "warning", "error"]
+    severity: str
+    """`note`, `warning` or `error`."""
     message: str
     file: str = ""
     rank: int | None = None
@@ -59,7 +60,9 @@ class Provenance:
     traces: list[TraceProvenance] = field(default_factory=list)
     """The trace files."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Fact that the metric used → where it came from."""
+    """Fact that the metric was given → where it came from."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Card, metadata or side file that the number rests on, relative to the run → its SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench import storage
+from ccl_bench import remote, storage
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.stated import Stated, facts_from, stated_in
@@ -15,6 +17,7 @@ from ccl_bench.trace import discovery
 from ccl_bench.trace.content import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ccl_bench.trace.discovery import TraceFile
@@ -54,13 +57,18 @@ def open_run(place: str | Path, *, card: str | Path | None = None, profile_mode:
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.location(place)
-    found = discovery.found_in(root, _rank_map(root))
-    stated = stated_in(found.others, storage.location(card) if card else None)
+    with remote.reachable(root):
+        found = discovery.found_in(root, _rank_map(root))
+        stated = stated_in(found.others, storage.location(card) if card else None)
     traces = [t for t in found.traces if profile_mode in {"auto", t.form.profile}]
     facts = facts_from(stated, traces)
-    run = Run(root, traces, [path for path in found.others if path not in stated.files], facts, stated)
+    run = Run(root, traces, _not_understood(found.others, stated, root), facts, stated)
     run.findings = [*found.findings, *stated.findings, *_completeness(run)]
     return run
+
+
+def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
+    return [path for path in paths if path not in stated.files and path != root / RANK_MAP]
 
 
 def _rank_map(root: Path) -> dict[str, int]:
@@ -96,11 +104,11 @@ def _ranks_against_world(run: Run) -> list[Finding]:
     world_size = run.facts.world_size
     if not world_size or not run.ranks:
         return []
-    findings = []
-    missing = sorted(set(range(world_size.value)) - set(run.ranks))
-    if missing:
-        message = f"{len(missing)} of {world_size.value} ranks have no trace: {_listed(missing)}"
-        findings.append(Finding("ranks-missing", "warning", message, count=len(missing)))
+    windows: dict[int | None, set[int]] = defaultdict(set)
+    for trace in run.traces:
+        if trace.rank is not None:
+            windows[trace.iteration].add(trace.rank)
+    findings = _missing_ranks(windows, world_size.value)
     surplus = [rank for rank in run.ranks if rank >= world_size.value]
     if surplus:
         message = f"ranks {_listed(surplus)} do not fit world_size {world_size.value} ({world_size.source})"
@@ -108,6 +116,26 @@ def _ranks_against_world(run: Run) -> list[Finding]:
     return findings
 
 
-def _listed(ranks: list[int], limit: int = 12) -> str:
-    shown = ", ".join(map(str, ranks[:limit]))
-    return f"{shown}, ... {ranks[-1]}" if len(ranks) > limit else shown
+def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> list[Finding]:
+    """Return which ranks have no trace, apart for each recording window where the windows differ."""
+    if len({frozenset(present) for present in windows.values()}) == 1:
+        windows = {None: next(iter(windows.values()))}
+    findings = []
+    for window, present in sorted(windows.items(), key=lambda item: (item[0] is not None, item[0] or 0)):
+        count = world_size - sum(rank < world_size for rank in present)
+        if count:
+            missing = list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
+            where = "" if window is None else f"in window {window}, "
+            message = f"{where}{count} of {world_size} ranks have no trace: {_listed(missing, count)}"
+            findings.append(Finding("ranks-missing", "warning", message, count=count))
+    return findings
+
+
+_SHOWN = 12
+"""Ranks that a message names."""
+
+
+def _listed(ranks: list[int], count: int | None = None) -> str:
+    """Return the first ranks of a list; `count` is how many there are where the list itself was cut."""
+    shown = ", ".join(map(str, ranks[:_SHOWN]))
+    return f"{shown}, ..." if (count or len(ranks)) > _SHOWN else shown

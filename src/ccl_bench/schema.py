@@ -156,7 +156,10 @@ _TABLES = (
         "One communication call with the arguments recorded for it.",
         start_ns=_START,
         end_ns=_END,
-        source=("String", "`kernel`, `host` (record_param_comms), `gloo` (a CPU range) or `op` (a c10d operator)"),
+        source=(
+            "String",
+            "`kernel`, `host` (record_param_comms), `gloo` or `nccl` (a CPU range), `op` (a c10d operator)",
+        ),
         name=("String", "name as recorded"),
         thread=("Int64", "CPU thread, or stream for a kernel"),
         correlation=_CORRELATION,
@@ -202,6 +205,12 @@ _TABLES = (
         backend=("String", "backend, such as `cuda:nccl`"),
         size=("Int64", "members"),
         ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+    ),
+    _table(
+        "identity",
+        "Whose trace it is; one row, filled in once the file has been read and its rank settled.",
+        rank=("Int64", "rank; null where neither file, map nor name tells"),
+        world_size=("Int64", "number of ranks in the job, as the file says"),
     ),
     _table(
         "findings",

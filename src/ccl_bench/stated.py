@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ccl_bench import storage
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
 from ccl_bench.errors import InputError, NotMeasurable
 from ccl_bench.trace.content import Finding
@@ -30,7 +31,15 @@ METADATA = "run_metadata.json"
 CARD = "workload card"
 CONFIG = "training configuration"
 
+_INPUTS = {
+    "rank_step_times": "step_times",
+    "step_times": "step_times",
+    "training_metrics": "training_metrics",
+}
+"""Attribute of Stated → the input of metrics that it becomes; the others become facts."""
+
 _CARD_SUFFIXES = (".yaml", ".yml")
+_STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json")
 
 
 @dataclass(slots=True)
@@ -49,17 +58,37 @@ class Stated:
     """Everything that is wrong in the files."""
     findings: list[Finding] = field(default_factory=list)
     """Files that could not be read at all."""
+    origins: dict[str, Path] = field(default_factory=dict)
+    """Attribute of this class → the file that it was read from."""
+    sha256: dict[Path, str] = field(default_factory=dict)
+    """Hash of each file that was read."""
 
-    def read(self, kind: str, path: Path, read: Callable[[Path], Any]) -> Any:
-        """Return the content of a file, or None where it cannot be read, which is a finding."""
+    def read(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
+        """Keep the content of a file as `attribute`; one that cannot be read is a finding.
+
+        Of a file of durations without a single usable one nothing is kept, so that the next source counts.
+        """
         self.files[path] = kind
         try:
             reading = read(path)
+            self.sha256[path] = storage.sha256(path)
         except InputError as error:
-            self.findings.append(Finding("file-unreadable", "error", f"{kind}: {error.message}", path.name))
-            return None
+            touches = (_INPUTS.get(attribute, "facts"),)
+            message = f"{kind}: {error.message}"
+            self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
+            return
         self.issues += reading.issues
-        return reading.card if kind == CARD else reading.value
+        content = reading.card if kind == CARD else reading.value
+        if getattr(content, "seconds", True):
+            setattr(self, attribute, content)
+            self.origins[attribute] = path
+
+    def origins_of(self, name: str) -> list[Path]:
+        """Return the files behind one input of metrics: `facts`, `step_times` or `training_metrics`."""
+        behind = [attribute for attribute in self.origins if _INPUTS.get(attribute, "facts") == name]
+        if "rank_step_times" in behind:
+            behind = ["rank_step_times"]
+        return [self.origins[attribute] for attribute in behind]
 
 
 def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:
@@ -68,13 +97,17 @@ def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:
     Of several of a kind the one nearest to the top counts. A card named by the caller must be
     readable; any other unreadable file is a finding.
     """
+    others = [path for path in others if path.suffix.lower() in _STATING_SUFFIXES]
+    if not others and card_path is None:
+        return Stated()
     from ccl_bench import card as cards
 
     stated = Stated()
-    ordered = sorted(others, key=lambda path: (len(path.parts), path.stem != "workload_card", str(path)))
+    ordered = sorted(others, key=_precedence)
     if card_path:
         reading = cards.read_card(card_path)
         stated.card, stated.files[card_path] = reading.card, CARD
+        stated.origins["card"], stated.sha256[card_path] = card_path, storage.sha256(card_path)
         stated.issues += reading.issues
     side_files: dict[str, tuple[str, Callable[[Path], Any]]] = {
         METADATA: ("metadata", cards.read_metadata),
@@ -86,14 +119,19 @@ def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:
     for path in ordered:
         suffix = path.suffix.lower()
         if suffix in _CARD_SUFFIXES and stated.card is None and cards.is_card_file(path):
-            stated.card = stated.read(CARD, path, cards.read_card)
+            stated.read(CARD, "card", path, cards.read_card)
         elif suffix == ".toml" and stated.config is None and cards.is_train_config_file(path):
-            stated.config = stated.read(CONFIG, path, cards.read_train_config)
+            stated.read(CONFIG, "config", path, cards.read_train_config)
         elif path.name in side_files:
             attribute, reader = side_files[path.name]
             if getattr(stated, attribute) is None:
-                setattr(stated, attribute, stated.read(path.name, path, reader))
+                stated.read(path.name, attribute, path, reader)
     return stated
+
+
+def _precedence(path: Path) -> tuple[int, bool, bool, str]:
+    """Return the sort key of files: the top first, and `step_times.json` before `step_durations.json`."""
+    return len(path.parts), path.stem != "workload_card", path.name == "step_durations.json", str(path)
 
 
 def facts_from(stated: Stated, traces: Sequence[TraceFile]) -> Facts:
@@ -147,6 +185,7 @@ def _from_card(card: Card | None) -> dict[str, Fact[Any]]:
         device=device.model if device.type is None or str(device.type).upper() != "CPU" else None,
         precision=_text(model.precision),
         phase=_text(model.phase),
+        is_moe=True if model.is_moe or sizes.num_experts else model.is_moe,
         devices_per_node=device.devices_per_node,
         dp_replicate=plan.dp_replicate,
         dp_shard=plan.dp_shard,
@@ -178,6 +217,7 @@ def _from_catalog(card: Card | None) -> dict[str, Fact[Any]]:
         return {}
     return _known(
         f"catalog, {found.name}",
+        is_moe=found.experts > 0,
         num_params=found.parameters,
         num_params_embedding=found.lookup_parameters,
         num_params_active=found.active_parameters if found.experts else None,
@@ -191,7 +231,8 @@ def _from_config(config: TrainConfig | None) -> dict[str, Fact[Any]]:
     if config is None:
         return {}
     plan, training = config.parallelism, config.training
-    batch = training.global_batch_size if training.global_batch_size and training.global_batch_size > 0 else None
+    stated_batch = training.global_batch_size
+    batch = stated_batch if stated_batch and stated_batch > 0 else None
     return _known(
         CONFIG,
         global_batch_size=batch,
@@ -212,6 +253,6 @@ def _from_traces(traces: Sequence[TraceFile]) -> dict[str, Fact[Any]]:
     if len(said) == 1:
         return _known("distributedInfo of the traces", world_size=said.pop())
     ranks = {trace.rank for trace in traces}
-    if not said and len(ranks) > 1 and None not in ranks:
+    if not said and len(ranks) > 1 and ranks == set(range(len(ranks))):
         return _known("number of traces", world_size=len(ranks))
     return {}

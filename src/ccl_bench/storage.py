@@ -6,19 +6,24 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench.errors import InputError, UsageError
+from isal.igzip_lib import IsalError
+
+from ccl_bench import remote
+from ccl_bench.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from upath import UPath
-
 GZIP_MAGIC = b"\x1f\x8b"
 CACHE_VARIABLE = "CCL_BENCH_CACHE"
+
+DAMAGED = (EOFError, OSError, ValueError, cast("type[Exception]", IsalError))
+"""What reading raises where a compressed file is cut or damaged."""
 
 
 def location(text: str | Path) -> Path:
@@ -27,28 +32,13 @@ def location(text: str | Path) -> Path:
     Remote addresses need the extra `remote`; what is missing is named in the error.
     """
     name = str(text)
-    if "://" not in name:
-        return Path(name).expanduser()
-    from upath import UPath
-
-    try:
-        return cast("Path", UPath(name))
-    except (ImportError, ValueError) as error:
-        raise UsageError(
-            f"cannot open addresses like {name.split('://', 1)[0]}://: {error}",
-            fix='install the remote extra: pip install "ccl-bench[remote]"',
-        ) from error
-
-
-def is_remote(path: Path | UPath) -> bool:
-    """Whether `path` lies outside the local file system."""
-    return not isinstance(path, Path) or "://" in str(path)
+    return remote.path_of(name) if "://" in name else Path(name).expanduser()
 
 
 def _gzip(raw: BinaryIO) -> BinaryIO:
     from isal import igzip
 
-    return cast("BinaryIO", igzip.open(raw, "rb"))
+    return cast("BinaryIO", igzip.open(raw, "rb"))  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -73,10 +63,21 @@ def unreadable(path: Path, error: OSError) -> InputError:
 def head(path: Path, size: int) -> bytes:
     """Return the first `size` bytes of a file after decompression, fewer where it is damaged."""
     found = b""
-    with opened(path) as stream, contextlib.suppress(EOFError, OSError, ValueError):
+    with _beginning(path, size) as stream, contextlib.suppress(*DAMAGED):
         while len(found) < size and (block := stream.read(size - len(found))):
             found += block
     return found
+
+
+@contextlib.contextmanager
+def _beginning(path: Path, size: int) -> Iterator[BinaryIO]:
+    """Open a file of which only the first bytes will be read."""
+    if not remote.is_remote(path):
+        with opened(path) as stream:
+            yield stream
+        return
+    raw = BytesIO(remote.first_bytes(path, size))
+    yield _gzip(raw) if raw.getvalue().startswith(GZIP_MAGIC) else raw
 
 
 def sha256(path: Path) -> str:

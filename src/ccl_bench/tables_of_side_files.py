@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.frames import pl
     from ccl_bench.stated import Stated
 
 SECOND_NS = 1_000_000_000
@@ -23,12 +25,12 @@ def step_times_in(stated: Stated) -> pl.DataFrame | None:
         ]
         return _table(rows, "step_times_per_rank.json")
     if stated.step_times and stated.step_times.seconds:
-        source = next(name for name in stated.files.values() if name in {"step_times.json", "step_durations.json"})
+        source = stated.origins["step_times"].name
         return _table([(None, step, seconds) for step, seconds in stated.step_times.seconds.items()], source)
     return None
 
 
-def _table(rows: list[tuple[int | None, int, float]], source: str) -> pl.DataFrame:
+def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.DataFrame:
     ranks, steps, seconds = zip(*rows, strict=True)
     return DERIVED.get("step_times").table.frame(
         {

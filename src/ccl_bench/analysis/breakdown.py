@@ -58,6 +58,7 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     communication_occupied_ns=("Float64", "the same over communication kernels alone, ns"),
     kernel_ns=("Int64", "time with at least one kernel, ns"),
     occupancy_pct=("Float64", "mean estimated achieved occupancy, weighted by kernel time, %"),
+    occupancy_weight_ns=("Int64", "kernel time behind that mean, each kernel for itself, ns"),
     rated_kernels=("Int64", "kernels with a recorded grid"),
     kernels=("Int64", "kernels"),
 )
@@ -67,10 +68,12 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     kernels = work.filter(pl.col("kind").is_in([COMPUTE, COMMUNICATION]))
     inside = clipped(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
+    with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
     rated = (
         inside.group_by("window")
         .agg(
-            (pl.col("occupancy_pct") * length).sum() / length.filter(pl.col("occupancy_pct").is_not_null()).sum(),
+            ((pl.col("occupancy_pct") * length).sum() / with_occupancy).fill_nan(None),
+            with_occupancy.alias("occupancy_weight_ns"),
             pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
             pl.len().cast(pl.Int64).alias("kernels"),
         )
@@ -86,6 +89,7 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
             "communication_occupied_ns": _occupied(inside.filter(pl.col("kind") == COMMUNICATION), rows),
             "kernel_ns": union_lengths(kernels, windows),
             "occupancy_pct": rated["occupancy_pct"],
+            "occupancy_weight_ns": rated["occupancy_weight_ns"].fill_null(0),
             "rated_kernels": rated["rated_kernels"].fill_null(0),
             "kernels": rated["kernels"].fill_null(0),
         }

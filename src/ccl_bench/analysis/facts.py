@@ -69,6 +69,8 @@ class Facts:
     """Parameters in total."""
     num_params_embedding: Fact[int] | None = None
     """Parameters of the embedding."""
+    is_moe: Fact[bool] | None = None
+    """Whether the model is a mixture of experts."""
     num_params_active: Fact[int] | None = None
     """Parameters used for one token."""
     num_layers: Fact[int] | None = None

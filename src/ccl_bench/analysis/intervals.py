@@ -61,3 +61,18 @@ def union_length(intervals: pl.DataFrame) -> int:
     """Return the length of the union of all `intervals`, ns."""
     whole = merged(intervals).select((pl.col(END) - pl.col(START)).sum()).item()
     return int(whole)
+
+
+def outside(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts of `intervals` that lie in none of `blockers`; other columns are kept."""
+    if intervals.is_empty():
+        return intervals
+    first, last = intervals[START].min(), intervals[END].max()
+    busy = merged(blockers)
+    gaps = pl.DataFrame(
+        {
+            START: pl.concat([pl.Series([first], dtype=pl.Int64), busy[END]]),
+            END: pl.concat([busy[START], pl.Series([last], dtype=pl.Int64)]),
+        }
+    ).filter(pl.col(START) < pl.col(END))
+    return clipped(intervals, gaps).drop("window")

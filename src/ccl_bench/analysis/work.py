@@ -46,7 +46,7 @@ def _device_work(kernels: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
         pl.when(collective.is_null()).then(pl.lit(COMPUTE)).otherwise(pl.lit(COMMUNICATION)).alias("kind"),
         collective.alias("collective"),
         "stream",
-        pl.min_horizontal("blocks_per_sm", 1.0).alias("occupied"),
+        pl.col("blocks_per_sm").clip(upper_bound=1.0).alias("occupied"),
         "occupancy_pct",
     )
     moved = memcpy.select(
@@ -62,8 +62,9 @@ def _device_work(kernels: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
 
 
 def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges in which gloo communicated."""
-    return annotations.filter(pl.col("name").cast(pl.String).str.starts_with(GLOO))
+    """Return the ranges on the CPU in which gloo communicated."""
+    on_cpu = annotations.filter(~pl.col("on_device"))
+    return on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(GLOO))
 
 
 def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:

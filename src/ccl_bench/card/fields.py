@@ -48,8 +48,8 @@ def entry(
 
     `key` is its name in the file where that is not the attribute's, `unit` the unit of the number, `units`
     spellings of it that may follow the number, `also` other keys in use for the same thing. `literal` is for
-    a text in which words such as "none" are values. A field with `examples` is in the template. `rest` goes
-    to pydantic: limits, and a default other than None.
+    a word taken as a program wrote it: "none" is a value, and its own spelling needs no note. A field with
+    `examples` is in the template. `rest` goes to pydantic: limits, and a default other than None.
     """
     rest.setdefault("default", None)
     if "default_factory" in rest:

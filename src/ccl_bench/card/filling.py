@@ -38,15 +38,16 @@ class Filling:
 def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     """Put values at dotted paths of a card's file where it says nothing.
 
-    A value is a text, a number, true or false, a list of texts, or a mapping for environment variables.
+    A value is a text, a number, true or false, a list of texts, or a mapping for environment variables;
+    empty ones are passed over.
     """
     wanted = dict(_leaves(values))
     text = before = text_of(path)
     filled: list[str] = []
     for name, (keys, value) in wanted.items():
-        lines = text.splitlines()
+        lines = text.split("\n")
         if _Filler(lines, yaml_mapping(text, IssueLog(str(path))), str(path)).put(keys, value):
-            text = "\n".join(lines) + "\n"
+            text = "\n".join(lines)
             filled.append(name)
     if filled:
         _verify(before, text, [wanted[name][0] for name in filled], str(path))
@@ -63,6 +64,8 @@ def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list
             raise UsageError(
                 f"a card has no {name}", fix=did_you_mean(name, known) or f"known: {', '.join(known)}"
             )
+        if value is None or value in ("", [], (), {}):
+            continue
         if isinstance(value, dict):
             yield from (
                 (f"{name}.{key}", ([*name.split("."), str(key)], item)) for key, item in value.items()

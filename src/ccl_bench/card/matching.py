@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from ccl_bench.card.fields import Part, hint, key_of, unit_of
 from ccl_bench.card.issues import shown
 from ccl_bench.card.nodes import Entry, Mapping, Scalar
+from ccl_bench.card.values import is_absent
 from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from ccl_bench.card.issues import IssueLog
+
+MAX_UNKNOWN = 50
+"""Unknown keys of one mapping that are reported one by one."""
 
 
 def spelling(key: str) -> str:
@@ -113,9 +117,12 @@ class KeyMatcher:
             key = key_of(name, part.model_fields[name])
             if entry.key != key:
                 self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
-        for entry in strays:
-            if not self._adopted(entry, part, grouped, path):
-                self._stray(entry, part, path)
+        unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
+        for entry in unknown[:MAX_UNKNOWN]:
+            self._stray(entry, part, path)
+        if len(unknown) > MAX_UNKNOWN:
+            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not of this format and are ignored"
+            self.log.warning(path, more, "check that this is the right file")
         return grouped
 
     def _adopted(self, entry: Entry, part: type[Part], grouped: dict[str, list[Entry]], path: str) -> bool:
@@ -144,12 +151,13 @@ class KeyMatcher:
             for place in leaf_paths(self.root)
             if spelling(place.rsplit(".", 1)[-1]) == spelling(entry.key)
         ]
-        fix = did_you_mean(entry.key, keys) or (f"write it as {' or '.join(places)}" if places else "")
+        fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys)
         full = f"{path}.{entry.key}" if path else entry.key
         self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
 
     def only(self, entries: list[Entry], path: str) -> Entry | None:
         """Return the one entry, or None where several say different things."""
+        entries = [entry for entry in entries if not _says_nothing(entry)] or entries[:1]
         if len(entries) == 1:
             return entries[0]
         lines = ", ".join(str(entry.line) for entry in entries if entry.line)
@@ -167,3 +175,7 @@ class KeyMatcher:
             line=entries[-1].line,
         )
         return None
+
+
+def _says_nothing(entry: Entry) -> bool:
+    return isinstance(entry.node, Scalar) and is_absent(entry.node)

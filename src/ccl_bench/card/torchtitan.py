@@ -135,12 +135,12 @@ class Training(Part):
     )
     seq_len: Count | None = entry("tokens in one sequence", unit="tokens", default=2048)
     steps: Count | None = entry("steps of the run", unit="steps", default=10000)
-    dtype: Precision | None = entry("number format of the weights", default=Precision.FP32)
+    dtype: Precision | None = entry("number format of the weights", default=Precision.FP32, literal=True)
     mixed_precision_param: Precision | None = entry(
-        "number format of the computation", default=Precision.BF16
+        "number format of the computation", default=Precision.BF16, literal=True
     )
     mixed_precision_reduce: Precision | None = entry(
-        "number format of the gradient reduction", default=Precision.FP32
+        "number format of the gradient reduction", default=Precision.FP32, literal=True
     )
     is_compiled: bool | None = entry("whether the model is compiled (0.1.0)", key="compile", default=False)
     is_offloaded: bool | None = entry(

@@ -88,7 +88,7 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
     if match is None or len(text) > 40:
         raise NotUnderstoodError(f"{shown(text)} is not a number", "write a number")
     digits, unit = match[1], match[2].strip()
-    if unit and unit.lower() not in {known.lower() for known in units}:
+    if unit and not _is_unit(unit, units):
         expected = f" in {min(units, key=len)}" if units else ""
         raise NotUnderstoodError(
             f"{shown(text)}: {shown(unit)} is not a unit of this field", f"write the number alone{expected}"
@@ -98,6 +98,12 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
             f"{shown(text)}: the comma can be read in two ways", "write a point for decimals"
         )
     return _value(digits.replace(",", "").replace("_", ""), text), f"read {shown(text)} as a number"
+
+
+def _is_unit(unit: str, units: Collection[str]) -> bool:
+    """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
+    anyhow = "b" not in unit.lower() and unit.lower() in {known.lower() for known in units}
+    return anyhow or unit in units
 
 
 def _value(digits: str, text: str) -> float | int:

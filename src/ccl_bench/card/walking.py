@@ -128,7 +128,7 @@ class _Walk:
             return node.text.strip()
         units = hint(info, "units")
         value, note = _readers(kind, units)(node)
-        if note:
+        if note and not is_literal(info):
             self.log.note(path, note, f"write {value}", line=node.line)
         return value
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from ruamel.yaml import YAML
 from ccl_bench.card.model import Card
 from ccl_bench.card.template import card_text
 from ccl_bench.errors import UsageError
+from ccl_bench.storage import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,15 +28,9 @@ def write_card(card: Card | Mapping[str, Any], path: str | Path, *, overwrite: b
 def replace_text(target: Path, text: str) -> None:
     """Write beside the target and rename, so that no reader ever sees half a file."""
     target = target.resolve()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
 
 
 def _dumped(card: Mapping[str, Any]) -> str:

@@ -37,6 +37,9 @@ _WORDS: dict[str, Plain] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 
+# What the parser lets through, beside its own errors, on some malformed directives, tags and depths.
+_PARSER_FAULTS = (ValueError, RecursionError, AttributeError, TypeError, IndexError, KeyError)
+
 
 def yaml_mapping(text: str, log: IssueLog) -> Mapping:
     """Return the mapping that `text` holds, or raise InputError if it is not one."""
@@ -94,16 +97,7 @@ class _Tree:
                     self._more_documents(_line(event))
                     break
                 self._take(kind, event)
-        except (
-            YAMLError,
-            ValueError,
-            RecursionError,
-            AttributeError,
-            TypeError,
-            IndexError,
-            KeyError,
-        ) as error:
-            # The parser raises the last four on some malformed directives and tags.
+        except (YAMLError, *_PARSER_FAULTS) as error:
             raise self._refusal(f"is not valid YAML: {_problem(error)}", _error_line(error)) from error
         return self.found
 
@@ -159,7 +153,7 @@ class _Tree:
         return known
 
     def _refusal(self, message: str, line: int | None) -> InputError:
-        where = f"{self.log.file}:{line}" if line else self.log.file
+        where = f"{self.log.file or 'line'}:{line}" if line else self.log.file
         return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ccl_bench.trace.discovery import TraceFile
 
 
+_DEVICE_TABLES = {"kernels", "memcpy"}
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One trace and the tables that are wanted of it, raw or derived from it alone."""
@@ -38,6 +41,8 @@ class Reduced:
     """Rank as the whole file says, else as its name or a map says."""
     world_size: int | None = None
     attributes: dict[str, str] = field(default_factory=dict)
+    on_device: bool | None = None
+    """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
 
 
 def local_needs(wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,14 +76,17 @@ def reduced(task: Task) -> Reduced:
         finding = Finding("trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank)
         return Reduced(task.trace, findings=[finding], rank=task.trace.rank)
     rank, conflict = _identified(task.trace, content)
+    world_size = content.world_size if content.world_size is not None else task.trace.world_size
+    content.tables["identity"] = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     return Reduced(
         task.trace,
         _wanted_tables(task, content),
         [*content.findings, *conflict],
         sha256,
         rank,
-        content.world_size if content.world_size is not None else task.trace.world_size,
+        world_size,
         content.attributes,
+        any(content.table(name).height for name in _DEVICE_TABLES) if raw >= _DEVICE_TABLES else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
 
 
 @metric(
@@ -41,6 +41,11 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         )
     per_step = _counts(steps, inside)
     per_rank = per_step.group_by("rank").agg(pl.col("calls").mean()).sort("rank", nulls_last=True)
+    if not per_rank["calls"][0]:
+        raise NotMeasurable(
+            f"the trace of the lowest rank, {label(per_rank['rank'][0])}, holds no communication; others do",
+            fix="record communication on every rank, or leave that trace out of the run",
+        )
     return Measurement(
         per_rank["calls"][0],
         details={
@@ -57,14 +62,18 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
 def _counts(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
     """Return the calls of each step of each trace, steps without calls included."""
     counted = inside.group_by("trace", "step").agg(pl.len().alias("calls"))
-    return steps.select("trace", "rank", "iteration", "step").join(
-        counted, on=["trace", "step"], how="left", maintain_order="left"
-    ).with_columns(pl.col("calls").fill_null(0).cast(pl.Int64))
+    return (
+        steps.select("trace", "rank", "iteration", "step")
+        .join(counted, on=["trace", "step"], how="left", maintain_order="left")
+        .with_columns(pl.col("calls").fill_null(0).cast(pl.Int64))
+    )
 
 
-def _per_step(per_step: pl.DataFrame, rank: int | None) -> dict[str, int]:
-    chosen = per_step.filter(pl.col("rank").eq_missing(rank)).sort("iteration", "step")
-    return {str(step): count for step, count in chosen.select("step", "calls").iter_rows()}
+def _per_step(per_step: pl.DataFrame, rank: int | None) -> dict[str, float]:
+    """Return the calls in each step of one rank; a mean where several traces are of no known rank."""
+    chosen = per_step.filter(pl.col("rank").eq_missing(rank))
+    means = chosen.group_by("iteration", "step").agg(pl.col("calls").mean()).sort("iteration", "step")
+    return dict(zip(step_labels(means), means["calls"], strict=True))
 
 
 def _per_collective(steps: pl.DataFrame, inside: pl.DataFrame, rank: int | None) -> dict[str, float]:

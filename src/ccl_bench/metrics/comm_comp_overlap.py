@@ -35,7 +35,12 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
         whole trace, this metric at every step. Exposed time as in TraceLens.
     """
     need_rows(breakdown, "steps", RECORD)
-    totals = breakdown.group_by("rank").agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))
+    totals = (
+        breakdown.group_by("rank")
+        .agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))
+        .filter(pl.col("window_ns") > 0)
+        .sort("rank")
+    )
     communicating = totals.filter(pl.col("communication_ns") > 0)
     if communicating.is_empty():
         raise NotMeasurable(

@@ -6,7 +6,7 @@ from ccl_bench.analysis.statistics import spread
 from ccl_bench.analysis.step_times import slowest
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, step_labels, window_of
 
 
 @metric(unit="s", better="lower", aliases=("iter_time_16",))
@@ -29,12 +29,12 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     """
     need_rows(step_times, "steps", RECORD)
     steps = slowest(step_times)
-    seconds = (steps["duration_ns"] / SECOND_NS).to_list()
+    seconds = [duration / SECOND_NS for duration in steps["duration_ns"]]
     per_rank = step_times.group_by("rank").agg((pl.col("duration_ns").mean() / SECOND_NS).alias("mean_s"))
     return Measurement(
         sum(seconds) / len(seconds),
         details={
-            "per_step_s": dict(zip(map(str, steps["step"].to_list()), seconds, strict=True)),
+            "per_step_s": dict(zip(step_labels(steps), seconds, strict=True)),
             "per_rank_s": by_rank(per_rank, "mean_s"),
             "slowest_rank": steps["slowest_rank"].to_list(),
             "spread_s": spread(seconds),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis import flops
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
 
 TERA = 1e12
 
@@ -84,16 +84,15 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
 
 def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
     """Return the dense peak of one device, as stated or from the catalog."""
-    name, memory_bytes, source = _device(devices, facts)
     precision = str(facts.precision.value) if facts.precision else ""
+    seen = _seen(devices)
     if facts.gpu_peak_tflops:
         stated = facts.gpu_peak_tflops
-        return _Peak(stated.value * TERA, name or "unknown", precision or "unknown", stated.source)
-    if not name:
-        raise NotApplicable(
-            "the run names no accelerator, so there is no peak to compare with",
-            fix="write gpu_peak_tflops into run_metadata.json, or the device into the workload card",
+        names = {name for name, _, _ in seen} or {facts.device.value if facts.device else "unknown"}
+        return _Peak(
+            stated.value * TERA, " or ".join(sorted(names)), precision or "unknown", stated.source
         )
+    name, memory_bytes, source = _device(seen, facts)
     try:
         device = device_catalog.device(name, memory_bytes=memory_bytes)
     except NotMeasurable as error:
@@ -108,18 +107,44 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
     )
 
 
-def _device(devices: pl.DataFrame, facts: Facts) -> tuple[str, int | None, str]:
-    """Return name, memory and source of the device: what the trace saw, else what the card says."""
-    seen = devices.select("name", "memory_bytes").unique().drop_nulls("name")
-    if seen.height == 1:
-        name, memory_bytes = seen.row(0)
+def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
+    """Return name, memory and traces of each kind of device that the recording processes saw."""
+    named = devices.filter(pl.col("name") != "")
+    kinds = named.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
+    return list(kinds.sort("name", "memory_bytes").iter_rows())
+
+
+def _device(
+    seen: list[tuple[str, int | None, list[int]]], facts: Facts
+) -> tuple[str, int | None, str]:
+    """Return name, memory and source of the device: what the traces saw, else what the card says.
+
+    A process sees every device of its machine. Where the machines are alike and hold several
+    kinds, the card says which was used; where ranks saw different ones there is no one peak.
+    """
+    models = {_model(name, memory_bytes) for name, memory_bytes, _ in seen}
+    if len(models) == 1:
+        name, memory_bytes, _ = seen[0]
         return name, memory_bytes, "deviceProperties of the traces"
-    if seen.height > 1 and not facts.device:
+    if len({tuple(traces) for _, _, traces in seen}) > 1 or (seen and not facts.device):
         raise NotMeasurable(
-            f"the ranks ran on different devices: {', '.join(sorted(seen['name'].unique()))}",
+            f"the ranks saw different devices: {', '.join(sorted(models))}",
             fix="write gpu_peak_tflops, the mean peak, into run_metadata.json",
         )
-    return (facts.device.value, None, facts.device.source) if facts.device else ("", None, "")
+    if not facts.device:
+        raise NotApplicable(
+            "the run names no accelerator, so there is no peak to compare with",
+            fix="write gpu_peak_tflops into run_metadata.json, or the device into the workload card",
+        )
+    return facts.device.value, None, facts.device.source
+
+
+def _model(name: str, memory_bytes: int | None) -> str:
+    """Return the name in the catalog; drivers report the memory of one model a little differently."""
+    try:
+        return device_catalog.device(name, memory_bytes=memory_bytes).name
+    except NotMeasurable:
+        return name
 
 
 def _flops_per_token(facts: Facts) -> _Flops:
@@ -136,9 +161,15 @@ def _flops_per_token(facts: Facts) -> _Flops:
             others["PaLM, from the architecture"] = flops.palm(architecture, phase)
         return _Flops(stated.value, "as stated", stated.source, others)
     if not architecture:
+        if facts.is_moe and facts.is_moe.value and not facts.num_params_active:
+            raise NotMeasurable(
+                "the model is a mixture of experts, and how many parameters a token uses is not known",
+                fix="write num_params_active into the workload card",
+            )
         raise NotMeasurable(
             "FLOPs per token are not known: neither stated nor to be had from an architecture",
-            fix="write model_flops_per_token into run_metadata.json, or workload.model.model_arch into the card",
+            fix="write model_flops_per_token into run_metadata.json, "
+            "or workload.model.model_arch into the card",
         )
     if phase not in flops.FORWARD_PASSES:
         raise NotMeasurable(
@@ -150,10 +181,17 @@ def _flops_per_token(facts: Facts) -> _Flops:
 
 
 def _architecture(facts: Facts) -> flops.Architecture | None:
-    total, embedding = facts.num_params_active or facts.num_params, facts.num_params_embedding
+    is_mixture = facts.is_moe is not None and facts.is_moe.value
+    total = facts.num_params_active or (None if is_mixture else facts.num_params)
+    embedding = facts.num_params_embedding
     layers, heads, head_dim, length = facts.num_layers, facts.num_heads, facts.head_dim, facts.seq_len
     if not (total and embedding and layers and heads and head_dim and length):
         return None
+    if embedding.value > total.value:
+        raise NotMeasurable(
+            f"the embedding has more parameters ({embedding.value}) than the model ({total.value})",
+            fix="correct num_params or num_params_embedding in the workload card",
+        )
     return flops.Architecture(
         total.value - embedding.value, layers.value, heads.value, head_dim.value, length.value
     )

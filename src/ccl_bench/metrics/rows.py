@@ -27,6 +27,16 @@ def label(rank: int | None) -> str:
     return "unknown" if rank is None else str(rank)
 
 
+def step_labels(table: pl.DataFrame) -> list[str]:
+    """Return how each row's step is called in details: its number.
+
+    Recording windows may repeat numbers; where there are several, `20:3` is step 3 of `iteration_20`.
+    """
+    several = table["iteration"].n_unique() > 1
+    rows = table.select("iteration", "step").iter_rows()
+    return [f"{window}:{step}" if several else str(step) for window, step in rows]
+
+
 def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
     """Return {rank: value} of a table with one row a rank."""
     ordered = table.sort("rank", nulls_last=True)

@@ -10,7 +10,13 @@ from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_
 def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) -> Measurement:
     """Return a column of `breakdown` as percent of the device windows, over all steps, mean over ranks."""
     need_rows(breakdown, "steps", RECORD)
-    totals = breakdown.group_by("rank").agg(pl.col(column, "window_ns").sum(), pl.len().alias("steps"))
+    totals = (
+        breakdown.group_by("rank")
+        .agg(pl.col(column, "window_ns").sum(), pl.len().alias("steps"))
+        .filter(pl.col("window_ns") > 0)
+        .sort("rank")
+    )
+    need_rows(totals, "steps of any length", RECORD)
     shares = totals.select(
         "rank",
         (100 * pl.col(column) / pl.col("window_ns")).alias("share_pct"),
@@ -23,5 +29,5 @@ def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) ->
             "per_rank_s_per_step": by_rank(shares, "per_step_s"),
         },
         window=window_of(steps),
-        ranks=ranks_in(breakdown),
+        ranks=ranks_in(totals),
     )

@@ -9,6 +9,11 @@ from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_
 
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 
+_OCCUPANCY = (
+    (pl.col("occupancy_pct") * pl.col("occupancy_weight_ns")).sum() / pl.col("occupancy_weight_ns").sum()
+).fill_nan(None)
+"""Mean over kernels, each with its length."""
+
 
 @metric(unit="%", better="higher")
 def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
@@ -33,34 +38,40 @@ def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp.
     """
     need_rows(sm_use, "steps", RECORD)
-    rated = sm_use.filter(pl.col("rated_kernels") > 0)
-    if rated.is_empty():
+    per_rank = (
+        sm_use.group_by("rank")
+        .agg(
+            *(pl.col(name).sum() for name in _SUMS),
+            _OCCUPANCY,
+            pl.col("rated_kernels", "kernels").sum(),
+        )
+        .filter(pl.col("rated_kernels") > 0)
+        .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
+        .sort("rank")
+    )
+    if per_rank.is_empty():
         raise NotMeasurable(
             "no kernel has a recorded launch shape (blocks per SM)",
             fix="record CUDA activity with torch.profiler; a run on CPUs has no multiprocessors",
         )
-    per_rank = rated.group_by("rank").agg(
-        *(pl.col(name).sum() for name in _SUMS),
-        (pl.col("occupancy_pct") * pl.col("kernel_ns")).sum() / pl.col("kernel_ns").sum(),
-        (100 * pl.col("rated_kernels").sum() / pl.col("kernels").sum()).alias("rated_pct"),
-    )
     shares = per_rank.select(
         "rank",
         "occupancy_pct",
         "rated_pct",
         **{f"{name.removesuffix('_ns')}_pct": 100 * pl.col(name) / pl.col("window_ns") for name in _SUMS[1:]},
     )
+    means = {
+        "compute_pct": shares["compute_occupied_pct"].mean(),
+        "communication_pct": shares["communication_occupied_pct"].mean(),
+        "gpu_busy_with_kernels_pct": shares["kernel_pct"].mean(),
+        "estimated_achieved_occupancy_pct": shares["occupancy_pct"].mean(),
+        "kernels_with_launch_shape_pct": shares["rated_pct"].mean(),
+    }
+    known = {name: mean for name, mean in means.items() if mean is not None}
     return Measurement(
         float(shares.select(pl.col("occupied_pct").mean()).item()),
-        details={
-            "kind": "estimated",
-            "per_rank_pct": by_rank(shares, "occupied_pct"),
-            "compute_pct": shares["compute_occupied_pct"].mean(),
-            "communication_pct": shares["communication_occupied_pct"].mean(),
-            "gpu_busy_with_kernels_pct": shares["kernel_pct"].mean(),
-            "estimated_achieved_occupancy_pct": shares["occupancy_pct"].mean(),
-            "kernels_with_launch_shape_pct": shares["rated_pct"].mean(),
-        },
+        details={"kind": "estimated", "per_rank_pct": by_rank(shares, "occupied_pct"), **known},
         window=window_of(steps),
-        ranks=ranks_in(rated),
+        ranks=ranks_in(per_rank),
     )
+

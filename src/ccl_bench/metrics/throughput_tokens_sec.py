@@ -24,8 +24,9 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         `tokens_per_step` as written in `run_metadata.json`, else global batch size times sequence length.
 
     Caveats:
-        Padding counts as tokens. The time is that of the slowest rank, with the profiler's
-        overhead where it comes from a trace.
+        Padding counts as tokens. In inference, batch size times sequence length is what a prefill
+        processes; a step that decodes processes one token a sequence: state `tokens_per_step`.
+        The time is that of the slowest rank, with the profiler's overhead where it comes from a trace.
 
     Reference:
         Throughput as torchtitan and MLPerf Training report it, over all devices.

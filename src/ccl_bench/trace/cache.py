@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench import storage
+from ccl_bench import remote, storage
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import Finding, TraceContent
@@ -38,8 +38,9 @@ def folder(trace: TraceFile) -> Path:
     stat = trace.path.stat()
     modified = getattr(stat, "st_mtime_ns", None) or stat.st_mtime
     inode = getattr(stat, "st_ino", 0)
-    identity = (LAYOUT, trace.form.name, trace.form.revision, str(trace.path.absolute()), stat.st_size, modified, inode)
-    key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
+    reader = (LAYOUT, trace.form.name, trace.form.revision)
+    file = (str(trace.path.absolute()), stat.st_size, modified, inode, remote.version(trace.path))
+    key = hashlib.sha256(repr((*reader, *file)).encode()).hexdigest()[:32]
     return storage.cache_directory() / "traces" / key
 
 
@@ -51,31 +52,32 @@ def is_kept(trace: TraceFile) -> bool:
         return False
 
 
-def stored(trace: TraceFile, tables: Iterable[str]) -> tuple[TraceContent, str] | None:
-    """Return the content of `trace` with the named tables, and its hash; None where it is not kept."""
-    place = folder(trace)
+def stored(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] | None:
+    """Return the content kept in `place`, with the named tables, and the trace's hash; None without it."""
+    if not (place / _ABOUT).is_file():
+        return None
     try:
-        about: dict[str, Any] = msgspec.json.decode((place / _ABOUT).read_bytes())
-        kept = {name: _table(place, name, about) for name in tables}
+        about: dict[str, Any] = msgspec.json.decode((place / _ABOUT).read_bytes(), type=dict)
+        kept = {name: _table(place, name, about["tables"].get(name, 0)) for name in tables}
         findings = [msgspec.convert(item, Finding) for item in about["findings"]]
         content = TraceContent(kept, about["rank"], about["world_size"], findings, about["attributes"])
         return content, about["sha256"]
-    except FileNotFoundError:
-        return None
-    except (OSError, KeyError, TypeError, msgspec.MsgspecError, pl.exceptions.PolarsError):
+    except (Exception, pl.exceptions.PanicException):  # a folder that was tampered with may raise anything
         shutil.rmtree(place, ignore_errors=True)
         return None
 
 
-def _table(place: Path, name: str, about: dict[str, Any]) -> pl.DataFrame:
-    if not about["tables"].get(name):
+def _table(place: Path, name: str, rows: int) -> pl.DataFrame:
+    if not rows:
         return TABLES[name].empty()
-    return pl.read_parquet(place / f"{name}.parquet", glob=False, memory_map=False)
+    table = pl.read_parquet(place / f"{name}.parquet", glob=False, memory_map=False)
+    if table.height != rows or table.schema != TABLES[name].empty().schema:
+        raise ValueError(f"the kept table {name} is another")
+    return table
 
 
-def store(trace: TraceFile, content: TraceContent, sha256: str) -> None:
-    """Keep the content of `trace`; a cache that cannot be written is no error."""
-    place = folder(trace)
+def store(place: Path, content: TraceContent, sha256: str) -> None:
+    """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError, pl.exceptions.PolarsError):
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))

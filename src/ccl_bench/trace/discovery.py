@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench import storage
+from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.trace import formats, identity
 from ccl_bench.trace.content import Finding
@@ -56,31 +56,51 @@ class Found:
 
 
 def files_under(root: Path) -> Iterator[Path]:
-    """Yield the files below `root` in order, each real file once, links after what they point to."""
-    if storage.is_remote(root):
-        yield from sorted((path for path in root.rglob("*") if path.is_file()), key=str)
+    """Yield the files below `root` in order, each real file once, links after what they point to.
+
+    A link to nothing is a file too, an unreadable one.
+    """
+    if remote.is_remote(root):
+        yield from sorted((path for path in root.rglob("*") if _is_shown(_relative(path, root))), key=str)
         return
-    seen_folders: set[str] = set()
     plain: list[Path] = []
     links: list[Path] = []
-    for folder, subfolders, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen_folders:
-            subfolders.clear()
-            continue
-        seen_folders.add(real)
-        subfolders[:] = sorted(n for n in subfolders if not n.startswith(".") and n not in _SKIPPED_FOLDERS)
-        for name in sorted(names):
-            path = Path(folder, name)
-            if not name.startswith("."):
-                (links if path.is_symlink() else plain).append(path)
+    for folder, names in _folders(root):
+        for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
+            if path.is_symlink():
+                links.append(path)
+            elif path.is_file():
+                plain.append(path)
     seen_files = {os.path.realpath(path) for path in plain}
     yield from plain
     for link in links:
         real = os.path.realpath(link)
-        if real not in seen_files and Path(real).is_file():
+        if real not in seen_files and (link.is_file() or not link.exists()):
             seen_files.add(real)
             yield link
+
+
+def _is_shown(relative: str) -> bool:
+    """Whether a remote key is a file that a walk over local folders would come to."""
+    *folders, name = relative.split("/")
+    hidden = name.startswith(".") or any(n.startswith(".") or n in _SKIPPED_FOLDERS for n in folders)
+    return bool(name) and not hidden
+
+
+def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each real folder below `root` once with the names in it, links after what they point to."""
+    seen = {str(above) for above in Path(os.path.realpath(root)).parents}
+    pending = [root]
+    while pending:
+        for folder, subfolders, names in os.walk(pending.pop(0)):
+            real = os.path.realpath(folder)
+            if real in seen:
+                subfolders.clear()
+                continue
+            seen.add(real)
+            subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
+            pending += [link for name in subfolders if (link := Path(folder, name)).is_symlink()]
+            yield folder, names
 
 
 def _trace_file(path: Path, relative: str, ranks: Mapping[str, int]) -> TraceFile | None:
@@ -115,7 +135,7 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
     for path in files_under(root) if is_folder else [root]:
         relative = _relative(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
-            found.others.append(path)
+            found.others += [path] if path.exists() else []
             continue
         try:
             trace = _trace_file(path, relative, ranks or {})
@@ -132,7 +152,9 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    return str(path)[len(str(folder)) :].lstrip("/") if storage.is_remote(folder) else path.relative_to(folder).as_posix()
+    if remote.is_remote(folder):
+        return str(path)[len(str(folder)) :].lstrip("/")
+    return path.relative_to(folder).as_posix()
 
 
 def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -146,15 +168,9 @@ def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Findi
         if holder is trace or trace.rank is None:
             kept.append(trace)
             continue
-        findings.append(
-            Finding(
-                "rank-duplicate",
-                "error",
-                f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}; the second is left out",
-                trace.relative,
-                rank=trace.rank,
-            )
-        )
+        claimed = f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}"
+        message = f"{claimed}; the second is left out"
+        findings.append(Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank))
     return kept, findings
 
 

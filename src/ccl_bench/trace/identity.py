@@ -6,14 +6,21 @@ import re
 from pathlib import PurePosixPath
 
 _RANK_IN_NAME = (
-    re.compile(r"(?:^|[^a-z])(?:rank|worker|gpu|proc)[-_.]?(\d+)(?!\d)", re.IGNORECASE),
-    re.compile(r"(?:kineto|trace|et|eg|profile|nsys|report)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)", re.IGNORECASE),
-    re.compile(r"[-_](\d{1,5})(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|nsys-rep|qdrep))", re.IGNORECASE),
+    re.compile(r"(?:^|[^a-z])(?:rank|worker|gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
+    re.compile(
+        r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,5})"
+        r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|nsys-rep|qdrep))",
+        re.IGNORECASE,
+    ),
 )
-"""Patterns in order of how much they say; the last sees any number before the suffix."""
+"""Patterns in order of how much they say; the last sees any number before the suffix that counts no steps."""
 
-_WINDOW_IN_PATH = re.compile(r"(?:iteration|iter|step)[-_](\d+)", re.IGNORECASE)
-_TIMESTAMP_IN_NAME = re.compile(r"\.(\d{13,19})\.pt\.trace\.json")
+_WINDOW_IN_PATH = re.compile(r"(?:iteration|iter|step)[-_](\d{1,18})(?!\d)", re.IGNORECASE)
+_TIMESTAMP_IN_NAME = re.compile(r"\.(\d{13,18}|[1-8]\d{18})\.pt\.trace\.json")
 
 
 def rank_in_name(relative: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench import storage
+from ccl_bench import remote, storage
 from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from ccl_bench.trace.discovery import TraceFile
 
 
-def content_of(trace: TraceFile, tables: Iterable[str], *, use_cache: bool = True) -> tuple[TraceContent, str]:
+def content_of(
+    trace: TraceFile, tables: Iterable[str], *, use_cache: bool = True
+) -> tuple[TraceContent, str]:
     """Return the content of `trace`, with at least the named tables, and the file's SHA-256."""
-    if use_cache and (kept := cache.stored(trace, tables)):
-        return kept
     try:
-        with storage.opened(trace.path) as stream:
-            content = trace.form.read(stream, trace.relative)
-        sha256 = storage.sha256(trace.path)
+        # Named before the file is read: what is written meanwhile is another file with another place.
+        place = cache.folder(trace)
+        if use_cache and (kept := cache.stored(place, tables)):
+            return kept
+        with remote.fetched(trace.path) as path:
+            with storage.opened(path) as stream:
+                content = trace.form.read(stream, trace.relative)
+            sha256 = storage.sha256(path)
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
-        cache.store(trace, content, sha256)
+        cache.store(place, content, sha256)
     return content, sha256
-

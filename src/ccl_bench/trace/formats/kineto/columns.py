@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.frames import pl
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63
 
-_LATEST_NS = 2**61
+LATEST_NS = 2**61
 """Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
 
 
@@ -76,21 +77,20 @@ def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
     micro = pl.col(column)
     if frame.schema[column] != pl.Float64:
         return micro
-    micro = pl.when(micro.abs() < _LATEST_NS / 1000).then(micro)
+    micro = pl.when(micro.abs() < LATEST_NS / 1000).then(micro)
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
     return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
-    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`, in order of start."""
+    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`."""
     start, duration = _exactly("ts", rows), _exactly("dur", rows)
-    timed = rows.select(
+    return rows.select(
         pl.exclude("ts", "dur"),
         start_ns=start + base_ns,
         end_ns=start + duration + base_ns,
     )
-    return timed.sort("start_ns", maintain_order=True)
 
 
 def _nanoseconds(value: object) -> int | None:
@@ -98,7 +98,7 @@ def _nanoseconds(value: object) -> int | None:
         exact = Decimal(str(value)).scaleb(3)
     except (ArithmeticError, ValueError):
         return None
-    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < _LATEST_NS else None
+    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None
 
 
 def times(events: Sequence[Event]) -> dict[str, pl.Series]:
@@ -132,6 +132,14 @@ def _product(shape: object) -> int | None:
     return None if None in sides or abs(product) >= _LARGEST else int(product)
 
 
+def _products(shapes: Sequence[Any]) -> pl.Series:
+    """Return a column of how many blocks or threads launch shapes have."""
+    if all(shapes):
+        with contextlib.suppress(TypeError, OverflowError, pl.exceptions.PolarsError):
+            return pl.Series([math.prod(shape) for shape in shapes], dtype=pl.Int64, strict=True)
+    return pl.Series([_product(shape) for shape in shapes], dtype=pl.Int64)
+
+
 def kernels(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     """Return the `kernels` rows of kernel events."""
     return pl.DataFrame(
@@ -146,19 +154,30 @@ def kernels(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
             "blocks_per_sm": decimals([arg.blocks_per_sm for arg in args]),
             "warps_per_sm": decimals([arg.warps_per_sm for arg in args]),
             "occupancy_pct": decimals([arg.occupancy for arg in args]),
-            "grid_blocks": pl.Series([_product(arg.grid) for arg in args], dtype=pl.Int64),
-            "block_threads": pl.Series([_product(arg.block) for arg in args], dtype=pl.Int64),
+            "grid_blocks": _products([arg.grid for arg in args]),
+            "block_threads": _products([arg.block for arg in args]),
             "registers": integers([arg.registers for arg in args]),
             "shared_memory_bytes": integers([arg.shared_memory for arg in args]),
         }
     )
 
 
-_COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+_COPY_KINDS = {
+    spelling: kind
+    for kind, in_words in (
+        ("HtoD", "HostToDevice"),
+        ("DtoH", "DeviceToHost"),
+        ("DtoD", "DeviceToDevice"),
+        ("PtoP", "PeerToPeer"),
+        ("HtoH", "HostToHost"),
+    )
+    for spelling in (kind, in_words)
+}
+"""CUPTI writes `Memcpy HtoD (...)`, roctracer `CopyHostToDevice`."""
 
 
 def _copy_kind(name: str, fallback: str) -> str:
-    return next((kind for kind in _COPY_KINDS if kind in name), fallback)
+    return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
 
 
 def memcpy(events: Sequence[Event], args: Sequence[Args], fallback: str) -> pl.DataFrame:

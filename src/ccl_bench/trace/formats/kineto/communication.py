@@ -4,8 +4,8 @@
 - `record_param_comms` carries them by name since torch 2.1; before that only as the
   positional `Concrete Inputs` and `Input Dims` of `ParamCommsUtils.hpp`:
   tensors, sequence, group, rank, collective, in split, out split, [start, stride,] size[, async].
-- Over gloo nothing is recorded by name: the ranges `gloo:*` give time and size, the
-  operators `c10d::*` the true name, the size and the peer.
+- The ranges `nccl:*` and `gloo:*` give size and element type; for gloo they are the call itself.
+- The operators `c10d::*` give the true name, the size and the peer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPERATOR = "record_param_comms"
 GLOO = "gloo:"
+NCCL = "nccl:"
 C10D = "c10d::"
 
 _OPERANDS = {
@@ -158,7 +159,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
 
 
 def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
-    """Return what a `gloo:*` range says of its call."""
+    """Return what a `gloo:*` or `nccl:*` range says of its call."""
     types = _decoded(arg.input_type)
     return {
         "name": event.name,
@@ -169,13 +170,15 @@ def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
 
 def calls_among(events: Sequence[Event]) -> list[Event]:
     """Return the CPU events that describe a communication call."""
-    return [event for event in events if event.name.startswith((OPERATOR, GLOO, C10D))]
+    return [event for event in events if event.name.startswith((OPERATOR, GLOO, NCCL, C10D))]
 
 
 def _source(event: Event) -> str:
     if event.name == OPERATOR:
         return "host"
-    return "gloo" if event.name.startswith(GLOO) else "op"
+    if event.name.startswith((GLOO, NCCL)):
+        return event.name[:4]
+    return "op"
 
 
 def call(event: Event, source: str | None = None) -> dict[str, object]:
@@ -197,7 +200,7 @@ def call(event: Event, source: str | None = None) -> dict[str, object]:
         row |= _positional_arguments(arg)
     elif source == "op":
         row |= _operator_arguments(event, arg)
-    elif source == "gloo":
+    elif source in {"gloo", "nccl"}:
         row |= _range_arguments(event, arg)
     return row
 

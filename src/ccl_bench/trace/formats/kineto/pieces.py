@@ -2,8 +2,9 @@
 
 A trace is `{head "traceEvents": [ event, event, ... ] tail}` or, as other writers have it, a bare
 `[ event, event, ...`. The events are cut where one object ends and the next begins with
-a key that only events begin with; inside a JSON string that sequence cannot stand, since
-its quotes would be escaped.
+a key that events begin with; inside a JSON string that sequence cannot stand, since its quotes
+would be escaped. It can stand among objects inside an event or after the events, which shows
+when such a piece does not decode.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ccl_bench.storage import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +26,7 @@ read about twice as fast as with pieces of 16 MB (measured on a 60 MB trace)."""
 EVENT_LIMIT = 64 << 20
 """Bytes without an event boundary after which a file is given up as damaged."""
 
-BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:ph|name|cat|pid|tid|ts)\"\s*:)")
+BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:ph|name|cat|pid|tid|ts|args|bp)\"\s*:)")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATORS = (b"\n  },\n  {", b'},{"', b"},\n{", b"}, {", b"},\n")
 
@@ -50,7 +53,7 @@ def _read(stream: BinaryIO, document: Document) -> bytes:
         return b""
     try:
         block = stream.read(PIECE_BYTES)
-    except (EOFError, OSError, ValueError) as error:
+    except DAMAGED as error:
         document.broken_off = str(error) or type(error).__name__
         return b""
     document.size += len(block)

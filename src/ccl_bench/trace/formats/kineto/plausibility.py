@@ -39,7 +39,8 @@ def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
         return table
     duration = pl.col("end_ns") - pl.col("start_ns")
     near = (pl.col("start_ns") - middle).abs() < DAY_NS
-    return table.filter((near & duration.is_between(0, DAY_NS)).fill_null(value=False))
+    is_plausible = table.select((near & duration.is_between(0, DAY_NS)).fill_null(value=False)).to_series()
+    return table if is_plausible.all() else table.filter(is_plausible)
 
 
 def _findings(

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ccl_bench.errors import InputError
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import Finding, TraceContent
 from ccl_bench.trace.formats.kineto import columns, communication, document, plausibility
-from ccl_bench.trace.formats.kineto.events import (
-    CATEGORIES,
-    NO_ARGS,
-    UNUSED_CATEGORIES,
-    Event,
-    ExactEvent,
-)
-from ccl_bench.trace.formats.kineto.pieces import Document, pieces
-from ccl_bench.trace.formats.kineto.salvage import Losses, events_of, last_events_of
+from ccl_bench.trace.formats.kineto.decoding import event_lists
+from ccl_bench.trace.formats.kineto.events import CATEGORIES, NO_ARGS, UNUSED_CATEGORIES
+from ccl_bench.trace.formats.kineto.pieces import Document
+from ccl_bench.trace.formats.kineto.salvage import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-_LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d')
-"""Microseconds with more digits than a double holds (torch 2.2 and 2.3, kineto#919)."""
+    from ccl_bench.trace.formats.kineto.events import Event
 
 _CALLS_AT_A_TIME = 4096
+
+_METADATA_DAMAGED = "what stands around the events is damaged: rank, devices or clock base may be missing"
 
 _TIMED = ("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives")
 
@@ -50,16 +43,19 @@ class _Builder:
     def add(self, events: list[Event]) -> None:
         """Sort the events of one piece by what they become."""
         self.events += len(events)
-        kinds: dict[str, list[Event]] = {}
+        categories: dict[str | None, list[Event]] = defaultdict(list)
         for event in events:
-            if event.ph == "X":
-                kinds.setdefault(event.cat or "", []).append(event)
-            elif event.cat == "fwdbwd":
-                kinds.setdefault(f"arrow {event.ph}", []).append(event)
-        for category, members in kinds.items():
-            self._add_kind(category, members)
+            categories[event.cat].append(event)
+        for category, members in categories.items():
+            if category == "fwdbwd":
+                self._add_kind("arrow s", [event for event in members if event.ph == "s"])
+                self._add_kind("arrow f", [event for event in members if event.ph == "f"])
+            if category not in UNUSED_CATEGORIES:
+                self._add_kind(category or "", [event for event in members if event.ph == "X"])
 
     def _add_kind(self, category: str, events: list[Event]) -> None:
+        if not events:
+            return
         args = [event.args or NO_ARGS for event in events]
         match CATEGORIES.get(category):
             case "kernel":
@@ -81,7 +77,7 @@ class _Builder:
                 self.rows["annotations"].append(columns.ranges(events, args, on_device=True))
             case "arrow":
                 self.rows[category].append(columns.arrow_ends(events))
-            case None if category not in UNUSED_CATEGORIES:
+            case None:
                 self.ignored[category] += len(events)
 
     def _add_calls(self, calls: list[Event], source: str | None = None) -> None:
@@ -100,39 +96,25 @@ class _Builder:
             return None
         # A piece with odd times in it holds exact nanoseconds, the others hold doubles.
         alike = groupby(sorted(self.rows[name], key=_clock_type), key=_clock_type)
-        return pl.concat([columns.absolute(pl.concat(parts), base_ns) for _, parts in alike])
+        timed = pl.concat([columns.absolute(pl.concat(parts), base_ns) for _, parts in alike])
+        return timed.sort("start_ns", maintain_order=True)
 
     def tables(self, base_ns: int) -> dict[str, pl.DataFrame]:
         """Return every table, with absolute times, in order of time."""
         self._flush_calls()
         timed = {name: self._timed(name, base_ns) for name in _TIMED}
         tails, heads = self._timed("arrow s", base_ns), self._timed("arrow f", base_ns)
-        linked = tails is not None and heads is not None
-        timed["autograd_links"] = columns.autograd_links(tails, heads) if linked else None
+        if tails is not None and heads is not None:
+            timed["autograd_links"] = columns.autograd_links(tails, heads)
         return {
             name: TABLES[name].empty() if rows is None else TABLES[name].frame(rows.to_dict())
-            for name, rows in timed.items()
+            for name in (*_TIMED, "autograd_links")
+            for rows in [timed.get(name)]
         }
 
 
 def _clock_type(rows: pl.DataFrame) -> str:
     return f"{rows.schema['ts']} {rows.schema['dur']}"
-
-
-def _event_lists(stream: BinaryIO, text: Document, losses: Losses) -> Iterator[list[Event]]:
-    """Yield the events of the file, one piece at a time."""
-    decoder: msgspec.json.Decoder[list[Event]] | None = None
-    previous: tuple[int, bytes] | None = None
-    for offset, piece in pieces(stream, text):
-        if decoder is None:
-            kind = ExactEvent if _LONG_FRACTION.search(piece) else Event
-            decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-        if previous:
-            yield events_of(previous[1], previous[0], decoder, losses)
-        previous = (offset, piece)
-    if previous and decoder:
-        events, text.tail = last_events_of(previous[1], previous[0], decoder, losses)
-        yield events
 
 
 def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
@@ -146,7 +128,8 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
             "file-truncated", "error", f"the file ends among its events, after {text.size:,} bytes", file
         )
     if losses.lost:
-        yield Finding("events-lost", "error", f"{losses.lost} events are unreadable, {place}", file, count=losses.lost)
+        message = f"{losses.lost} events are unreadable, {place}"
+        yield Finding("events-lost", "error", message, file, count=losses.lost)
     if losses.repaired:
         yield Finding(
             "events-repaired",
@@ -174,7 +157,7 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     collecting = gc.isenabled()
     gc.disable()  # events are freed by reference count; walking them in between only costs time
     try:
-        for events in _event_lists(stream, text, losses):
+        for events in event_lists(stream, text, losses):
             builder.add(events)
     finally:
         if collecting:
@@ -185,10 +168,12 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
             where=file,
             fix="export the trace again with torch.profiler, or leave the file out of the run",
         )
-    meta = document.metadata(text.head, text.tail)
+    meta, is_whole = document.metadata(text.head, text.tail)
     tables, implausible = plausibility.screened(builder.tables(document.base_time_ns(meta)), file)
     tables |= {"devices": document.devices(meta), "process_groups": document.process_groups(meta)}
     findings = [*_damage(text, losses, file), *_unknown(builder, file), *implausible]
+    if not is_whole:
+        findings.append(Finding("metadata-damaged", "warning", _METADATA_DAMAGED, file))
     if not builder.events:
         findings.append(Finding("no-events", "error", "the file holds no events", file))
     return TraceContent(

@@ -2,14 +2,15 @@
 
 The damages are those that real files have: a job killed while writing, control characters,
 bad UTF-8, stray backslashes or quotes in names (pytorch#136180), bare `NaN` and `inf`, missing
-values, and two processes writing to one path.
+values, and two processes writing to one path. A run of events can also be undamaged and still not
+decode alone: when an event holds a list of objects that look like events, it was cut there.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -17,18 +18,38 @@ import msgspec
 from ccl_bench.trace.formats.kineto.pieces import BOUNDARY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ccl_bench.trace.formats.kineto.events import Event
 
     EventType = TypeVar("EventType", bound=Event)
 
+_BETWEEN = b" \t\r\n,"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_NOT_A_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)[+-]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
-_STRAY_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_NO_VALUE = re.compile(rb":(\s*)(?=[,}])")
-_NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|args)"\s*:)', re.DOTALL)
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(
+    rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|' + _PAIR + rb")|(u[dD][89a-fA-F][0-9a-fA-F]{2}))?"
+)
+_NO_VALUE = re.compile(
+    b"(" + _STRING + rb'")|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])',
+    re.IGNORECASE | re.DOTALL,
+)
+_NAME = re.compile(
+    rb'("name"\s*:\s*")((?:(?!"name"\s*:).)*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:|\}))',
+    re.DOTALL,
+)
 _STRAY_QUOTE = re.compile(rb'(?<!\\)"')
-_ARRAY_END = re.compile(rb"(?:\}|\A)\s*\]")
+_TOKEN = re.compile(_STRING + rb'(?:"|\Z)|[\[\]{}]', re.DOTALL)
+_ARRAY_END = re.compile(rb"\}\s*+\]")
+_EMPTY_ARRAY = re.compile(rb"\s*+\]")
 _ARRAY_END_GUESSES = 3
+_ENDS_TRIED = 1000
+
+_PARTS_OF_AN_EVENT = 64
+"""Into how many parts an event may have been cut by objects in it that look like events."""
+
+_UNFINISHED_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -54,78 +75,139 @@ def repaired(text: bytes) -> bytes:
     """Return `text` with the damages mended that have one meaning only."""
     text = text.decode("utf-8", "replace").encode()
     text = _CONTROL.sub(b" ", text)
-    text = _STRAY_BACKSLASH.sub(rb"\\\\", text)
-    text = _NOT_A_NUMBER.sub(rb"\1null", text)
-    return _NO_VALUE.sub(rb":\1null", text)
+    text = _ESCAPE.sub(lambda m: m[0] if m[1] else rb"\ufffd" if m[2] else rb"\\", text)
+    return _NO_VALUE.sub(lambda m: m[1] or b" null", text)
 
 
 def _with_quotes_escaped(text: bytes) -> bytes:
     return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb"\\\"", m[2]) + m[3], text)
 
 
+def decoded(text: bytes, decoder: msgspec.json.Decoder[list[EventType]]) -> list[EventType] | None:
+    """Return the events of `text` if it is made of whole, undamaged events, else None."""
+    try:
+        return decoder.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def salvaged(
-    piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
-) -> list[EventType]:
-    """Return the events of `piece` that can be read, one by one if need be."""
+    piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses, *, more: bool
+) -> tuple[list[EventType], bytes]:
+    """Return the events of `piece` that can be read, one by one if need be.
+
+    If `more` of the file follows, the start of an event that may go on there is returned too.
+    """
+    cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
     found: list[EventType] = []
     position = 0
-    for end in [*(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]:
-        text = piece[position:end].strip(b" \t\r\n,")
-        start, position = position, end
-        if not text:
-            continue
-        for mend in (None, repaired, lambda raw: _with_quotes_escaped(repaired(raw))):
-            try:
-                events = decoder.decode(b"[" + (mend(text) if mend else text) + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-            if mend:
-                losses.repaired += 1
-                losses.note(offset + start)
-            found += events
-            break
-        else:
-            losses.lost += 1
-            losses.note(offset + start)
-    return found
+    while position < len(cuts) - 1:
+        start = cuts[position]
+        part = piece[start : cuts[position + 1]].strip(_BETWEEN)
+        position += 1
+        if (events := decoded(part, decoder)) is None:
+            others, may_go_on = _other_parts(piece, cuts[position - 1 : position + _PARTS_OF_AN_EVENT])
+            together = piece[start : cuts[position + others]].strip(_BETWEEN)
+            if others and (events := decoded(together, decoder)) is not None:
+                position += others
+            elif more and may_go_on and len(piece) - start < _UNFINISHED_BYTES:
+                return found, piece[start:].strip(_BETWEEN)
+            else:
+                events = _mended(part, offset + start, decoder, losses)
+        found += events
+    return found, b""
 
 
-def events_of(
-    piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
+def _other_parts(piece: bytes, cuts: list[int]) -> tuple[int, bool]:
+    """Return how many of the parts that follow belong to the event that starts at the first of `cuts`.
+
+    Where its end is not found, also whether it may lie after the piece.
+    """
+    depths = accumulate(_depth(piece[start:end]) for start, end in pairwise(cuts))
+    for others, depth in enumerate(depths):
+        if depth <= 0:
+            return (others if depth == 0 else 0), False
+    return 0, cuts[-1] == len(piece)
+
+
+def _marks(text: bytes) -> Iterator[re.Match[bytes]]:
+    """Yield the brackets of `text` that stand outside strings."""
+    return (token for token in _TOKEN.finditer(text) if token[0][:1] != b'"')
+
+
+def _depth(text: bytes) -> int:
+    """Return how many brackets `text` opens and does not close."""
+    return sum(1 if mark[0] in b"[{" else -1 for mark in _marks(text))
+
+
+def _mended(
+    text: bytes, at: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> list[EventType]:
-    """Return the events of a piece that holds nothing but events."""
-    try:
-        return decoder.decode(b"[" + piece + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return salvaged(piece, offset, decoder, losses)
+    """Return the events of damaged `text` after mending it, or count it as lost."""
+    losses.note(at)
+    for mend in (repaired, lambda raw: repaired(_with_quotes_escaped(raw))):
+        if (events := decoded(mend(text), decoder)) is not None:
+            losses.repaired += 1
+            return events
+    losses.lost += 1
+    return []
+
+
+def whole_array(
+    piece: bytes, decoder: msgspec.json.Decoder[list[EventType]]
+) -> tuple[list[EventType], bytes] | None:
+    """Return the events of a piece in which the array ends, and what follows; None if it is not so."""
+    if match := _EMPTY_ARRAY.match(piece):
+        return [], piece[match.end() :]
+    for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
+        if (events := decoded(piece[: match.end() - 1], decoder)) is not None:
+            return events, piece[match.end() :]
+    return None
 
 
 def last_events_of(
     piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes]:
     """Return the events of the piece that ends the array, and what stands after the array."""
-    for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
-        try:
-            return decoder.decode(b"[" + piece[: match.end()]), piece[match.end() :]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    closing = _array_end_by_depth(piece)
+    if ended := whole_array(piece, decoder):
+        return ended
+    closing = _array_end(piece)
     if closing is None:
         losses.truncated = True
         losses.note(offset + len(piece))
-        return salvaged(piece, offset, decoder, losses), b""
-    return salvaged(piece[:closing], offset, decoder, losses), piece[closing + 1 :]
+        return salvaged(piece, offset, decoder, losses, more=False)
+    return salvaged(piece[:closing], offset, decoder, losses, more=False)[0], piece[closing + 1 :]
 
 
-def _array_end_by_depth(piece: bytes) -> int | None:
-    """Return where the array of events closes, by counting brackets outside strings."""
+def _array_end(piece: bytes) -> int | None:
+    """Return where the array of events closes, or None if it does not.
+
+    What follows it must be the rest of an object, or nothing. Where that is cut off too, the
+    bracket that closes more than was opened is taken, unless events follow it.
+    """
+    end = len(piece)
+    ends: list[int] = []
+    while (end := piece.rfind(b"]", 0, end)) >= 0 and len(ends) < _ENDS_TRIED:
+        ends.append(end)
+    for at in reversed(ends):
+        tail = piece[at + 1 :].strip()
+        if _ends_object(tail) if tail else piece[:at].endswith((b"}", b"\n", b",")):
+            return at
     depth = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', piece, re.DOTALL):
-        mark = token[0]
-        if mark in (b"[", b"{"):
-            depth += 1
-        elif mark in (b"]", b"}"):
-            if mark == b"]" and depth == 0:
-                return token.start()
-            depth -= 1
+    for mark in _marks(piece):
+        depth += 1 if mark[0] in b"[{" else -1
+        if depth < 0:
+            at = mark.start()
+            return at if mark[0] == b"]" and not BOUNDARY.search(piece, at) else None
     return None
+
+
+def _ends_object(text: bytes) -> bool:
+    """Whether `text` is what remains of an object after one of its values."""
+    if text[:1] not in {b",", b"}"}:
+        return False
+    try:
+        msgspec.json.decode(b"{" + text.lstrip(_BETWEEN))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

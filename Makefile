@@ -1,0 +1,111 @@
+# Every task of the project. `make` or `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
+CORPUS := ../shared/traces
+
+# What is installed is written down beside it, so that a set-up that is up to date costs nothing.
+CREATED := $(VENV)/.created
+CORE := $(VENV)/.installed-core
+GROUPS := $(VENV)/.installed-groups
+TEST := $(VENV)/.installed-test
+CHECK := $(VENV)/.installed-check
+DOCS := $(VENV)/.installed-docs
+PINS := pyproject.toml constraints.txt
+
+ifndef CCL_BENCH_CORPUS
+ifneq ($(wildcard $(CORPUS)),)
+export CCL_BENCH_CORPUS := $(abspath $(CORPUS))
+endif
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs services lock clean
+
+help: ## List the tasks
+	@echo "usage: make TASK"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(CORE) ## Install the core and measure the bundled run
+	@echo
+	$(BIN)/ccl-bench inspect $(EXAMPLE)
+	@echo
+	$(BIN)/ccl-metrics --trace $(EXAMPLE) --all
+
+test: $(TEST) ## Install what the tests need and run all of them that this machine can
+	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
+
+check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	@if command -v shellcheck > /dev/null; then \
+		echo shellcheck && grep -lrE '^#!.*[ /](ba)?sh' .ci scripts tools examples benchmarks workloads \
+			2> /dev/null | xargs -r shellcheck; \
+	else \
+		echo "shellcheck is not installed: 'make services' installs it; shell scripts were not checked"; \
+	fi
+
+format: $(CHECK) ## Rewrite the code in the project's format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(TEST) ## Measure speed and memory on this machine
+	$(BIN)/python -m benchmarks
+
+docs: $(DOCS) ## Build the manual into site/
+	$(BIN)/python docs/generate.py build/docs
+	$(BIN)/zensical build --clean --strict --config-file build/docs/zensical.toml
+
+services: ## Install the Debian packages that the optional tests use (as root)
+	@bash .ci/services
+
+lock: ## Resolve every dependency anew and write constraints.txt
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	build/lock/bin/python -m pip install --quiet -e '.[remote]' --group test --group check --group docs
+	build/lock/bin/python -m pip freeze --exclude-editable | LC_ALL=C grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' \
+		> constraints.txt
+	rm -rf build/lock
+
+clean: ## Remove what the other tasks made, the environment included
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CREATED):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "ccl-bench needs Python 3.11 or later; $(PYTHON) is older or missing."; \
+		echo "  fix: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo "$(PYTHON) cannot create a virtual environment."; \
+		echo "  fix: apt-get install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(BIN)/python -m ensurepip > /dev/null
+	@touch $@
+
+$(CORE): $(CREATED) $(PINS)
+	$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
+# Dependency groups are read by pip 25.1 and later.
+$(GROUPS): $(CREATED)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(TEST): $(GROUPS) $(PINS)
+	$(PIP) install --quiet -c constraints.txt -e '.[remote]' --group test
+	@touch $@ $(CORE)
+
+$(CHECK): $(GROUPS) $(PINS)
+	$(PIP) install --quiet -c constraints.txt --group check
+	@touch $@
+
+$(DOCS): $(CORE) $(GROUPS) $(PINS)
+	$(PIP) install --quiet -c constraints.txt --group docs
+	@touch $@

@@ -1,0 +1,138 @@
+"""How fast collectives moved data: algorithm and bus bandwidth as nccl-tests defines them.
+
+algorithm bandwidth = S / t, bus bandwidth = algorithm bandwidth * factor(n) [nccl-tests
+doc/PERFORMANCE.md], with t free of waiting wherever the members of a collective could be matched.
+Bytes per nanosecond are GB/s, with 1 GB = 10^9 bytes.
+"""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.message_size import UNEVEN
+from ccl_bench.catalog.collectives import bus_factor, collectives
+from ccl_bench.errors import NoValue
+from ccl_bench.frames import pl
+
+WAIT_FREE, RAW = "wait-free", "raw"
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    collective=("String", "canonical collective"),
+    dimension=("String", "parallelism dimension"),
+    size=("Int64", "ranks that took part; null where that is not known"),
+    spans_nodes=("Boolean", "whether it crossed nodes; null where that is not known"),
+    size_bytes=("Int64", "message, bytes"),
+    time_ns=("Int64", "time it took, ns"),
+    basis=("String", "`wait-free` where members were matched, `raw` for a duration with waiting in it"),
+    bus_factor=("Float64", "bus bandwidth over algorithm bandwidth; null where it has none"),
+)
+def transfers(
+    matched: pl.DataFrame, messages: pl.DataFrame, traffic: pl.DataFrame, groups: pl.DataFrame
+) -> pl.DataFrame:
+    """One collective or message that moved a known number of bytes.
+
+    A matched collective is one row, however many ranks took part; what could not be matched is one
+    row for each rank that recorded it, with its raw duration.
+    """
+    parts = [_collectives(matched, groups), _messages(messages), _unmatched(traffic, matched, messages)]
+    moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
+    found = pl.concat(parts).filter(moved)
+    return found.with_columns(_factors(found)).select(*DERIVED.get("transfers").table.columns)
+
+
+_KEYS = ("iteration", "group", "number")
+
+
+def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    nodes = groups.select("group", "spans_nodes")
+    whole = matched.drop_nulls("transfer_ns").unique(_KEYS, keep="first", maintain_order=True)
+    return whole.join(nodes, on="group", how="left", maintain_order="left").select(
+        "iteration",
+        "collective",
+        "dimension",
+        "size",
+        "spans_nodes",
+        "size_bytes",
+        pl.col("transfer_ns").alias("time_ns"),
+        pl.lit(WAIT_FREE).alias("basis"),
+        pl.lit(value=False).alias("uneven"),
+    )
+
+
+def _messages(messages: pl.DataFrame) -> pl.DataFrame:
+    return messages.select(
+        "iteration",
+        pl.lit("send_recv").alias("collective"),
+        "dimension",
+        pl.lit(2, dtype=pl.Int64).alias("size"),
+        "spans_nodes",
+        "size_bytes",
+        pl.col("transfer_ns").alias("time_ns"),
+        pl.lit(WAIT_FREE).alias("basis"),
+        pl.lit(value=False).alias("uneven"),
+    )
+
+
+def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that no wait-free time is known for."""
+    matched_calls = matched.drop_nulls("transfer_ns").select("trace", "start_ns", "group")
+    paired = pl.concat(
+        [messages.select(trace=f"{side}_trace", call=f"{side}_call") for side in ("send", "recv")]
+    )
+    left = traffic.join(paired, on=["trace", "call"], how="anti").join(
+        matched_calls, on=["trace", "start_ns", "group"], how="anti"
+    )
+    return left.select(
+        "iteration",
+        "collective",
+        "dimension",
+        "size",
+        "spans_nodes",
+        "size_bytes",
+        (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
+        pl.lit(RAW).alias("basis"),
+        "uneven",
+    )
+
+
+def _factors(found: pl.DataFrame) -> pl.Series:
+    """Return the bus-bandwidth factor of each row; each kind and size of group is looked up once."""
+    kinds = found.select("collective", "size", "uneven").unique(maintain_order=True)
+    factors = [_factor(*row) for row in kinds.iter_rows()]
+    looked_up = kinds.with_columns(pl.Series("bus_factor", factors, dtype=pl.Float64))
+    on = ["collective", "size", "uneven"]
+    return found.join(looked_up, on=on, how="left", nulls_equal=True, maintain_order="left")["bus_factor"]
+
+
+def _factor(collective: str, size: int | None, uneven: bool | None) -> float | None:
+    name = UNEVEN if uneven and collective == "all_to_all" else collective
+    if size is None or name not in collectives():
+        return None
+    try:
+        return bus_factor(name, size)
+    except NoValue:
+        return None
+
+
+def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return bandwidths over all transfers of each value of `by`: total bytes over total time.
+
+    Columns: `calls`, `bytes`, `time_ns`, `algorithm_bandwidth` and `bus_bandwidth` in GB/s; the last is null
+    where the factor of some call is not known.
+    """
+    keys = list(by)
+    bus_bytes = (pl.col("size_bytes") * pl.col("bus_factor")).sum()
+    bus = pl.when(pl.col("bus_factor").is_not_null().all()).then(bus_bytes / pl.col("time_ns").sum())
+    return (
+        transfers.group_by(keys)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("size_bytes").sum().alias("bytes"),
+            (pl.col("size_bytes").sum() / pl.col("time_ns").sum()).alias("algorithm_bandwidth"),
+            bus.alias("bus_bandwidth"),
+            pl.col("time_ns").sum(),
+        )
+        .sort(keys, nulls_last=True)
+    )

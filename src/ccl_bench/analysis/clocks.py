@@ -1,0 +1,116 @@
+"""How far the clocks of the ranks are apart, from collectives that end together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROUNDS = 8
+"""Rounds of refinement; offsets of a mesh settle in two or three."""
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    rank=("Int64", "rank"),
+    offset_ns=("Int64", "how far the rank's clock is ahead of the median clock, ns"),
+    residual_ns=("Int64", "median distance of ends of collectives once the offset is taken off, ns"),
+    ends=("Int64", "collectives that the offset rests on"),
+    island=("Int64", "ranks that collectives connect; offsets of different islands do not compare"),
+)
+def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
+    """One rank: its clock against the others'.
+
+    The members of a symmetric collective end it together, so on one true clock their ends agree.
+    The offset of a rank is the median, over its collectives, of its end minus the
+    collective's median end; where no collective joins all ranks, offsets are passed on along groups
+    and refined in rounds. It places ranks on one timeline; waiting times do not need it.
+    """
+    ends = matched.drop_nulls(["transfer_ns", "rank"]).select(
+        "iteration",
+        "group",
+        "number",
+        "rank",
+        # Medians are taken in doubles, which hold nanoseconds since the epoch to 256 ns only.
+        pl.col("end_ns") - pl.col("end_ns").min(),
+    )
+    found = [_aligned(window, part) for window, part in _windows(ends)]
+    table = DERIVED.get("clock_offsets").table
+    return table.together(found).sort("iteration", "rank")
+
+
+def _windows(ends: pl.DataFrame) -> Iterator[tuple[int | None, pl.DataFrame]]:
+    for window in ends["iteration"].unique(maintain_order=True):
+        yield window, ends.filter(pl.col("iteration").eq_missing(window))
+
+
+def _aligned(window: int | None, ends: pl.DataFrame) -> pl.DataFrame:
+    start = _passed_on(ends)
+    events = ends.join(start, on="rank", maintain_order="left")
+    for _ in range(_ROUNDS):
+        events = events.with_columns(_true_end().alias("true_ns"))
+        offset = (pl.col("end_ns") - pl.col("true_ns")).median().over("rank").round().cast(pl.Int64)
+        refined = events.with_columns(offset.alias("offset_ns"))
+        if refined["offset_ns"].equals(events["offset_ns"]):
+            break
+        events = refined
+    residual = (pl.col("end_ns") - pl.col("offset_ns") - pl.col("true_ns")).abs()
+    ranks = events.group_by("rank", "island").agg(
+        pl.col("offset_ns").first(),
+        residual.median().round().cast(pl.Int64).alias("residual_ns"),
+        pl.len().cast(pl.Int64).alias("ends"),
+    )
+    middle = pl.col("offset_ns").median().over("island").round().cast(pl.Int64)
+    return ranks.select(
+        pl.lit(window, dtype=pl.Int64).alias("iteration"),
+        "rank",
+        (pl.col("offset_ns") - middle).alias("offset_ns"),
+        "residual_ns",
+        "ends",
+        "island",
+    )
+
+
+def _true_end() -> pl.Expr:
+    """Return the median end of each collective once the offsets are taken off."""
+    return (pl.col("end_ns") - pl.col("offset_ns")).median().over("group", "number").round().cast(pl.Int64)
+
+
+def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
+    """Return first offsets: from one rank of each island to the members of its groups, and on.
+
+    The distance of two members of a group is the median difference of their ends.
+    """
+    base = pl.col("end_ns") - pl.col("end_ns").get(pl.col("rank").arg_min()).over("group", "number")
+    relative = (
+        ends.with_columns(base.alias("after_ns"))
+        .group_by("group", "rank", maintain_order=True)
+        .agg(pl.col("after_ns").median().round().cast(pl.Int64))
+    )
+    by_group: dict[str, dict[int, int]] = {}
+    groups_of: dict[int, list[str]] = {}
+    for group, rank, after in relative.iter_rows():
+        by_group.setdefault(group, {})[rank] = after
+        groups_of.setdefault(rank, []).append(group)
+    placed: dict[int, tuple[int, int]] = {}
+    for first in sorted(groups_of):
+        if first in placed:
+            continue
+        placed[first] = (0, first)
+        queue = [first]
+        for rank in queue:
+            for group in groups_of[rank]:
+                shift = placed[rank][0] - by_group[group][rank]
+                for member, after in by_group[group].items():
+                    if member not in placed:
+                        placed[member] = (after + shift, first)
+                        queue.append(member)
+    rows = [(rank, offset, island) for rank, (offset, island) in placed.items()]
+    return pl.DataFrame(
+        rows, schema={"rank": pl.Int64, "offset_ns": pl.Int64, "island": pl.Int64}, orient="row"
+    )

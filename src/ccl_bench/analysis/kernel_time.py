@@ -1,0 +1,58 @@
+"""Which kernels the time of each step went to."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis import naming
+from ccl_bench.analysis.breakdown import device_windows
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.intervals import clipped
+from ccl_bench.analysis.work import COMMUNICATION
+from ccl_bench.catalog.kernel_types import kernel_type
+from ccl_bench.frames import pl
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    type=("String", "type of kernel, such as `gemm`"),
+    name=("String", "name of the kernel"),
+    collective=("String", "canonical collective; null unless the type is communication"),
+    count=("Int64", "kernels that started in the step's device window"),
+    duration_ns=("Int64", "sum of their durations inside the window, overlapping ones each for itself, ns"),
+)
+def kernel_time(steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """One kind of kernel in one step of one trace, by type and name.
+
+    A kernel that reaches over the edge of a step gives each step its part; its start is counted.
+    """
+    described = kernels.select("start_ns", "end_ns", "name", began_ns="start_ns").with_columns(
+        naming.kernel_collectives(kernels).alias("collective")
+    )
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = (
+        clipped(described, device_windows(steps))
+        .group_by("window", "name", "collective")
+        .agg(
+            (pl.col("began_ns") == pl.col("start_ns")).sum().cast(pl.Int64).alias("count"),
+            length.sum().alias("duration_ns"),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
+        .sort("window", "duration_ns", "name", "collective", descending=[False, True, False, False])
+    )
+    return sums.select(
+        steps["step"].gather(sums["window"]),
+        _types(sums).alias("type"),
+        "name",
+        "collective",
+        "count",
+        "duration_ns",
+    )
+
+
+def _types(rows: pl.DataFrame) -> pl.Series:
+    """Return the type of each kernel; what was recorded as communication is that under any name."""
+    known = {name: kernel_type(name) for name in rows["name"].unique()}
+    by_name = rows["name"].replace_strict(
+        list(known), list(known.values()), default=None, return_dtype=pl.String
+    )
+    communicates = pl.when(rows["collective"].is_not_null()).then(pl.lit(COMMUNICATION))
+    return pl.select(communicates.otherwise(by_name)).to_series()

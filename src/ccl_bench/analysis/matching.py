@@ -1,0 +1,88 @@
+"""The same collective on all its ranks, and what part of its time was waiting.
+
+The k-th collective of a process group on one rank is the k-th on its peers: by the recorded
+sequence number where every call has one, else by order of launch. What the ranks say of
+name, type and size must agree.
+
+Wait and transfer need no clock: no member of a symmetric collective can leave before the last has
+arrived, so the shortest member's duration is transfer, and what is longer is waiting. That
+does not hold for rooted collectives, messages between two ranks and uneven all-to-alls: their wait
+stays null, which is *unattributed*.
+"""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.catalog.collectives import collectives as known_collectives
+from ccl_bench.frames import pl
+
+def symmetric_collectives() -> list[str]:
+    """Return the collectives that no member leaves before all have arrived."""
+    return [name for name, facts in known_collectives().items() if facts.is_symmetric]
+
+
+def point_to_point() -> list[str]:
+    """Return the names of messages between two ranks."""
+    return [name for name, facts in known_collectives().items() if facts.is_point_to_point]
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    group=("String", "process group"),
+    dimension=("String", "parallelism dimension of the group"),
+    number=("Int64", "number of the collective on its group"),
+    collective=("String", "canonical collective"),
+    size_bytes=("Int64", "message, bytes"),
+    rank=("Int64", "member"),
+    trace=("Int64", "trace of the member"),
+    step=("Int64", "step in which the member's call started"),
+    start_ns=("Int64", "start on the member's clock, ns"),
+    end_ns=("Int64", "end on the member's clock, ns"),
+    present=("Int64", "members whose call was found"),
+    size=("Int64", "members of the group; null where that is not known"),
+    agrees=("Boolean", "whether all members say the same of collective and size"),
+    transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
+    wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
+)
+def matched(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """One member of one collective that at least two ranks recorded."""
+    messages = pl.col("collective").is_in(point_to_point())
+    usable = groups.filter(~pl.col("ambiguous")).select("group", "dimension", "size")
+    members = _numbered(calls.filter(~messages).join(usable, on="group", maintain_order="left"))
+    key = ["iteration", "group", "number"]
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    together = members.with_columns(
+        pl.len().over(key).cast(pl.Int64).alias("present"),
+        _agreement(key).alias("agrees"),
+        pl.col("uneven").any().over(key).alias("uneven"),
+        duration.min().over(key).alias("shortest_ns"),
+    ).filter(pl.col("present") > 1)
+    symmetric = pl.col("collective").is_in(symmetric_collectives()) & ~pl.col("uneven") & pl.col("agrees")
+    transfer = pl.when(symmetric).then("shortest_ns")
+    return together.with_columns(
+        transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns")
+    ).select(*DERIVED.get("matched").table.columns)
+
+
+def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
+    """Number the calls of each group: by recorded sequence where it is complete, else by order.
+
+    One call of a rank has one number: a sequence that repeats on a rank (calls put together in
+    one launch share it) tells nothing, and order is used for the group.
+    """
+    one_trace = ["iteration", "group", "trace"]
+    repeats = pl.struct("sequence").is_duplicated().over(one_trace)
+    sound = (pl.col("sequence").is_not_null() & ~repeats).all().over("iteration", "group")
+    order = pl.struct("order", "start_ns").rank("ordinal").over(one_trace).cast(pl.Int64)
+    return calls.with_columns(pl.when(sound).then("sequence").otherwise(order).alias("number"))
+
+
+def _agreement(key: list[str]) -> pl.Expr:
+    """Whether the members of a collective say the same; what one does not say, it does not contest.
+
+    Sizes of all-to-alls may differ by nature, types by who recorded them.
+    """
+    one_name = pl.col("collective").n_unique().over(key) == 1
+    sizes = pl.col("size_bytes").drop_nulls().n_unique().over(key)
+    return one_name & ((sizes <= 1) | (pl.col("collective") == "all_to_all"))

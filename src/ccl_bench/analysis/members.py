@@ -1,0 +1,84 @@
+"""Process groups: a name for each that is the same on every rank, and who its members are."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+
+IDENTITY = ("group_name", "group_description", "group_size", "group_start", "group_stride", "group_ranks")
+
+_COUNTER_DIGITS = 6
+"""Longest group name that is a counter; longer ones are addresses and differ from rank to rank."""
+
+
+def members_text(ranks: list[int]) -> str:
+    """Return ranks as short text: `0..7`, `0..6/2` for every second one, else one by one."""
+    ordered = sorted(ranks)
+    strides = {later - earlier for earlier, later in zip(ordered, ordered[1:], strict=False)}
+    if len(ordered) > 2 and len(strides) == 1:
+        stride = strides.pop()
+        return f"{ordered[0]}..{ordered[-1]}" + ("" if stride == 1 else f"/{stride}")
+    return ",".join(map(str, ordered))
+
+
+def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
+    """Return the members of a group and how they are known: `recorded`, `pg_config`, `stride`.
+
+    A list cut by the profiler (`...`) is rebuilt from the job's group table or from start,
+    stride and size, never guessed.
+    """
+    ranks, size = row["group_ranks"], row["group_size"]
+    if isinstance(ranks, list) and ranks:
+        return sorted(ranks), "recorded"
+    listed = known.get(str(row["group_name"]))
+    if listed and (size is None or len(listed) == size):
+        return sorted(listed), "pg_config"
+    start, stride = row["group_start"], row["group_stride"]
+    if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int) and stride > 0 <= start:
+        return [start + stride * position for position in range(size)], "stride"
+    return None, "unknown"
+
+
+def group_key(row: dict[str, object], members: list[int] | None) -> str:
+    """Return a name of the group that every member gives it."""
+    description = str(row["group_description"] or "")
+    if members:
+        return f"{description} {members_text(members)}".strip()
+    name = str(row["group_name"] or "")
+    counter = name if name.isdecimal() and len(name) <= _COUNTER_DIGITS else ""
+    size = row["group_size"] if row["group_size"] is not None else ""
+    return f"? {description} size {size} name {counter} stream {row['lane']}"
+
+
+def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return calls with a `group` column, and one row for each group: its members and description.
+
+    Groups of unknown members are told apart by the order in which their streams were first used.
+    """
+    lanes = calls["stream"].unique(maintain_order=True)
+    numbered = calls.with_columns(
+        pl.col("stream").replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64).alias("lane")
+    )
+    known = {
+        row["name"]: row["ranks"] for row in process_groups.iter_rows(named=True) if row["ranks"] is not None
+    }
+    distinct = numbered.select(*IDENTITY, "lane").unique(maintain_order=True)
+    rows = []
+    for row in distinct.iter_rows(named=True):
+        members, source = members_of(row, known)
+        rows.append((group_key(row, members), members, source))
+    keys = distinct.with_columns(
+        pl.Series("group", [key for key, _, _ in rows], dtype=pl.String),
+        pl.Series("members", [members for _, members, _ in rows], dtype=pl.List(pl.Int64)),
+        pl.Series("known_from", [source for _, _, source in rows], dtype=pl.String),
+    )
+    joined = numbered.join(
+        keys.select(*IDENTITY, "lane", "group"), on=[*IDENTITY, "lane"], nulls_equal=True, how="left", maintain_order="left"
+    )
+    groups = keys.select(
+        "group",
+        "members",
+        "known_from",
+        pl.col("group_description").alias("description"),
+        pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size"),
+    )
+    return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)

@@ -1,0 +1,96 @@
+"""Bytes of a communication call, counted as nccl-tests counts them.
+
+Which operand is the message is data of the catalogue: the sum's buffer of an all-reduce,
+the gathered side of an all-gather, the scattered side of a reduce-scatter. An uneven all-to-all
+counts the larger of what goes to and comes from others. A call without recorded size stays
+unattributed: null, never zero.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ccl_bench.catalog import collectives, dtypes
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+
+UNEVEN = "all_to_allv"
+
+_REDUCED_TYPE = re.compile(r"_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z_0-9]+?)(?:_(?:RING|TREE|NVLS|COLLNET|PAT|LL)|\(|$)")
+"""Element type in the name of a kernel that reduces; other kernels move bytes whatever the type."""
+
+_REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+
+
+def _width(dtype: str) -> float | None:
+    try:
+        return dtypes.width_bytes(dtype)
+    except NotMeasurable:
+        return None
+
+
+def _type_in(kernel: str) -> str | None:
+    match = _REDUCED_TYPE.search(kernel)
+    return match[1] if match else None
+
+
+def with_types(calls: pl.DataFrame) -> pl.DataFrame:
+    """Fill in the element type from the kernel's name where no argument gives it."""
+    names = calls["name"].cast(pl.String)
+    known = {name: _type_in(name) for name in names.unique().drop_nulls()}
+    by_name = names.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+    reduces = pl.col("collective").is_in(_REDUCING)
+    return calls.with_columns(pl.coalesce("dtype", pl.when(reduces).then(by_name)).alias("dtype"))
+
+
+def _widths(types: pl.Series) -> pl.Series:
+    known = {name: _width(name) for name in types.unique().drop_nulls()}
+    return types.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
+
+
+def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
+    """Add `sent_bytes`, `received_bytes`, the message `size_bytes` and whether splits are `uneven`."""
+    width = _widths(calls["dtype"])
+    sized = calls.with_columns(
+        (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
+        (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
+        _uneven().alias("uneven"),
+    )
+    message = pl.when(pl.col("uneven")).then(_exchanged(width)).otherwise(_operand())
+    return sized.with_columns(message.round().cast(pl.Int64).alias("size_bytes"))
+
+
+def _uneven() -> pl.Expr:
+    """Whether the parts of an all-to-all differ, by its split sizes or by what goes out and comes in."""
+    differ = [pl.col(name).list.n_unique() > 1 for name in ("in_split", "out_split")]
+    differ.append(pl.col("in_elements") != pl.col("out_elements"))
+    return (pl.col("collective") == "all_to_all") & pl.any_horizontal(d.fill_null(value=False) for d in differ)
+
+
+def _operand() -> pl.Expr:
+    """Return the message of every collective but an uneven all-to-all, bytes."""
+    sent, received = pl.col("sent_bytes"), pl.col("received_bytes")
+    either = {"in": pl.coalesce(sent, received), "out": pl.coalesce(received, sent)}
+    message = pl.lit(None, dtype=pl.Int64)
+    for name, facts in collectives.collectives().items():
+        if name == UNEVEN or facts.size == "none":
+            continue
+        size = either.get(facts.size, pl.max_horizontal(sent, received))
+        if name == "all_gather":  # without the gathered side, it is the sent side from every member
+            size = pl.coalesce(received, sent * pl.col("group_size"))
+        message = pl.when(pl.col("collective") == name).then(size).otherwise(message)
+    return message
+
+
+def _exchanged(width: pl.Series) -> pl.Expr:
+    """Return the larger of what an uneven all-to-all sends to and receives from other ranks, bytes.
+
+    torch records splits as it got them, in rows of the first dimension; the recorded
+    number of elements over the sum of the rows gives elements per row.
+    """
+    sides = []
+    for split, elements in (("in_split", "in_elements"), ("out_split", "out_elements")):
+        own = pl.col(split).list.get(pl.col("own_position"), null_on_oob=True)
+        total = pl.col(split).list.sum()
+        sides.append(pl.col(elements) * (1 - own / total) * width)
+    return pl.max_horizontal(*sides)

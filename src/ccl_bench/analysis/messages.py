@@ -1,0 +1,71 @@
+"""Messages between two ranks: each send with its receive."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.frames import pl
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    source=("Int64", "sending rank"),
+    target=("Int64", "receiving rank"),
+    number=("Int64", "number of the message from source to target"),
+    dimension=("String", "parallelism dimension"),
+    spans_nodes=("Boolean", "whether it crosses nodes"),
+    size_bytes=("Int64", "message, bytes"),
+    agrees=("Boolean", "whether both sides say the same size"),
+    send_trace=("Int64", "trace of the sender"),
+    send_call=("Int64", "number of the call in the sender's trace"),
+    send_ns=("Int64", "duration on the sender, ns"),
+    recv_trace=("Int64", "trace of the receiver"),
+    recv_call=("Int64", "number of the call in the receiver's trace"),
+    recv_ns=("Int64", "duration on the receiver, ns"),
+    transfer_ns=("Int64", "the shorter of both, an upper bound of the transfer, ns"),
+)
+def messages(traffic: pl.DataFrame) -> pl.DataFrame:
+    """One message of which both sides were recorded: the k-th send from a rank to another is its k-th receive.
+
+    An eager send returns before the receiver has the data, so the shorter side bounds the transfer
+    from above only together with the receiver's own time; it is never used as a rank's lateness.
+    """
+    sends = _side(traffic, "send", "rank", "peer")
+    receives = _side(traffic, "recv", "peer", "rank")
+    key = ["iteration", "source", "target", "number"]
+    both = sends.join(receives, on=key, suffix="_recv", nulls_equal=True, maintain_order="left")
+    sizes = pl.col("size_bytes"), pl.col("size_bytes_recv")
+    return both.select(
+        *key,
+        "dimension",
+        "spans_nodes",
+        pl.coalesce(*sizes).alias("size_bytes"),
+        (sizes[0] == sizes[1]).fill_null(value=True).alias("agrees"),
+        pl.col("trace").alias("send_trace"),
+        pl.col("call").alias("send_call"),
+        pl.col("duration_ns").alias("send_ns"),
+        pl.col("trace_recv").alias("recv_trace"),
+        pl.col("call_recv").alias("recv_call"),
+        pl.col("duration_ns_recv").alias("recv_ns"),
+        pl.min_horizontal("duration_ns", "duration_ns_recv").alias("transfer_ns"),
+    ).select(*DERIVED.get("messages").table.columns)
+
+
+def _side(traffic: pl.DataFrame, collective: str, source: str, target: str) -> pl.DataFrame:
+    """Return the sends, or the receives, numbered from each source to each target."""
+    return (
+        traffic.filter((pl.col("collective") == collective) & pl.col("peer").is_not_null())
+        .sort("trace", "order", maintain_order=True)
+        .select(
+            "iteration",
+            pl.col(source).alias("source"),
+            pl.col(target).alias("target"),
+            pl.int_range(pl.len(), dtype=pl.Int64).over("iteration", "rank", "peer", "group").alias("number"),
+            "trace",
+            "call",
+            "dimension",
+            "spans_nodes",
+            "size_bytes",
+            (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
+        )
+    )

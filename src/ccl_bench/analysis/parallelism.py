@@ -1,0 +1,90 @@
+"""Which parallelism dimension a process group serves: by its description, else by its ranks in the mesh."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ccl_bench.catalog.parallelism import described_dimension, mesh_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccl_bench.analysis.facts import Facts
+
+WORLD, UNKNOWN = "world", "unknown"
+
+
+def mesh(facts: Facts) -> dict[str, int]:
+    """Return {axis: degree} from the outermost to the innermost axis, with degree 1 where not stated.
+
+    Empty where the stated degrees do not multiply to the number of ranks, since ranks have no
+    known place then.
+    """
+    degrees = {axis: getattr(facts, axis) for axis in mesh_order()}
+    if not any(degrees.values()) or facts.world_size is None:
+        return {}
+    sizes = {axis: degree.value if degree else 1 for axis, degree in degrees.items()}
+    return sizes if math.prod(sizes.values()) == facts.world_size.value else {}
+
+
+def strides(axes: Mapping[str, int]) -> dict[str, int]:
+    """Return {axis: distance between neighbouring ranks} of a mesh."""
+    found: dict[str, int] = {}
+    stride = 1
+    for axis in reversed(axes):
+        found[axis] = stride
+        stride *= axes[axis]
+    return found
+
+
+def dimension_of(
+    description: str | None, members: Sequence[int] | None, facts: Facts
+) -> str:
+    """Return the dimension of a group: an axis, `dp`, `world`, or `unknown`.
+
+    The description decides where it names an axis. Else the members must be a run of ranks
+    along one axis of the stated mesh, or along several adjacent ones; a run over all data-parallel
+    axes is `dp`. All ranks of the job are the one axis that is longer than 1, else `world`.
+    """
+    named = described_dimension(description or "")
+    if named:
+        return named
+    if not members or len(members) < 2:
+        return UNKNOWN
+    axes = {axis: size for axis, size in mesh(facts).items() if size > 1}
+    if facts.world_size and len(members) == facts.world_size.value:
+        return next(iter(axes)) if len(axes) == 1 else WORLD
+    return _by_ranks(sorted(members), axes, strides(mesh(facts)))
+
+
+def _by_ranks(members: list[int], axes: Mapping[str, int], distances: Mapping[str, int]) -> str:
+    names = list(axes)
+    for first in range(len(names)):
+        for last in range(first, len(names)):
+            run = names[first : last + 1]
+            if _spans(members, math.prod(axes[axis] for axis in run), distances[run[-1]]):
+                return _name(run)
+    return UNKNOWN
+
+
+def _spans(members: list[int], size: int, stride: int) -> bool:
+    """Whether members are `size` ranks at `stride`, starting where such a run starts in the mesh."""
+    start = members[0]
+    regular = members == [start + stride * position for position in range(size)]
+    return regular and (start // stride) % size == 0
+
+
+def _name(run: Sequence[str]) -> str:
+    if len(run) == 1:
+        return run[0]
+    if set(run) <= {"dp_replicate", "dp_shard"}:
+        return "dp"
+    return "dp_shard" if set(run) == {"dp_shard", "cp"} else UNKNOWN
+
+
+def spans_nodes(members: Sequence[int] | None, facts: Facts) -> bool | None:
+    """Return whether a group reaches over several nodes; None where that is not known."""
+    if not members or facts.devices_per_node is None:
+        return None
+    return len({rank // facts.devices_per_node.value for rank in members}) > 1

@@ -1,0 +1,25 @@
+"""Parallelism dimensions: what a process group's description says, and how ranks lie in a mesh."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ccl_bench.catalog.facts import facts
+
+
+def mesh_order() -> list[str]:
+    """Return the axes of a mesh from the outermost to the innermost."""
+    return list(facts("parallelism")["mesh"]["order"])
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(row["match"]), row["dimension"]) for row in facts("parallelism")["description"]]
+
+
+@cache
+def described_dimension(description: str) -> str | None:
+    """Return the dimension that a group's description names, or None where it names none."""
+    text = description.strip().lower()
+    return next((dimension for pattern, dimension in _patterns() if pattern.search(text)), None)

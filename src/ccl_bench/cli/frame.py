@@ -1,0 +1,71 @@
+"""What every command has around it: errors told in words, exit statuses, interruption, closed pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from ccl_bench.errors import CclBenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cyclopts import App
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+CLOSED_PIPE = 141
+"""Exit status after the reader of the output has gone, as shells have it."""
+
+
+def run(program: str, build: Callable[[], App], arguments: list[str] | None = None) -> int:
+    """Run the command that `build` makes and return its exit status.
+
+    Expected errors are told on stderr in two lines; any other exception is a bug and passes.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_on_characters(stream)
+    try:
+        status = _called(build(), sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except CclBenchError as error:
+        say(program, str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return CLOSED_PIPE
+    return status
+
+
+def say(program: str, text: str) -> None:
+    """Write one remark to stderr under the program's name."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"{program}: {text}\n")
+
+
+def _called(app: App, arguments: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        return app(arguments) or 0
+    except CycloptsError as error:
+        from ccl_bench.cli.usage import usage_error
+
+        raise usage_error(error) from error
+
+
+def _never_fail_on_characters(stream: TextIO) -> None:
+    """Let names that the terminal's encoding lacks be printed with escapes."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure:
+        reconfigure(errors="backslashreplace")
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

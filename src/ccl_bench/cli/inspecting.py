@@ -1,0 +1,59 @@
+"""The command `ccl-bench inspect`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.cli import options
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ABOUT = """Show what is in a run, what can be measured of it and what cannot, and what is wrong with it.
+
+Traces, ranks, steps, devices, process groups, and the facts with the source of each. Every trace is read \
+and every metric is tried.
+
+Exit status: 0; 2 wrong usage; 4 where nothing can be read.
+"""
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    example = f"{program} inspect examples/runs/llama-tiny-pp4-gloo"
+    made = options.app("inspect", ABOUT, [example])
+    made.default(inspect)
+    return made
+
+
+def inspect(
+    run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL to look at.")],
+    /,
+    *,
+    json: options.Json = False,
+    workload_card: options.Card = None,
+    profile_mode: options.ProfileMode = "auto",
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+) -> int:
+    """Look at a run and print what is in it."""
+    from ccl_bench.cli.opening import opened_run
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.inspect_run import inspect as inspection_of
+
+    opened = opened_run(run, card=workload_card, profile_mode=profile_mode)
+    with progress_bar(len(opened.traces)) as progress:
+        found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+    if json:
+        from ccl_bench.inspection import to_json
+
+        sys.stdout.write(to_json(found).decode() + "\n")
+    else:
+        from ccl_bench.report import inspection
+        from ccl_bench.report.console import show
+
+        show(inspection.page(found))
+    return 0

@@ -1,0 +1,194 @@
+"""The command `ccl-metrics`: compute metrics of a run and print them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from ccl_bench.cli import options
+from ccl_bench.cli.frame import say
+from ccl_bench.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.result import Result
+
+ABOUT = """Compute metrics of a run from its traces, and print them.
+
+A run is a directory with traces and a workload card, or a single trace file. Of one metric the number alone \
+is printed, so that scripts can read it; remarks go to stderr.
+
+Exit status: 0 a value; 2 wrong usage; 3 not applicable or not measurable; 4 input missing or unreadable.
+"""
+
+EXAMPLES = (
+    "{program} --trace examples/runs/llama-tiny-pp4-gloo --metric coll_call_num",
+    "{program} --trace examples/runs/llama-tiny-pp4-gloo --all",
+    "{program} --explain mfu",
+)
+
+
+def _completions(_context: object) -> list[str]:
+    """Return the names of metrics, for a shell that completes one."""
+    from ccl_bench import metrics
+
+    registry = metrics.load()
+    return sorted([*registry.names(), *registry.aliases()])
+
+
+Trace = Annotated[
+    str | None, Parameter(alias="-t", metavar="RUN", help="Directory, trace file or URL to measure.")
+]
+Metrics = Annotated[
+    list[str] | None,
+    Parameter(
+        alias="-m",
+        metavar="NAME",
+        help="Metric to compute; repeat it for several.",
+        completer=_completions,
+    ),
+]
+All = Annotated[bool, Parameter(name="--all", alias="-a", help="Compute every metric.")]
+Format = Annotated[
+    Literal["value", "table", "json", "csv"] | None,
+    Parameter(name="--format", alias="-f", help="Value for one metric, table for several, unless given."),
+]
+ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List the metrics that there are.")]
+Explain = Annotated[
+    str | None, Parameter(metavar="NAME", help="Show the manual page of a metric.", completer=_completions)
+]
+
+
+def app(program: str) -> App:
+    """Return the command, which calls itself `program` in messages."""
+    made = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
+
+    @made.default
+    def ccl_metrics(
+        *,
+        trace: Trace = None,
+        metric: Metrics = None,
+        every: All = False,
+        form: Format = None,
+        workload_card: options.Card = None,
+        profile_mode: options.ProfileMode = "auto",
+        jobs: options.Jobs = None,
+        no_cache: options.NoCache = False,
+        list_metrics: ListMetrics = False,
+        explain: Explain = None,
+    ) -> int:
+        if list_metrics:
+            return tell_catalogue(form or "table", program)
+        if explain is not None:
+            return tell_manual(explain)
+        names = asked_for(metric or [], every=every)
+        if not trace:
+            raise UsageError("no run is given", fix="name a directory, trace file or URL with --trace")
+        results = measured(
+            trace, names, card=workload_card, profile_mode=profile_mode, jobs=jobs, use_cache=not no_cache
+        )
+        return tell(results, form or ("table" if every or len(names) > 1 else "value"), program)
+
+    return made
+
+
+def asked_for(names: list[str], *, every: bool) -> list[str]:
+    """Return the names of the metrics to compute, each once; raise UsageError for an unknown one."""
+    from ccl_bench import metrics
+
+    registry = metrics.load()
+    if every:
+        return registry.names()
+    if not names:
+        raise UsageError(
+            "no metric is named", fix="name one with --metric, or give --all; --list-metrics lists them"
+        )
+    for name in names:
+        registry.get(name)
+    return list(dict.fromkeys(names))
+
+
+def measured(
+    place: str, names: list[str], *, card: str | None, profile_mode: str, jobs: int | None, use_cache: bool
+) -> list[Result]:
+    """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
+    from ccl_bench.cli.opening import opened_run
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.evaluate import evaluate
+
+    run = opened_run(place, card=card, profile_mode=profile_mode)
+    with progress_bar(len(run.traces)) as progress:
+        return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
+
+
+def tell(results: Sequence[Result], form: str, program: str) -> int:
+    """Print results, with remarks on stderr, and return the exit status that they come to."""
+    from ccl_bench.report import results as text
+
+    if form == "json":
+        from ccl_bench.result import to_json
+
+        sys.stdout.write(to_json(list(results)).decode() + "\n")
+    elif form == "csv":
+        sys.stdout.write(text.as_csv(results))
+    elif form == "value":
+        sys.stdout.write(text.values(results))
+    else:
+        from ccl_bench.report.console import show
+
+        show(text.table(results))
+    sys.stdout.flush()
+    for remark in text.remarks(results):
+        say(program, remark)
+    if form in {"value", "csv"}:
+        for result in results:
+            if result.value is None:
+                say(program, text.refusal(result))
+    return exit_status(results)
+
+
+def exit_status(results: Sequence[Result]) -> int:
+    """Return 0 where there is a value, else the highest status of the results."""
+    from ccl_bench.result import EXIT_STATUS
+
+    if any(result.value is not None for result in results):
+        return 0
+    return max(InputError.exit_status if _unread(r) else EXIT_STATUS[r.status] for r in results)
+
+
+def _unread(result: Result) -> bool:
+    """Whether a result has no value because none of the run's traces could be read."""
+    unreadable = any(finding.code in {"trace-unreadable", "file-unreadable"} for finding in result.findings)
+    return result.status == "not_measurable" and unreadable and not result.provenance.traces
+
+
+def tell_catalogue(form: str, program: str) -> int:
+    """Print the list of metrics."""
+    from ccl_bench import metrics
+    from ccl_bench.report import catalogue
+
+    registry = metrics.load()
+    listed = catalogue.entries(registry)
+    if form == "table":
+        from ccl_bench.report.console import show
+
+        show(catalogue.table(listed))
+    else:
+        made = {"json": catalogue.as_json, "csv": catalogue.as_csv, "value": catalogue.names}[form]
+        sys.stdout.write(made(listed))
+    for name, reason in registry.broken.items():
+        say(program, f"warning: the metrics of plug-in {name} could not be loaded: {reason}")
+    return 0
+
+
+def tell_manual(name: str) -> int:
+    """Print the manual page of one metric."""
+    from ccl_bench import metrics
+    from ccl_bench.report import catalogue
+
+    registry = metrics.load()
+    sys.stdout.write(catalogue.page(registry.get(name), registry.aliases()))
+    return 0

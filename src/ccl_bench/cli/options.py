@@ -1,0 +1,54 @@
+"""Options that several commands share, each with the same name, meaning and help everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Group, Parameter
+
+from ccl_bench import __version__
+from ccl_bench.cli.help import Help
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Card = Annotated[
+    str | None,
+    Parameter(name="--workload-card", metavar="FILE", help="Workload card to use in place of the run's own."),
+]
+ProfileMode = Annotated[
+    Literal["auto", "torch", "nsys"],
+    Parameter(help="Whose traces to read where a run has both; auto lets each metric choose."),
+]
+Jobs = Annotated[
+    int | None,
+    Parameter(alias="-j", metavar="N", help="Processes that read traces; as many as cores by default."),
+]
+NoCache = Annotated[
+    bool,
+    Parameter(name="--no-cache", help="Parse every trace anew, and keep no tables for the next command."),
+]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]
+
+
+def app(name: str, about: str, examples: Iterable[str]) -> App:
+    """Return an empty command that looks and fails like the others."""
+    made = App(
+        name=name,
+        help=about,
+        help_epilogue="\n".join(["\nExample:", *(f"  {example}" for example in examples)]),
+        help_format="plaintext",
+        help_formatter=Help(),
+        version=f"{name} {__version__}",
+        default_parameter=Parameter(negative="", show_default=False),
+        group_parameters=Group("Options"),
+        print_error=False,
+        exit_on_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for flag in ("--help", "--version"):
+        made[flag].group = "Options"
+    made["--help"].help = "Show this page."
+    made["--version"].help = "Show the version."
+    return made

@@ -1,0 +1,57 @@
+"""The command `ccl-bench validate`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.cli import options
+from ccl_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ABOUT = """Check runs, workload cards and side files, and report every mistake at once.
+
+Of a run the card and side files are checked, the set of ranks, and every trace, which is read.
+
+Exit status: 0 without errors, whatever the warnings; 2 wrong usage; 4 with an error.
+"""
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    made = options.app("validate", ABOUT, [f"{program} validate examples/runs/llama-tiny-pp4-gloo"])
+    made.default(validate)
+    return made
+
+
+def validate(
+    path: Annotated[str, Parameter(metavar="", help="Run, workload card, configuration or side file.")],
+    /,
+    *paths: Annotated[str, Parameter(metavar="", help="More of them.")],
+    json: options.Json = False,
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+) -> int:
+    """Check each path and print what is wrong."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.validation import validated
+
+    found = []
+    for place in (path, *paths):
+        with progress_bar(1) as progress:
+            found.append(validated(place, jobs=jobs, use_cache=not no_cache, progress=progress))
+    if json:
+        from ccl_bench.inspection import to_json
+
+        sys.stdout.write(to_json(found).decode() + "\n")
+    else:
+        from ccl_bench.report import validation
+        from ccl_bench.report.console import show
+
+        show(validation.page(found))
+    has_errors = any(issue.severity == "error" for one in found for issue in one.issues)
+    return InputError.exit_status if has_errors else 0

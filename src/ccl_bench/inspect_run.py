@@ -1,0 +1,152 @@
+"""Look at a run as a whole: what is in it, what can be measured, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench import metrics
+from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.frames import pl
+from ccl_bench.inspection import (
+    InspectedDevice,
+    InspectedFact,
+    InspectedGroup,
+    InspectedIssue,
+    InspectedMetric,
+    InspectedTrace,
+    Inspection,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ccl_bench.card import Issue
+    from ccl_bench.engine import Progress
+    from ccl_bench.engine.reduction import Reduced
+    from ccl_bench.evaluate import Evidence
+    from ccl_bench.run import Run
+    from ccl_bench.trace.content import Finding
+
+TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
+
+_SEVERITIES = ("error", "warning", "note")
+_SECOND_NS = 1_000_000_000
+
+
+def inspect(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> Inspection:
+    """Return what is in `run`: every trace is read, and every metric is tried."""
+    registry = metrics.load()
+    evidence = gathered(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    results = evaluate(run, registry.names(), jobs=jobs, use_cache=use_cache)
+    world_size = run.facts.world_size.value if run.facts.world_size else None
+    ranks = sorted({trace.rank for trace in evidence.traces if trace.rank is not None})
+    return Inspection(
+        str(run.path),
+        world_size,
+        ranks,
+        sorted(set(range(world_size or 0)) - set(ranks)) if ranks else [],
+        _traces(evidence),
+        _devices(evidence.inputs["devices"]),
+        _libraries(evidence.traces),
+        _calls(evidence.inputs["call_counts"]),
+        _groups(evidence.inputs["groups"], evidence.inputs["process_groups"]),
+        {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
+        {_below(run, path): kind for path, kind in run.stated.files.items()},
+        [_below(run, path) for path in run.others],
+        [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
+        issues(run, evidence.findings),
+    )
+
+
+def issues(run: Run, findings: Iterable[Finding]) -> list[InspectedIssue]:
+    """Return what is wrong with the files of a run and what they hold, the worst first."""
+    found = [_from_finding(finding) for finding in findings]
+    found += [_from_issue(issue, run) for issue in run.stated.issues]
+    return sorted(dict.fromkeys(found), key=lambda issue: _SEVERITIES.index(issue.severity))
+
+
+def _from_finding(finding: Finding) -> InspectedIssue:
+    return InspectedIssue(finding.severity, finding.message, finding.code, finding.file, count=finding.count)
+
+
+def _from_issue(issue: Issue, run: Run) -> InspectedIssue:
+    file = issue.file.removeprefix(f"{run.path}/") if issue.file else ""
+    return InspectedIssue(str(issue.severity), issue.message, "", file, issue.line, issue.path, issue.fix)
+
+
+def _below(run: Run, path: Path) -> str:
+    """Return a path as it is below the run, or whole where it lies elsewhere."""
+    return str(path).removeprefix(f"{run.path}/")
+
+
+def _plain(value: object) -> int | float | str | bool:
+    return value if isinstance(value, int | float | str | bool) else str(value)
+
+
+def _traces(evidence: Evidence) -> list[InspectedTrace]:
+    """Return the traces in order of rank, window and path."""
+    contents, steps = evidence.inputs["contents"], evidence.inputs["steps"]
+    counted = {row["trace"]: row for row in contents.iter_rows(named=True)}
+    by_trace = {key[0]: rows for key, rows in steps.partition_by("trace", as_dict=True).items()}
+    found = [
+        _trace(reduced, counted.get(position), by_trace.get(position))
+        for position, reduced in enumerate(evidence.traces)
+    ]
+    return sorted(found, key=lambda t: (t.rank is None, t.rank or 0, t.window or 0, t.file))
+
+
+def _trace(reduced: Reduced, counted: dict[str, int] | None, steps: pl.DataFrame | None) -> InspectedTrace:
+    file = reduced.trace
+    known = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
+    if counted is None:
+        return InspectedTrace(*known, is_readable=False)
+    ends = counted["start_ns"], counted["end_ns"]
+    return InspectedTrace(
+        *known,
+        steps["step"].to_list() if steps is not None else [],
+        steps["source"][0] if steps is not None else "",
+        (ends[1] - ends[0]) / _SECOND_NS if None not in ends else 0.0,
+        counted["kernels"],
+        counted["copies"],
+        counted["cpu_ops"],
+        counted["calls"],
+    )
+
+
+def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
+    kind = ["name", "memory_bytes", "sms"]
+    counted = devices.group_by("trace", *kind).len("count").group_by(kind).agg(pl.col("count").max())
+    return [InspectedDevice(*row) for row in counted.sort(kind).iter_rows()]
+
+
+def _libraries(traces: Iterable[Reduced]) -> dict[str, list[str]]:
+    """Return each attribute of the traces with the values it has, of which several are a surprise."""
+    found: dict[str, dict[str, None]] = {}
+    for trace in traces:
+        for name, value in trace.attributes.items():
+            found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in sorted(found.items())}
+
+
+def _calls(counts: pl.DataFrame) -> dict[str, int]:
+    totals = counts.group_by("collective").agg(pl.col("calls").sum()).sort("collective")
+    return dict(totals.iter_rows())
+
+
+def _groups(groups: pl.DataFrame, recorded: pl.DataFrame) -> list[InspectedGroup]:
+    """Return the groups that were used, then those that are only recorded."""
+    used = [
+        InspectedGroup(g["description"] or "", g["size"], g["members"], g["dimension"], g["seen_by"])
+        for g in groups.iter_rows(named=True)
+    ]
+    known = {(group.description, tuple(group.ranks or ())) for group in used}
+    distinct = recorded.select("description", "size", "ranks").unique(maintain_order=True)
+    unused = [
+        InspectedGroup(description or "", size, ranks, "", 0)
+        for description, size, ranks in distinct.iter_rows()
+        if (description or "", tuple(ranks or ())) not in known
+    ]
+    return sorted(used, key=lambda g: (g.dimension, g.ranks or [])) + unused

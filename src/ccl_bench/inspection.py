@@ -1,0 +1,145 @@
+"""What an inspection of a run finds: plain data, for reports and for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedTrace:
+    """One trace file."""
+
+    file: str
+    """Path below the run."""
+    format: str
+    """Trace format."""
+    size_bytes: int
+    """Size on disk."""
+    rank: int | None = None
+    rank_source: str = ""
+    """`file`, `map`, `name` or `unknown`."""
+    window: int | None = None
+    """Number of the recording window, where the path carries one."""
+    steps: list[int] = field(default_factory=list)
+    """Numbers of the steps in it."""
+    step_source: str = ""
+    """How the steps were found."""
+    span_s: float = 0.0
+    """From the first to the last thing recorded, s."""
+    kernels: int = 0
+    copies: int = 0
+    """Copies and memory sets of a device."""
+    cpu_ops: int = 0
+    communication_calls: int = 0
+    is_readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedDevice:
+    """One kind of device that the recording processes saw."""
+
+    name: str
+    memory_bytes: int | None
+    multiprocessors: int | None
+    count: int
+    """Devices of this kind that one process saw, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedGroup:
+    """One process group."""
+
+    description: str
+    size: int | None
+    ranks: list[int] | None
+    """Global ranks of the members; None where they are not known."""
+    dimension: str
+    """Parallelism dimension, or `unknown`."""
+    users: int
+    """Ranks whose traces have calls in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedFact:
+    """One fact and where it comes from."""
+
+    value: int | float | str | bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedMetric:
+    """Whether one metric has a value for the run."""
+
+    metric: str
+    unit: str
+    status: str
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedIssue:
+    """One thing that is wrong, with the data or with what somebody wrote."""
+
+    severity: str
+    """`note`, `warning` or `error`."""
+    message: str
+    code: str = ""
+    """Stable name, for findings about data."""
+    file: str = ""
+    line: int | None = None
+    path: str = ""
+    """Place inside the file."""
+    fix: str = ""
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What is in a run, what can be measured, and what is wrong."""
+
+    run: str
+    """The run's address."""
+    world_size: int | None = None
+    ranks: list[int] = field(default_factory=list)
+    """Ranks that have a trace."""
+    missing_ranks: list[int] = field(default_factory=list)
+    traces: list[InspectedTrace] = field(default_factory=list)
+    devices: list[InspectedDevice] = field(default_factory=list)
+    libraries: dict[str, list[str]] = field(default_factory=dict)
+    """Libraries and versions that the traces record, such as `nccl_version`."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Communication calls of all traces by collective."""
+    groups: list[InspectedGroup] = field(default_factory=list)
+    facts: dict[str, InspectedFact] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """File → what it was read as, traces left out."""
+    unknown_files: list[str] = field(default_factory=list)
+    metrics: list[InspectedMetric] = field(default_factory=list)
+    issues: list[InspectedIssue] = field(default_factory=list)
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def errors(self) -> list[InspectedIssue]:
+        """Issues that keep something from being used."""
+        return [issue for issue in self.issues if issue.severity == "error"]
+
+
+@dataclass(slots=True)
+class Validation:
+    """What is wrong at one place."""
+
+    place: str
+    kind: str
+    """What the place was taken for."""
+    issues: list[InspectedIssue] = field(default_factory=list)
+
+
+def to_json(found: Inspection | list[Validation]) -> bytes:
+    """Return an inspection, or validations, as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2)

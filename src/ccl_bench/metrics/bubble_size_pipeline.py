@@ -1,0 +1,83 @@
+"""How long pipeline stages have nothing to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.schedules import theoretical_fraction
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import SECOND_NS, need_rows, RECORD, ranks_in
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
+
+@metric(unit="s", better="lower", applies=(conditions.pipeline,), aliases=("pipeline_bubble_16",))
+def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
+    """Pipeline bubble: time in a step in which a stage neither computes nor moves data.
+
+    Formula:
+        bubble = step - U(compute) - exposed collectives - exposed transfer of messages
+
+        that is idle time and waiting for messages of neighbouring stages; mean over the ranks of a
+        stage, over stages and over steps. Transfer of a message is the shorter side of its
+        matched send and receive, at the end of the call; what precedes is waiting.
+
+    Caveats:
+        Gradient reduction and optimizer at the end of a step are not bubble. Copies between host and device
+        count to the bubble when nothing else runs. A message whose partner is not recorded (a batched
+        send and receive is one kernel) counts as waiting throughout, so the bubble is an upper bound;
+        `unmatched_messages` says how many. Schedule and microbatches come from the card.
+
+    Reference:
+        Theory: 1F1B and GPipe (p-1)/(m+p-1), interleaved (p-1)/(v m+p-1) [arXiv 2104.04473].
+    """
+    need_rows(bubbles, "steps", RECORD)
+    if not facts.pp:
+        raise NotMeasurable(
+            "whether the run has a pipeline is not known",
+            fix="write the pipeline-parallel degree pp into the workload card",
+        )
+    if bubbles["stage"].null_count():
+        raise NotMeasurable(
+            "the pipeline stage of each rank is not known",
+            fix="write all parallel degrees into the card, so that they multiply to world_size",
+        )
+    stages = _per_stage(bubbles)
+    fraction = float(stages.select(pl.col("fraction").mean()).item())
+    theory = theoretical_fraction(facts)
+    details: dict[str, Any] = {
+        "fraction_ratio": fraction,
+        "per_stage": {str(row.pop("stage")): row for row in stages.to_dicts()},
+        "per_step_s": _per_step(bubbles),
+        "stage_imbalance_ratio": float(stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()),
+        "unmatched_messages_count": int(bubbles["unmatched"].sum()),
+        "stages_count": facts.pp.value,
+    }
+    if theory is not None:
+        details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
+    return Measurement(
+        float(stages.select(pl.col("bubble_s").mean()).item()), details, "device windows of steps", ranks_in(bubbles)
+    )
+
+
+def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:
+    return (
+        bubbles.group_by("stage")
+        .agg(
+            (pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"),
+            (pl.col("bubble_ns") / pl.col("window_ns")).mean().alias("fraction"),
+            (pl.col("compute_ns").mean() / SECOND_NS).alias("compute_s"),
+            (pl.col("message_wait_ns").mean() / SECOND_NS).alias("message_wait_s"),
+            (pl.col("exposed_transfer_ns").mean() / SECOND_NS).alias("exposed_transfer_s"),
+            (pl.col("exposed_collectives_ns").mean() / SECOND_NS).alias("exposed_collectives_s"),
+        )
+        .sort("stage")
+    )
+
+
+def _per_step(bubbles: pl.DataFrame) -> dict[str, float]:
+    steps = bubbles.group_by("iteration", "step").agg((pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"))
+    return {str(step): value for _, step, value in steps.sort("iteration", "step").iter_rows()}

@@ -1,0 +1,78 @@
+"""Which parallelism dimension carries the bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccl_bench.analysis.intervals import merged
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import SECOND_NS, ranks_in
+
+
+def attributed(traffic: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls inside steps, or raise NotMeasurable where none has a known size."""
+    inside = traffic.drop_nulls("step")
+    if inside["size_bytes"].drop_nulls().is_empty():
+        raise NotMeasurable(
+            "no communication call inside a step has a recorded size",
+            fix="record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace",
+        )
+    return inside
+
+
+def steps_of(traffic: pl.DataFrame) -> int:
+    """Return how many steps of how many ranks the calls are from."""
+    return traffic.select("trace", "step").unique().height
+
+
+@metric(unit="%", better="neither", applies=(conditions.several_ranks,))
+def traffic_distribution(traffic: pl.DataFrame) -> Measurement:
+    """Share of communicated bytes that the busiest parallelism dimension carries.
+
+    Formula:
+        traffic_distribution = 100 * bytes of the busiest dimension / bytes of all dimensions
+
+        over all ranks and steps; bytes are messages as nccl-tests counts them.
+
+    Caveats:
+        The dimension of a process group comes from its description, else from its ranks in the mesh that
+        the card states, else it is "unknown"; a group of all ranks is "world" when several
+        dimensions could be meant. Calls without recorded size are counted as unattributed, not as
+        zero. Message bytes are not bytes on the wire: an all-reduce moves up to twice its message.
+
+    Reference:
+        Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
+    """
+    inside = attributed(traffic)
+    count = steps_of(inside)
+    sums = inside.group_by("dimension").agg(
+        pl.col("size_bytes").sum().alias("bytes"),
+        pl.len().alias("calls"),
+        pl.col("size_bytes").null_count().alias("unattributed"),
+    )
+    total = int(sums["bytes"].sum())
+    times = {name: _time_ns(inside.filter(pl.col("dimension") == name)) for name in sums["dimension"]}
+    ordered = sums.sort("bytes", "dimension", descending=[True, False])
+    per_dimension: dict[str, Any] = {
+        row["dimension"]: {
+            "share_pct": 100 * row["bytes"] / total,
+            "bytes_per_gpu_and_step": row["bytes"] / count,
+            "calls_per_gpu_and_step": row["calls"] / count,
+            "time_s_per_gpu_and_step": times[row["dimension"]] / count / SECOND_NS,
+            "unattributed_calls_count": row["unattributed"],
+        }
+        for row in ordered.iter_rows(named=True)
+    }
+    return Measurement(
+        100 * ordered["bytes"][0] / total,
+        details={"busiest": ordered["dimension"][0], "per_dimension": per_dimension},
+        window="calls that start in steps",
+        ranks=ranks_in(inside),
+    )
+
+
+def _time_ns(calls: pl.DataFrame) -> int:
+    """Return the time with at least one of the calls, summed over traces, ns."""
+    return int(merged(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())

@@ -1,0 +1,46 @@
+"""How many bytes each GPU communicates."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import by_rank, ranks_in
+from ccl_bench.metrics.traffic_distribution import attributed, steps_of
+
+GIGA = 1e9
+
+
+@metric(unit="GB", better="neither", applies=(conditions.several_ranks,))
+def traffic_distribution_16(traffic: pl.DataFrame) -> Measurement:
+    """Bytes that one GPU communicates in one step, over all collectives.
+
+    Formula:
+        traffic_distribution_16 = sum of message bytes / (ranks * steps) / 10^9
+
+    Caveats:
+        Messages as nccl-tests counts them: the buffer of an all-reduce, the gathered side of an
+        all-gather, the scattered side of a reduce-scatter. A message between two ranks counts on both.
+        Calls without recorded size are listed apart.
+
+    Reference:
+        nccl-tests doc/PERFORMANCE.md.
+    """
+    inside = attributed(traffic)
+    count = steps_of(inside)
+    per_collective = inside.group_by("collective").agg(
+        (pl.col("size_bytes").sum() / count / GIGA).alias("gb"), (pl.len() / count).alias("calls")
+    ).sort("gb", "collective", descending=[True, False])
+    per_rank = inside.group_by("rank").agg(
+        (pl.col("size_bytes").sum() / pl.struct("trace", "step").n_unique() / GIGA).alias("gb")
+    )
+    return Measurement(
+        float(inside.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
+        details={
+            "per_collective_gb": dict(per_collective.select("collective", "gb").iter_rows()),
+            "per_collective_calls": dict(per_collective.select("collective", "calls").iter_rows()),
+            "per_rank_gb": by_rank(per_rank, "gb"),
+            "unattributed_calls_count": inside["size_bytes"].null_count(),
+        },
+        window="calls that start in steps",
+        ranks=ranks_in(inside),
+    )

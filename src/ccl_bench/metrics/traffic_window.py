@@ -1,0 +1,62 @@
+"""How communication of one dimension follows on that of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccl_bench.analysis.statistics import spread
+from ccl_bench.analysis.traffic_windows import traffic_windows
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import SECOND_NS, ranks_in
+
+
+@metric(unit="s", better="neither", applies=(conditions.several_ranks,))
+def traffic_window(traffic: pl.DataFrame) -> Measurement:
+    """Mean gap between the communication of one parallelism dimension and the next of another.
+
+    A window is communication of one dimension, merged over gaps in which no other dimension
+    communicates. Windows are formed on each rank, in order of start, within each step.
+
+    Formula:
+        traffic_window = mean over pairs of consecutive windows of max(0, start of next - end of this)
+        duty of a window = |U(communication)| / |window|
+
+    Caveats:
+        Windows that overlap have no gap and count as 0; how many do is in the details. A step with one
+        dimension has one window and no gap.
+
+    Reference:
+        Own definition; the dimension of a call as in `traffic_distribution`.
+    """
+    windows = traffic_windows(traffic.drop_nulls("step"))
+    gaps = windows.drop_nulls("gap_ns")
+    if gaps.is_empty():
+        raise NotMeasurable(
+            "no step holds communication of two different parallelism dimensions",
+            fix="state the parallel degrees in the workload card, so that groups get their dimension",
+        )
+    waits = (gaps["gap_ns"].clip(0) / SECOND_NS).to_list()
+    return Measurement(
+        sum(waits) / len(waits),
+        details={
+            "gap_s": spread(waits),
+            "overlapping_windows_count": gaps.filter(pl.col("gap_ns") < 0).height,
+            "per_dimension": _per_dimension(windows),
+        },
+        window="calls that start in steps",
+        ranks=ranks_in(windows),
+    )
+
+
+def _per_dimension(windows: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    length = pl.col("end_ns") - pl.col("start_ns")
+    found = windows.group_by("dimension").agg(
+        pl.len().alias("windows_count"),
+        (length.mean() / SECOND_NS).alias("mean_length_s"),
+        (pl.col("communication_ns").sum() / length.sum()).alias("duty_ratio"),
+        pl.col("bytes").sum().alias("total_bytes"),
+        pl.col("calls").sum().alias("calls_count"),
+    )
+    return {row.pop("dimension"): row for row in found.sort("dimension").to_dicts()}

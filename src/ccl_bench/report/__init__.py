@@ -1,0 +1,1 @@
+"""What people see of results: made from results and inspections, never from traces."""

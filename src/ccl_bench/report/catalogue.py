@@ -1,0 +1,85 @@
+"""The catalogue of metrics as text: the list, and the manual page of one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.table import Table
+
+    from ccl_bench.metrics import Metric
+    from ccl_bench.registry import Registry
+
+_DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "neither is better"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the catalogue."""
+
+    metric: str
+    unit: str
+    better: str
+    aliases: tuple[str, ...]
+    """Other names of the same number."""
+    summary: str
+
+
+def entries(registry: Registry[Metric]) -> list[Entry]:
+    """Return the catalogue in order of names."""
+    return [Entry(m.name, m.unit, m.better, m.aliases, _summary(m)) for m in registry]
+
+
+def _summary(metric: Metric) -> str:
+    return f"{metric.variant_of} in another unit: {metric.unit}" if metric.variant_of else metric.summary
+
+
+def names(listed: Iterable[Entry]) -> str:
+    """Return the names alone, one a line."""
+    return "".join(f"{entry.metric}\n" for entry in listed)
+
+
+def as_csv(listed: Iterable[Entry]) -> str:
+    """Return the catalogue as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("metric", "unit", "better", "aliases", "summary"))
+    for entry in listed:
+        writer.writerow((entry.metric, entry.unit, entry.better, " ".join(entry.aliases), entry.summary))
+    return text.getvalue()
+
+
+def as_json(listed: Iterable[Entry]) -> str:
+    """Return the catalogue as indented JSON."""
+    import msgspec
+
+    encoded = msgspec.json.encode([asdict(entry) for entry in listed])
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def table(listed: Iterable[Entry]) -> Table:
+    """Return the catalogue as a table."""
+    from ccl_bench.report.console import aligned
+
+    rows = [(entry.metric, entry.unit, entry.better, entry.summary) for entry in listed]
+    return aligned(("METRIC", "UNIT", "BETTER", "WHAT IT IS"), rows)
+
+
+def page(metric: Metric, aliases: Mapping[str, str]) -> str:
+    """Return the manual page of a metric."""
+    known = [alias for alias, name in aliases.items() if name == metric.name]
+    facts = {
+        "unit": f"{metric.unit} ({_DIRECTIONS[metric.better]})",
+        "also called": ", ".join(known),
+        "variant of": f"{metric.variant_of}, times {metric.scale:g}" if metric.variant_of else "",
+        "computed from": ", ".join(metric.needs),
+        "revision": str(metric.revision),
+        "defined in": metric.defined_in,
+    }
+    lines = [f"  {name + ':':<15}{value}" for name, value in facts.items() if value]
+    return "\n".join([metric.name, *lines, "", metric.manual, ""])

@@ -1,0 +1,86 @@
+"""Text for a terminal or a pipe: tables and pages, aligned, coloured quietly and only on a terminal.
+
+On a terminal lines are wrapped to its width. In a pipe nothing is wrapped or coloured, so that every
+row is one line for the next program.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ccl_bench.report.words import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+__all__ = ["Group", "Text", "aligned", "bullet", "heading", "indented", "printed", "show"]
+
+_UNWRAPPED = 1_000_000
+_HEADER = "bold"
+
+
+def aligned(
+    header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Iterable[int] = (), wrap: int = -1
+) -> Table:
+    """Return a table without lines; columns in `right` align right, column `wrap` gives way to the width."""
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style=_HEADER
+    )
+    turned = set(right)
+    giving = wrap % len(header)
+    for position, title in enumerate(header):
+        table.add_column(
+            title,
+            justify="right" if position in turned else "left",
+            no_wrap=position != giving,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
+    return table
+
+
+def heading(title: str) -> Text:
+    """Return the title of a section."""
+    return Text(title, "bold")
+
+
+def indented(content: RenderableType, columns: int = 2) -> Padding:
+    """Return `content` moved to the right."""
+    return Padding(content, (0, 0, 0, columns))
+
+
+def bullet(mark: Text, lines: Iterable[str | Text]) -> Table:
+    """Return `lines` beside a mark, wrapped under themselves."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for position, line in enumerate(lines):
+        grid.add_row(Text() if position else mark, line if isinstance(line, Text) else Text(plain(line)))
+    return grid
+
+
+def printed(*content: RenderableType, stream: TextIO | None = None, width: int | None = None) -> str:
+    """Return `content` as it is to be written to `stream`, which is stdout unless given."""
+    target = stream or sys.stdout
+    console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
+    if not console.is_terminal and width is None:
+        console = Console(file=target, highlight=False, markup=False, emoji=False, width=_UNWRAPPED)
+    with console.capture() as capture:
+        for part in content:
+            console.print(part)
+    lines = capture.get().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def show(*content: RenderableType, stream: TextIO | None = None) -> None:
+    """Write `content` to `stream`, which is stdout unless given."""
+    (stream or sys.stdout).write(printed(*content, stream=stream))

@@ -1,0 +1,205 @@
+"""An inspection as a page: what is here, what can be measured, what cannot and why, what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
+from ccl_bench.report.numbers import duration, short, size
+from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.words import counted, plain, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from ccl_bench.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
+
+ROWS = 16
+"""Rows of a table that are shown; what is beyond is counted."""
+
+_SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+def page(found: Inspection) -> Group:
+    """Return the whole page."""
+    sections = (
+        ("", _overview(found)),
+        ("Traces", _traces(found.traces)),
+        ("Process groups", _groups(found)),
+        ("Facts", _facts(found.facts)),
+        ("Other files", _files(found)),
+        ("Findings", issues(found.issues) if found.issues else None),
+        (_measured_title(found), _measurable(found)),
+        ("No value for", _unmeasurable(found)),
+    )
+    parts: list[RenderableType] = [heading(plain(found.run))]
+    for title, content in sections:
+        if content is not None:
+            parts += [Text(), heading(title), indented(content)] if title else [indented(content)]
+    return Group(*parts)
+
+
+def _overview(found: Inspection) -> RenderableType:
+    lines = dict(_lines(found))
+    return aligned(("", ""), [(Text(name, "dim"), text) for name, text in lines.items() if text])
+
+
+def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
+    """Yield what is said of the run as a whole, as (name, text)."""
+    traces = found.traces
+    formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
+    volume = size(sum(trace.size_bytes for trace in traces))
+    yield "traces", f"{counted(len(traces), f'{formats} file')}, {volume}" if traces else "none"
+    yield "ranks", _ranks(found)
+    windows = sorted({trace.window for trace in traces if trace.window is not None})
+    yield "windows", ranges(windows)
+    yield "steps", _steps(traces)
+    yield "devices", "; ".join(_devices(found))
+    yield "libraries", ", ".join(f"{name} {' and '.join(values)}" for name, values in found.libraries.items())
+    work = {"kernel": "kernels", "copies": "copies", "CPU operator": "cpu_ops"}
+    totals = {noun: sum(getattr(trace, name) for trace in traces) for noun, name in work.items()}
+    yield "work", ", ".join(_work(totals))
+    calls = ", ".join(f"{name} {count:,}" for name, count in found.calls.items())
+    yield "communication", f"{counted(sum(found.calls.values()), 'call')}: {calls}" if calls else "no calls"
+
+
+def _work(totals: dict[str, int]) -> Iterator[str]:
+    for noun, count in totals.items():
+        if count:
+            yield f"{count:,} copies and sets" if noun == "copies" else counted(count, noun)
+
+
+def _ranks(found: Inspection) -> str:
+    if not found.ranks:
+        return "unknown" if found.traces else ""
+    of_all = f"{len(found.ranks)} of {found.world_size}" if found.world_size else str(len(found.ranks))
+    missing = f"; missing {ranges(found.missing_ranks)}" if found.missing_ranks else ""
+    return f"{of_all}: {ranges(found.ranks)}{missing}"
+
+
+def _steps(traces: Sequence[InspectedTrace]) -> str:
+    counts = sorted({len(trace.steps) for trace in traces if trace.is_readable})
+    sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
+    if not counts:
+        return ""
+    many = f"{counts[0]} to {counted(counts[-1], 'step')}" if len(counts) > 1 else counted(counts[0], "step")
+    return f"{many} in each trace, from {sources}" if sources else many
+
+
+def _devices(found: Inspection) -> Iterator[str]:
+    for device in found.devices:
+        memory = f", {size(device.memory_bytes)}" if device.memory_bytes else ""
+        units = f", {device.multiprocessors} multiprocessors" if device.multiprocessors else ""
+        yield f"{device.count} x {device.name}{memory}{units}"
+
+
+def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
+    if not traces:
+        return None
+    has_windows = any(trace.window is not None for trace in traces)
+    has_kernels = any(trace.kernels for trace in traces)
+    header = ["RANK", "WINDOW", "STEPS", "SPAN", "KERNELS", "CPU OPS", "CALLS", "SIZE", "FILE"]
+    left_out = {1: not has_windows, 4: not has_kernels}
+    kept = [position for position in range(len(header)) if not left_out.get(position)]
+    rows = [_trace_row(trace) for trace in traces[:ROWS]]
+    table = aligned(
+        [header[position] for position in kept],
+        [[row[position] for position in kept] for row in rows],
+        right=[new for new, position in enumerate(kept) if position in {0, 3, 4, 5, 6, 7}],
+    )
+    return _with_rest(table, len(traces))
+
+
+def _trace_row(trace: InspectedTrace) -> list[str]:
+    who = "?" if trace.rank is None else str(trace.rank)
+    window = "" if trace.window is None else str(trace.window)
+    steps = ranges(trace.steps, 4)
+    if not trace.is_readable:
+        return [who, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
+    counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
+    return [who, window, steps, duration(trace.span_s), *counts, size(trace.size_bytes), trace.file]
+
+
+def _groups(found: Inspection) -> RenderableType | None:
+    if not found.groups:
+        return None
+    rows = [
+        (
+            group.dimension if group.users else "-",
+            "?" if group.size is None else str(group.size),
+            "unknown" if group.ranks is None else ranges(group.ranks, 6),
+            counted(group.users, "rank") if group.users else "nobody",
+            group.description,
+        )
+        for group in found.groups[:ROWS]
+    ]
+    table = aligned(("DIMENSION", "SIZE", "RANKS", "USED BY", "DESCRIPTION"), rows, right=(1,))
+    return _with_rest(table, len(found.groups))
+
+
+def _with_rest(table: RenderableType, count: int) -> RenderableType:
+    if count <= ROWS:
+        return table
+    return Group(table, Text(f"... and {count - ROWS:,} more; --json lists all", "dim"))
+
+
+def _facts(facts: dict[str, InspectedFact]) -> RenderableType | None:
+    if not facts:
+        return None
+    rows = [(name, _fact(fact.value), Text(plain(fact.source), "dim")) for name, fact in facts.items()]
+    return aligned(("FACT", "VALUE", "FROM"), rows)
+
+
+def _fact(value: object) -> str:
+    return short(value) if isinstance(value, float) else str(value)
+
+
+def _files(found: Inspection) -> RenderableType | None:
+    rows: list[tuple[str, str | Text]] = [
+        (name, "read" if kind == name else kind) for name, kind in found.files.items()
+    ]
+    rows += [(name, Text("not understood, not used", "dim")) for name in found.unknown_files[:ROWS]]
+    if len(found.unknown_files) > ROWS:
+        rows.append((f"... and {len(found.unknown_files) - ROWS:,} more", ""))
+    return aligned(("", ""), rows) if rows else None
+
+
+def issues(found: Iterable[InspectedIssue]) -> RenderableType:
+    """Return what is wrong, one after the other: where, what, and what to do."""
+    return Group(*(bullet(_severity(issue), _issue_lines(issue)) for issue in found))
+
+
+def _severity(issue: InspectedIssue) -> Text:
+    return Text(f"{issue.severity:<7}", _SEVERITY_STYLES[issue.severity])
+
+
+def _issue_lines(issue: InspectedIssue) -> Iterator[str | Text]:
+    place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
+    parts = [part for part in (place, issue.path, issue.message) if part]
+    code = f" ({issue.code})" if issue.code else ""
+    yield Text.assemble(plain(": ".join(parts)), (code, "dim"))
+    if issue.fix:
+        yield Text(f"fix: {plain(issue.fix)}", "dim")
+
+
+def _measured_title(found: Inspection) -> str:
+    known = sum(metric.status == "ok" for metric in found.metrics)
+    return f"Can be measured ({known} of {len(found.metrics)} metrics)"
+
+
+def _measurable(found: Inspection) -> RenderableType | None:
+    rows = [(metric.metric, Text(metric.unit, "dim")) for metric in found.metrics if metric.status == "ok"]
+    return aligned(("", ""), rows) if rows else Text("nothing")
+
+
+def _unmeasurable(found: Inspection) -> RenderableType | None:
+    rows = []
+    for metric in found.metrics:
+        if metric.status != "ok":
+            why = Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")
+            if metric.fix:
+                why.append(f"\nfix: {plain(metric.fix)}", "dim")
+            rows.append((metric.metric, why))
+    return aligned(("", ""), rows) if rows else None

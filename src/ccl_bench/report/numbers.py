@@ -1,0 +1,40 @@
+"""Numbers as text: exactly, for programs, or shortly, for people."""
+
+from __future__ import annotations
+
+import math
+
+_EXACT_INTEGERS = 2.0**53
+_DIGITS = 6
+
+_SIZE_PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_TIME_PREFIXES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def exact(value: float) -> str:
+    """Return the shortest text that reads back as `value`; a whole number has no point."""
+    if math.isfinite(value) and value == int(value) and abs(value) < _EXACT_INTEGERS:
+        return str(int(value))
+    return repr(float(value))
+
+
+def short(value: float) -> str:
+    """Return `value` in six significant digits, whole numbers in full."""
+    text = exact(value)
+    return text if "." not in text and "e" not in text else f"{value:.{_DIGITS}g}"
+
+
+def size(size_bytes: float) -> str:
+    """Return a number of bytes with a decimal prefix."""
+    for scale, unit in _SIZE_PREFIXES:
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time with a fitting unit."""
+    for scale, unit in _TIME_PREFIXES:
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"

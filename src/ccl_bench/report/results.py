@@ -1,0 +1,114 @@
+"""Results as text: numbers alone, an aligned table, CSV, and the remarks that go with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.numbers import exact, short
+from ccl_bench.report.words import counted, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from ccl_bench.result import Result, ResultFinding
+
+CSV_COLUMNS = ("metric", "value", "unit", "better", "status", "reason", "fix", "window", "ranks")
+STATUS_WORDS = {
+    "ok": "ok",
+    "not_applicable": "not applicable",
+    "not_measurable": "not measurable",
+    "failed": "failed",
+}
+_STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
+_ALIKE = 2
+"""Findings of one kind that are told one by one; the others are counted."""
+
+
+def number(result: Result) -> str:
+    """Return a result's value for programs, empty where there is none."""
+    return "" if result.value is None else exact(result.value)
+
+
+def values(results: Sequence[Result]) -> str:
+    """Return the number of a single result alone, of several `name number` lines."""
+    known = [result for result in results if result.value is not None]
+    if len(results) == 1:
+        return "".join(f"{number(result)}\n" for result in known)
+    return "".join(f"{result.metric} {number(result)}\n" for result in known)
+
+
+def as_csv(results: Iterable[Result]) -> str:
+    """Return results as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for result in results:
+        ranks = " ".join(map(str, result.ranks))
+        writer.writerow(
+            (
+                result.metric,
+                number(result),
+                result.unit,
+                result.better,
+                result.status,
+                result.reason,
+                result.fix,
+                result.window,
+                ranks,
+            )
+        )
+    return text.getvalue()
+
+
+def table(results: Iterable[Result]) -> Table:
+    """Return results as a table, one row each, with the reason where there is no value."""
+    from ccl_bench.report.console import aligned
+
+    rows = [(r.metric, "-" if r.value is None else short(r.value), r.unit, _status(r)) for r in results]
+    return aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,))
+
+
+def _status(result: Result) -> Text:
+    from ccl_bench.report.console import Text
+
+    words = Text(STATUS_WORDS[result.status], _STATUS_STYLES[result.status])
+    if result.value is not None:
+        touching = sum(finding.severity != "note" for finding in result.findings)
+        return words.append(f", {counted(touching, 'finding')}", "yellow") if touching else words
+    words.append(f": {plain(result.reason)}", "default")
+    return words.append(f" (fix: {plain(result.fix)})", "dim") if result.fix else words
+
+
+def refusal(result: Result) -> str:
+    """Return why a result has no value, and on a second line what would give one."""
+    text = f"{result.metric}: {STATUS_WORDS[result.status]}: {result.reason}"
+    return f"{text}\n  fix: {result.fix}" if result.fix else text
+
+
+def remarks(results: Iterable[Result]) -> list[str]:
+    """Return the findings that touch a printed number, one line each, many of a kind counted."""
+    found = dict.fromkeys(
+        finding for result in results if result.value is not None for finding in result.findings
+    )
+    by_code: dict[str, list[ResultFinding]] = {}
+    for finding in found:
+        by_code.setdefault(finding.code, []).append(finding)
+    lines = []
+    for alike in by_code.values():
+        shown = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+        lines += [_remark(finding) for finding in shown]
+        if len(alike) > len(shown):
+            lines.append(
+                f"{alike[0].severity}: {len(alike) - len(shown)} more findings like this ({alike[0].code})"
+            )
+    return lines
+
+
+def _remark(finding: ResultFinding) -> str:
+    place = f"{finding.file}: " if finding.file and finding.file not in finding.message else ""
+    return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")

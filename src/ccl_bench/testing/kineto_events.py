@@ -1,0 +1,266 @@
+"""The events of one rank as Kineto writes them, in the order in which the host launched them.
+
+Forward operators run on the main thread, backward operators on autograd's, each with its launch
+nested in it; the work they launch stands on a stream of the device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ccl_bench.testing.kernels import nccl_kernel
+from ccl_bench.testing.messages import moved
+from ccl_bench.testing.program import COMPUTE_STREAM, COPY_STREAM, Call, Instruction
+from ccl_bench.testing.timeline import LAUNCH_FOR, launch_start_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.testing.kernels import Kernel
+    from ccl_bench.testing.kineto_layout import Style
+    from ccl_bench.testing.timeline import RankStep, Timeline
+
+_FIRST_ID = 1000
+_LISTED = 30
+"""torch cuts longer lists with `...`."""
+
+_TITLES = {
+    "_allgather_base": "_all_gather_base",
+    "_reduce_scatter_base": "_reduce_scatter_base",
+    "allreduce": "all_reduce",
+    "all_to_allv": "all_to_all",
+}
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, numbers[:_LISTED]))
+    return f'"[{shown}, ...]"' if len(numbers) > _LISTED else f'"[{shown}]"'
+
+
+class RankEvents:
+    """Writes what one rank recorded, event by event."""
+
+    def __init__(self, made: Timeline, rank: int, style: Style) -> None:
+        self.made, self.rank, self.style, self.t = made, rank, style, style.templates
+        self.plan = made.plan
+        self.items = made.program(rank).instructions
+        self.device = rank % made.plan.devices_per_node
+        self.process = 20_000 + rank
+        self.autograd = self.process + 100_000
+        self.shift_ns = style.shift_ns + made.plan.clock_offset_ns(rank)
+        self.external = 1
+        self.correlation = _FIRST_ID
+        self.issued: Counter[str] = Counter()
+        self.kernel_arguments = cache(self._kernel_arguments)
+        self.call_arguments = cache(self._call_arguments)
+
+    def times(self, start_ns: int, end_ns: int) -> tuple[int, int, int, int]:
+        """Return the values of `ts` and `dur`, for true times."""
+        return (*divmod(start_ns + self.shift_ns, 1000), *divmod(end_ns - start_ns, 1000))
+
+    def metadata(self) -> Iterator[str]:
+        """Yield the names of processes and threads, and the span of the recording."""
+        first, last = self.made.steps[0][self.rank], self.made.steps[-1][self.rank]
+        at = divmod(first.host_start_ns + self.shift_ns, 1000)
+        for process, label in ((self.process, '"CPU"'), (self.device, f'"GPU {self.device}"')):
+            yield self.t.process_name % ("process_name", *at, process, 0, "name", '"python3"')
+            yield self.t.process_name % ("process_labels", *at, process, 0, "labels", label)
+        for thread in (self.process, self.autograd):
+            name = f'"thread {thread} (python3)"'
+            yield self.t.process_name % ("thread_name", *at, self.process, thread, "name", name)
+        for stream in sorted({item.stream for item in self.items}):
+            name = f'"stream {stream} "'
+            yield self.t.process_name % ("thread_name", *at, self.device, stream, "name", name)
+        end = max(last.host_end_ns, last.device_end_ns)
+        yield self.t.span % self.times(first.host_start_ns, end)
+        yield self.t.instant % ("Record Window End", "", "", *divmod(end + self.shift_ns, 1000))
+
+    def steps(self) -> Iterator[str]:
+        """Yield all steps."""
+        for step in range(self.plan.steps):
+            yield from self.step(step)
+
+    def step(self, step: int) -> Iterator[str]:
+        """Yield one step."""
+        record = self.made.steps[step][self.rank]
+        name = f"ProfilerStep#{self.plan.first_step + step}"
+        yield self.host("user_annotation", name, self.process, record.host_start_ns, record.host_end_ns)
+        yield from self._twin(name, COMPUTE_STREAM, record)
+        at, length = record.first_launch_ns, self.plan.host.launch_ns
+        for number, item in enumerate(self.items):
+            yield from self._launched(step, number, item, at + number * length)
+        yield from self._optimizer(record)
+        if self.plan.host.waits_for_device:
+            yield self._synchronisation(record)
+
+    def host(self, category: str, name: str, thread: int, start_ns: int, end_ns: int, more: str = "") -> str:
+        """Return a range on the CPU and give it the next id."""
+        self.external += 1
+        values = (category, name, self.process, thread, *self.times(start_ns, end_ns), self.external, self.external)
+        return self.t.host_with_more % (*values, more) if more else self.t.host % values
+
+    def _twin(self, name: str, stream: int, record: RankStep) -> Iterator[str]:
+        """Yield the device's copy of an annotation around the work that was launched in it."""
+        own = [n for n, item in enumerate(self.items) if item.stream == stream]
+        if own:
+            start, end = record.starts[own[0]] - 1, record.ends[own[-1]] + 1
+            ids = (self.device, stream, *self.times(start, end), self.external)
+            yield self.t.device_range % ("gpu_user_annotation", name, *ids)
+
+    def _optimizer(self, record: RankStep) -> Iterator[str]:
+        """Yield the range around the operators of the optimizer."""
+        own = [n for n, item in enumerate(self.items) if item.phase == "optimizer" and item.kernel]
+        if own:
+            length = self.plan.host.launch_ns
+            start = record.first_launch_ns + own[0] * length
+            end = record.first_launch_ns + (own[-1] + 1) * length
+            yield self.host("user_annotation", "Optimizer.step#AdamW.step", self.process, start, end)
+
+    def _synchronisation(self, record: RankStep) -> str:
+        """Return the host's wait for the device at the end of a step."""
+        start = record.first_launch_ns + len(self.items) * self.plan.host.launch_ns
+        end = max(start, record.device_end_ns)
+        self.correlation += 1
+        values = ("cuda_runtime", "cudaDeviceSynchronize", self.process, self.process)
+        return self.t.launch % (*values, *self.times(start, end), self.external, self.correlation)
+
+    def _launched(self, step: int, number: int, item: Instruction, at: int) -> Iterator[str]:
+        """Yield the operator of an instruction, its launch and its work on the device."""
+        record, length = self.made.steps[step][self.rank], self.plan.host.launch_ns
+        thread = self.autograd if item.phase == "backward" else self.process
+        start, end = at, at + length
+        for name in item.ranges:
+            yield self.host("user_annotation", name, thread, start, end)
+        yield from self._operators(step, item, thread, start, end)
+        self.correlation += 1
+        launch = launch_start_ns(self.plan, at)
+        launch_end = launch + length * LAUNCH_FOR[0] // LAUNCH_FOR[1]
+        function = "cudaMemcpyAsync" if item.stream == COPY_STREAM else "cudaLaunchKernel"
+        values = ("cuda_runtime", function, self.process, thread, *self.times(launch, launch_end))
+        yield self.t.launch % (*values, self.external, self.correlation)
+        work = (record.starts[number], record.ends[number])
+        yield self._work(number, item, *work)
+        if self.style.has_launch_arrows:
+            yield from self._launch_arrow(thread, launch, item.stream, work[0])
+
+    def _operators(self, step: int, item: Instruction, thread: int, start: int, end: int) -> Iterator[str]:
+        """Yield the operators around a launch, the innermost last: its id is the launch's."""
+        inset = self.plan.host.launch_ns // 16
+        if item.call is not None:
+            yield from self._communication(item.call, thread, start, end, inset)
+            return
+        if item.kernel is None:
+            yield self.host("cpu_op", "aten::copy_", thread, start, end)
+            return
+        if item.phase == "backward" and item.kernel.node:
+            yield from self._backward_node(step, item, thread, start, end, inset)
+            start, end = start + 2 * inset, end - 2 * inset
+        elif item.sequence >= 0 and item.phase == "forward":
+            number = self._sequence(step, item)
+            yield self._arrow("s", number, thread, start, "fwdbwd")
+            more = self.t.arguments(f'"Sequence number":{number},"Fwd thread id":0')
+            yield self.host("cpu_op", item.kernel.operator, thread, start, end, more)
+            return
+        yield self.host("cpu_op", item.kernel.operator, thread, start, end)
+
+    def _backward_node(
+        self, step: int, item: Instruction, thread: int, start: int, end: int, inset: int
+    ) -> Iterator[str]:
+        node, number = item.kernel.node if item.kernel else "", self._sequence(step, item)
+        more = self.t.arguments(f'"Sequence number":{number},"Fwd thread id":1')
+        name = f"autograd::engine::evaluate_function: {node}"
+        yield self.host("cpu_op", name, thread, start, end, more)
+        yield self.host("cpu_op", node, thread, start + inset, end - inset, more)
+        yield self._arrow("f", number, thread, start + inset, "fwdbwd")
+
+    def _sequence(self, step: int, item: Instruction) -> int:
+        return 1 + step * self.made.program(self.rank).sequences + item.sequence
+
+    def _communication(self, call: Call, thread: int, start: int, end: int, inset: int) -> Iterator[str]:
+        what = moved(self.made, self.rank, call)
+        title = _TITLES.get(what.recorded, what.recorded)
+        yield self.host("cpu_op", f"c10d::{what.recorded}{'' if call.peer else '_'}", thread, start, end)
+        yield self.host("user_annotation", f"nccl:{title}", thread, start + inset, end - inset)
+        more = self._host_call_arguments(call) if self.style.has_collective_arguments else ""
+        yield self.host("cpu_op", "record_param_comms", thread, start + 2 * inset, end - 2 * inset, more)
+
+    def _host_call_arguments(self, call: Call) -> str:
+        """Return the arguments of `record_param_comms`; `Seq` and the communicator stand nowhere else."""
+        group = self.made.mesh.group(self.rank, call.dimension)
+        counter = f"{group.name} {'p2p' if call.peer else ''}"
+        self.issued[counter] += 1
+        rank = group.ranks.index(self._other(call) if call.peer else self.rank)
+        text = (
+            f'{self.call_arguments(call)},"Global rank start":{group.start},"Global rank stride":{group.stride},'
+            f'"Seq":{self.issued[counter]},"Comms Id":{group.communicator},"Rank":{rank},'
+            '"Is asynchronized op":1'
+        )
+        return self.t.arguments(text)
+
+    def _other(self, call: Call) -> int:
+        return self.made.mesh.neighbour(self.rank, call.peer)
+
+    def _call_arguments(self, call: Call) -> str:
+        """Return the arguments that a kernel shares with its `record_param_comms`, as compact JSON."""
+        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
+        text = (
+            f'"Collective name":"{what.recorded}","In msg nelems":{what.in_elements},'
+            f'"Out msg nelems":{what.out_elements},"Group size":{len(group.ranks)},"dtype":"{what.dtype}",'
+            f'"In split size":{_listed(what.in_split)},"Out split size":{_listed(what.out_split)},'
+            f'"Process Group Name":"{group.name}","Process Group Description":"{group.description}",'
+            f'"Process Group Ranks":{_listed(group.ranks)}'
+        )
+        end = {"send": "Dst Rank", "recv": "Src Rank"}.get(call.collective)
+        return f'{text},"{end}":{self._other(call)}' if end else text
+
+    def _work(self, number: int, item: Instruction, start_ns: int, end_ns: int) -> str:
+        ids = (self.external, self.device, item.stream, self.correlation)
+        times = self.times(start_ns, end_ns)
+        if item.kernel is None and item.call is None:
+            size = self.plan.input_copy.bytes
+            rate = f"{size / max(1, end_ns - start_ns):.6f}"
+            name = "Memcpy HtoD (Pinned -> Device)"
+            return self.t.copy % ("gpu_memcpy", name, self.device, item.stream, *times, *ids, size, rate)
+        name, more = self.kernel_arguments(number)
+        return self.t.kernel % ("kernel", name, self.device, item.stream, *times, *ids, more)
+
+    def _kernel_arguments(self, number: int) -> tuple[str, str]:
+        """Return the name of an instruction's kernel and the arguments that do not change from step to step."""
+        item = self.items[number]
+        if item.kernel is not None:
+            return item.kernel.name, self.t.arguments(self._shape(item.kernel))
+        call = item.call
+        if call is None:
+            raise AssertionError("a copy is no kernel")
+        dtype = moved(self.made, self.rank, call).dtype
+        shape = _shape((24, 1, 1), (544, 1, 1), 96, 82_240, 0, self.plan.device.sms)
+        more = f",{self.call_arguments(call)}" if self.style.has_collective_arguments else ""
+        return nccl_kernel(call.collective, dtype), self.t.arguments(shape + more)
+
+    def _shape(self, kernel: Kernel) -> str:
+        return _shape(
+            kernel.grid, kernel.block, kernel.registers, kernel.shared_memory, kernel.occupancy, self.plan.device.sms
+        )
+
+    def _arrow(self, end: str, number: int, thread: int, at_ns: int, kind: str, process: int | None = None) -> str:
+        binding = self.t.arguments(',"bp":"e"') if end == "f" else ""
+        where = (self.process if process is None else process, thread)
+        return self.t.arrow % (end, number, *where, *divmod(at_ns + self.shift_ns, 1000), kind, kind, binding)
+
+    def _launch_arrow(self, thread: int, launch: int, stream: int, start: int) -> Iterator[str]:
+        yield self._arrow("s", self.correlation, thread, launch, "ac2g")
+        yield self._arrow("f", self.correlation, stream, start, "ac2g", self.device)
+
+
+def _shape(
+    grid: tuple[int, int, int], block: tuple[int, int, int], registers: int, shared: int, occupancy: int, sms: int
+) -> str:
+    blocks = grid[0] * grid[1] * grid[2] / sms
+    warps = blocks * block[0] * block[1] * block[2] / 32
+    return (
+        f'"registers per thread":{registers},"shared memory":{shared},"blocks per SM":{blocks:.6f},'
+        f'"warps per SM":{warps:.6f},"grid":{list(grid)},"block":{list(block)},'
+        f'"est. achieved occupancy %":{occupancy}'
+    )

@@ -1,0 +1,359 @@
+"""Reading workload cards: what is understood, what is reported, and what is left absent."""
+
+from __future__ import annotations
+
+import pytest
+from card_examples import FULL_CARD, changed
+from jsonschema import Draft202012Validator
+
+from ccl_bench.card import (
+    AcceleratorType,
+    Card,
+    Phase,
+    Precision,
+    Severity,
+    card_in_mapping,
+    card_in_text,
+    is_card,
+    is_card_file,
+    json_schema,
+    read_card,
+    template,
+)
+from ccl_bench.card.yaml_reading import yaml_mapping
+from ccl_bench.errors import InputError
+
+
+def issues_of(text, path):
+    return [issue for issue in card_in_text(text).issues if issue.path == path]
+
+
+def only_issue(text, path):
+    (issue,) = issues_of(text, path)
+    return issue
+
+
+def test_a_correct_card_has_no_issues():
+    assert card_in_text(FULL_CARD).issues == []
+
+
+def test_every_field_of_a_card_reaches_its_attribute():
+    card = card_in_text(FULL_CARD).card
+    assert card.model.phase is Phase.TRAINING
+    assert card.model.is_moe is False
+    assert card.model.precision is Precision.BF16
+    assert card.model.steps == 5
+    assert card.model.architecture.num_params == 8030261248
+    assert card.data.seq_len == 8192
+    assert card.hardware.network.bandwidth.scale_out == 200
+    assert card.hardware.network.bandwidth.scale_up == 2400
+    assert card.hardware.device.type is AcceleratorType.GPU
+    assert card.hardware.device.devices_per_node == 4
+    assert card.parallelism.dp_shard == 2
+    assert card.parallelism.microbatch_size == 2
+    assert card.executor.communication_library.env == {"NCCL_IB_QPS_PER_CONNECTION": "8"}
+    assert card.executor.protocols == ("rocev2", "p2p")
+    assert card.metric_source.traces == ("nsys", "json")
+    assert card.metric_source.metrics_specific_trace == ()
+    assert card.description == "Pre-training on four nodes."
+
+
+def test_a_version_keeps_its_last_zero():
+    assert card_in_text(FULL_CARD).card.executor.communication_library.version == "2.20"
+
+
+def test_a_number_written_as_text_is_read_with_a_note():
+    text = changed("batch_size: 32", 'batch_size: "32"')
+    assert card_in_text(text).card.data.batch_size == 32
+    assert only_issue(text, "workload.data.batch_size").severity is Severity.NOTE
+
+
+@pytest.mark.parametrize("written", ["8192 tokens", "8,192", "8_192", "8.192e3", "8192.0"])
+def test_spellings_of_a_number_with_one_meaning_are_read(written):
+    assert card_in_text(changed("seq_len: 8192", f"seq_len: {written}")).card.data.seq_len == 8192
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "8k",
+        "about 8192",
+        "8192 bytes",
+        "81,92",
+        "2.5",
+        "-1",
+        "0",
+        ".nan",
+        ".inf",
+        "true",
+        "[8192]",
+        "{a: 1}",
+        "9" * 500,
+        "1e999",
+    ],
+)
+def test_a_number_that_would_have_to_be_guessed_is_absent_with_an_error(written):
+    text = changed("seq_len: 8192", f"seq_len: {written}")
+    assert card_in_text(text).card.data.seq_len is None
+    assert only_issue(text, "workload.data.seq_len").severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("written", ["", "N/A", "n/a", '""', "null", "'-'", "~", "TBD", "unknown"])
+def test_the_many_ways_to_say_nothing_are_absent_without_an_error(written):
+    reading = card_in_text(changed("batch_size: 32", f"batch_size: {written}"))
+    assert reading.card.data.batch_size is None
+    assert reading.errors == []
+
+
+@pytest.mark.parametrize("key", ["model-executor", "model_executor", "Model Executor"])
+def test_other_spellings_of_model_executor_are_read_with_a_note(key):
+    reading = card_in_text(changed("Model-executor:", f"{key}:"))
+    assert reading.card.parallelism.tp == 4
+    assert [issue.severity for issue in reading.issues] == [Severity.NOTE]
+
+
+def test_an_unknown_key_is_a_warning_that_names_the_nearest_one():
+    issue = only_issue(changed("batch_size: 32", "batchsize: 32"), "workload.data.batchsize")
+    assert issue.severity is Severity.WARNING
+    assert "batch_size" in issue.fix
+
+
+def test_a_key_in_the_wrong_place_is_told_where_it_belongs():
+    text = changed("    dataset: c4", "    dataset: c4\n    num_layers: 3")
+    assert "workload.model.model_arch.num_layers" in only_issue(text, "workload.data.num_layers").fix
+
+
+def test_architecture_written_one_level_too_high_is_understood():
+    reading = card_in_text("workload: {model: {num_params: 8000000000, num_heads: 32}, data: {}}")
+    assert reading.card.model.architecture.num_params == 8_000_000_000
+    assert reading.card.model.architecture.num_heads == 32
+
+
+def test_a_compiler_written_beside_the_framework_is_understood():
+    reading = card_in_text("Model-executor: {framework: vllm, compiler_tool_selection: triton}\nworkload: {}")
+    assert reading.card.framework.name == "vllm"
+    assert reading.card.framework.compiler == "triton"
+
+
+def test_a_library_written_as_one_word_is_its_name():
+    reading = card_in_text("Model-executor: {communication_library: NCCL}\nworkload: {}")
+    assert reading.card.executor.communication_library.name == "NCCL"
+
+
+def test_a_single_text_where_a_list_belongs_is_split():
+    assert card_in_text("metric_source: {traces: 'nsys, json'}").card.metric_source.traces == ("nsys", "json")
+
+
+def test_every_mistake_is_reported_at_once_with_its_line():
+    text = (
+        changed("seq_len: 8192", "seq_len: long")
+        .replace("tp: 4", "tp: -4")
+        .replace("precision: bf16", "precision: b16")
+    )
+    errors = {issue.path: issue.line for issue in card_in_text(text).errors}
+    lines = text.splitlines()
+    assert errors == {
+        "workload.model.precision": lines.index("    precision: b16") + 1,
+        "workload.data.seq_len": lines.index("    seq_len: long") + 1,
+        "Model-executor.model_plan_parallelization.tp": lines.index("    tp: -4") + 1,
+    }
+
+
+def test_an_issue_shows_file_line_path_reason_and_fix(written):
+    path = written("workload_card.yaml", "workload:\n  model:\n    phase: dancing\n")
+    (issue,) = read_card(path).errors
+    assert str(issue) == (
+        f"error: {path}:3: workload.model.phase: dancing is not known here\n"
+        "  fix: write one of inference, training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("bfloat16", "bf16"), ("FP16", "fp16"), ("float8_e4m3fn", "fp8")]
+)
+def test_spellings_of_a_precision_are_read_with_a_note(written, meant):
+    text = changed("precision: bf16", f"precision: {written}")
+    assert card_in_text(text).card.model.precision == meant
+    assert only_issue(text, "workload.model.precision").severity is Severity.NOTE
+
+
+@pytest.mark.parametrize("written", ["bf16-mixed", "bf16/fp8", "16 bit", "fast"])
+def test_a_precision_that_could_mean_two_things_is_absent(written):
+    assert card_in_text(changed("precision: bf16", f"precision: {written}")).card.model.precision is None
+
+
+def test_serving_is_inference():
+    assert card_in_text(changed("phase: training", "phase: serving")).card.model.phase is Phase.INFERENCE
+
+
+def test_bandwidths_in_falling_order_are_not_used():
+    text = changed("- 200  # between nodes\n        - 2400  # NVLink", "- 2400\n        - 200")
+    reading = card_in_text(text)
+    assert reading.card.hardware.network.bandwidth.scale_out is None
+    assert reading.card.hardware.network.bandwidth.scale_up is None
+    assert only_issue(text, "workload.hardware.network_topo.bandwidth_gbps").severity is Severity.ERROR
+
+
+def test_bandwidths_may_be_named_instead_of_ordered():
+    card = card_in_text(
+        "workload: {hardware: {network_topo: {bandwidth_gbps: {scale_out: 400, scale_up: 200}}}}"
+    ).card
+    assert (card.hardware.network.bandwidth.scale_out, card.hardware.network.bandwidth.scale_up) == (400, 200)
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"), [("[N/A, 800]", (None, 800)), ("[TBD, TBD]", (None, None)), ("[]", (None, None))]
+)
+def test_a_bandwidth_that_is_not_known_is_absent(pair, expected):
+    reading = card_in_text(f"workload: {{hardware: {{network_topo: {{bandwidth_gbps: {pair}}}}}}}")
+    bandwidth = reading.card.hardware.network.bandwidth
+    assert (bandwidth.scale_out, bandwidth.scale_up) == expected
+    assert reading.errors == []
+
+
+@pytest.mark.parametrize("written", ["200", "[200]", "[1, 2, 3]", "[25 GB/s, 300 GB/s]"])
+def test_a_bandwidth_of_unclear_link_or_unit_is_not_used(written):
+    reading = card_in_text(f"workload: {{hardware: {{network_topo: {{bandwidth_gbps: {written}}}}}}}")
+    assert reading.card.hardware.network.bandwidth.scale_out is None
+    assert reading.errors
+
+
+def test_a_key_written_twice_with_different_content_is_absent():
+    text = changed("    name: NCCL", "    name: NCCL\n    name: NVSHMEM")
+    assert card_in_text(text).card.executor.communication_library.name is None
+    assert "2 times" in only_issue(text, "Model-executor.communication_library.name").message
+
+
+def test_a_key_written_twice_with_the_same_content_is_a_warning():
+    text = changed("    name: NCCL", "    name: NCCL\n    name: NCCL")
+    assert card_in_text(text).card.executor.communication_library.name == "NCCL"
+    assert only_issue(text, "Model-executor.communication_library.name").severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "meta-llama/Llama", "https://", "http://a b", 'https://x/">', "data:x,y"]
+)
+def test_a_malformed_model_address_is_not_used(url):
+    reading = card_in_text(changed("https://huggingface.co/meta-llama/Llama-3.1-8B", f"'{url}'"))
+    assert reading.card.hf_url is None
+    assert [issue.path for issue in reading.errors] == ["hf_url"]
+
+
+def test_traces_may_be_named_by_a_path():
+    assert card_in_text(changed("trace_url: #", "trace_url: /data/traces #")).card.trace_url == "/data/traces"
+
+
+def test_merge_keys_and_aliases_are_followed():
+    card = card_in_text("workload:\n  data: &d {seq_len: 8}\n  model: {}\nx: *d\n").card
+    assert card.data.seq_len == 8
+    assert (
+        card_in_text("base: &b {seq_len: 8}\nworkload: {data: {<<: *b, batch_size: 2}}").card.data.seq_len
+        == 8
+    )
+
+
+def test_a_second_document_is_an_error_and_the_first_is_read():
+    reading = card_in_text(f"{FULL_CARD}---\nother: 1\n")
+    assert reading.card.parallelism.tp == 4
+    assert "more than one YAML document" in reading.errors[0].message
+
+
+def test_a_card_from_plain_data_equals_the_card_from_its_text():
+    data = card_in_text(FULL_CARD).card.model_dump(by_alias=True)
+    assert card_in_mapping(data).card == card_in_text(FULL_CARD).card
+
+
+def test_a_card_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Card().version = 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "just text",
+        "- a\n- b",
+        "42",
+        "# only a comment",
+        "a: [1",
+        "a: b: c",
+        "\tx: 1",
+        "%YAML 3.0\n---\na: 1",
+    ],
+)
+def test_a_file_without_a_mapping_is_refused(text):
+    with pytest.raises(InputError):
+        card_in_text(text, file="card.yaml")
+
+
+def test_a_refusal_names_file_and_line():
+    with pytest.raises(InputError) as refused:
+        card_in_text("a: 1\nb: [\n", file="card.yaml")
+    assert str(refused.value).startswith("card.yaml:3: is not valid YAML")
+
+
+def test_a_missing_file_and_a_directory_are_refused(tmp_path):
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(InputError):
+            read_card(path)
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    path = tmp_path / "card.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + FULL_CARD.replace("\n", "\r\n").encode())
+    assert read_card(path).issues == []
+
+
+def test_a_card_is_recognised_by_its_keys():
+    assert is_card({"workload": {"model": {}}})
+    assert is_card({"model-executor": {}, "metric_source": {}})
+    assert not is_card({"workload": "nginx"})
+    assert not is_card({"apiVersion": "v1", "metadata": {}, "workload": {"containers": []}})
+    assert not is_card(["workload"])
+    assert not is_card(None)
+
+
+def test_a_card_file_is_recognised_and_other_files_are_not(written):
+    assert is_card_file(written("any name.yaml", FULL_CARD))
+    assert not is_card_file(written("other.yaml", "services: {web: {image: x}}"))
+    assert not is_card_file(written("broken.yaml", "a: [1"))
+
+
+def test_the_json_schema_accepts_a_card_and_refuses_a_wrong_one():
+    schema = json_schema()
+    Draft202012Validator.check_schema(schema)
+    data = card_in_text(FULL_CARD).card.model_dump(by_alias=True, mode="json")
+    validator = Draft202012Validator(schema)
+    assert list(validator.iter_errors(data)) == []
+    data["workload"]["data"]["seq_len"] = "long"
+    assert [error.json_path for error in validator.iter_errors(data)] == ["$.workload.data.seq_len"]
+
+
+def test_every_field_of_the_schema_has_a_description():
+    for name, part in json_schema()["$defs"].items():
+        for key, field in part.get("properties", {}).items():
+            assert field.get("description"), f"{name}.{key}"
+
+
+def test_the_empty_template_reads_without_errors():
+    reading = card_in_text(template())
+    assert reading.card == Card(version=1)
+    assert reading.errors == []
+
+
+def test_lines_of_empty_values_are_those_of_their_keys():
+    root = yaml_mapping("a:\n\n# c\nb:\n", log_stub())
+    assert [entry.node.line for entry in root.entries] == [1, 4]
+
+
+def log_stub():
+    from ccl_bench.card.issues import IssueLog
+
+    return IssueLog()
+
+
+def test_an_empty_repetition_of_a_key_changes_nothing():
+    reading = card_in_text(changed("    name: NCCL", "    name: NCCL\n    name:"))
+    assert reading.card.executor.communication_library.name == "NCCL"
+    assert reading.issues == []

@@ -1,0 +1,204 @@
+"""Writing cards, and filling what a card leaves empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from card_examples import FULL_CARD
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from ccl_bench.card import (
+    Card,
+    card_in_mapping,
+    card_in_text,
+    card_text,
+    fill,
+    read_card,
+    template,
+    write_card,
+)
+from ccl_bench.errors import InputError, UsageError
+
+TEMPLATE = Path(__file__).parents[2] / "workloads" / "workload_card_template.yaml"
+LIBRARY = "Model-executor.communication_library"
+
+
+def test_the_template_in_the_repository_is_the_generated_one():
+    assert TEMPLATE.read_text(encoding="utf-8") == template()
+
+
+def test_a_card_survives_writing_and_reading(tmp_path):
+    card = card_in_text(FULL_CARD).card
+    write_card(card, tmp_path / "card.yaml")
+    reading = read_card(tmp_path / "card.yaml")
+    assert reading.card == card
+    assert reading.issues == []
+
+
+TEXTS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS, name=TEXTS)
+def test_any_text_in_a_card_survives_writing_and_reading(text, name):
+    data = {
+        "workload": {"data": {"dataset": text}},
+        "Model-executor": {"communication_library": {"env": {name: text}}},
+    }
+    card = card_in_mapping(data).card
+    assert card_in_text(card_text(card)).card == card
+
+
+def test_an_existing_file_is_not_overwritten_unless_allowed(tmp_path):
+    path = tmp_path / "card.yaml"
+    write_card(Card(version=1), path)
+    with pytest.raises(UsageError, match="exists already"):
+        write_card(Card(), path)
+    write_card(Card(), path, overwrite=True)
+
+
+def test_a_mapping_read_with_its_comments_keeps_them(tmp_path):
+    mapping = YAML(typ="rt").load(FULL_CARD)
+    mapping["contributor"] = "Grace Hopper"
+    write_card(mapping, tmp_path / "card.yaml")
+    text = (tmp_path / "card.yaml").read_text(encoding="utf-8")
+    assert "# between nodes" in text
+    assert "contributor: Grace Hopper" in text
+
+
+def test_filling_changes_only_the_lines_it_fills(written):
+    path = written("card.yaml", FULL_CARD)
+    fill(path, {"trace_url": "https://example.org/t"})
+    assert path.read_text(encoding="utf-8") == FULL_CARD.replace(
+        "trace_url: # not published", "trace_url: https://example.org/t # not published"
+    )
+
+
+def test_a_value_that_is_there_is_kept_and_reported(written):
+    path = written("card.yaml", FULL_CARD)
+    filling = fill(path, {"workload.model.precision": "fp8"})
+    assert filling.kept == ("workload.model.precision",)
+    assert path.read_text(encoding="utf-8") == FULL_CARD
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hf_url", "https://huggingface.co/a/b"),
+        ("description", 'two\nlines: with "quotes" # and more'),
+        ("workload.model.moe", True),
+        ("workload.data.seq_len", 4096),
+        ("workload.hardware.network_topo.bandwidth_gbps.scale_up", 2400),
+        ("workload.hardware.xpu_spec.num_nodes", 2),
+        (f"{LIBRARY}.env", {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "1"}),
+        ("metric_source.traces", ["json", "nsys"]),
+        ("Model-executor.protocol_selection", []),
+    ],
+)
+def test_filling_the_template_puts_the_value_where_it_is_read(tmp_path, name, value):
+    path = tmp_path / "card.yaml"
+    write_card(Card(version=1), path)
+    fill(path, {name: value})
+    found = read_card(path).card.model_dump(by_alias=True, mode="json")
+    for key in name.split("."):
+        found = found[key]
+    assert found == value
+
+
+def test_missing_parents_are_written(written):
+    path = written("card.yaml", "workload:\n  model:\n    phase: training\n\n# the end\n")
+    fill(path, {f"{LIBRARY}.name": "NCCL", "workload.data.seq_len": 8, "workload.model.precision": "bf16"})
+    card = read_card(path).card
+    assert (card.executor.communication_library.name, card.data.seq_len, card.model.precision) == (
+        "NCCL",
+        8,
+        "bf16",
+    )
+    assert "# the end" in path.read_text(encoding="utf-8")
+
+
+def test_another_spelling_of_a_key_is_filled_and_kept(written):
+    path = written("card.yaml", "model-executor:\n  framework:\n    name:  # which\nworkload:\n")
+    fill(path, {"Model-executor.framework.name": "vllm"})
+    assert (
+        path.read_text(encoding="utf-8")
+        == "model-executor:\n  framework:\n    name: vllm  # which\nworkload:\n"
+    )
+
+
+def test_a_list_of_empty_items_is_filled_in_place(written):
+    path = written("card.yaml", "metric_source:\n  traces:\n    -  # kind of trace\n")
+    fill(path, {"metric_source.traces": ["json", "nsys"]})
+    assert (
+        path.read_text(encoding="utf-8")
+        == "metric_source:\n  traces:\n    - json  # kind of trace\n    - nsys\n"
+    )
+
+
+def test_not_available_is_replaced(written):
+    path = written("card.yaml", "workload:\n  data:\n    dataset: N/A  # name\n")
+    fill(path, {"workload.data.dataset": "c4"})
+    assert path.read_text(encoding="utf-8") == "workload:\n  data:\n    dataset: c4  # name\n"
+
+
+@pytest.mark.parametrize("text", ["workload: {data: {seq_len: }}\n", "workload:\n  data: {dataset: c4}\n"])
+def test_a_style_that_cannot_be_filled_is_refused_and_the_file_stays(written, text):
+    path = written("card.yaml", text)
+    with pytest.raises(InputError, match="cannot be filled"):
+        fill(path, {"workload.data.seq_len": 8})
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_an_unknown_path_is_wrong_usage_with_a_hint(written):
+    with pytest.raises(UsageError) as refused:
+        fill(written("card.yaml", FULL_CARD), {"workload.data.seqlen": 8})
+    assert "workload.data.seq_len" in refused.value.fix
+
+
+def test_a_hostile_file_is_refused_before_it_is_filled(written):
+    path = written("card.yaml", "a: " + "[" * 1000)
+    with pytest.raises(InputError):
+        fill(path, {"hf_url": "https://x.org"})
+
+
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_an_empty_value_fills_nothing(written, empty):
+    path = written("card.yaml", "workload:\n  data:\n    dataset:\n")
+    assert fill(path, {"workload.data.dataset": empty}).filled == ()
+
+
+FILLABLE = st.fixed_dictionaries(
+    {},
+    optional={
+        "hf_url": st.just("https://huggingface.co/a/b"),
+        "contributor": TEXTS,
+        "workload.data.seq_len": st.integers(1, 10**6),
+        "workload.model.model_arch.head_dim": st.integers(1, 512),
+        f"{LIBRARY}.env": st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), TEXTS, max_size=2),
+        "metric_source.traces": st.lists(st.sampled_from(["json", "nsys"]), max_size=3),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values=FILLABLE)
+def test_whatever_is_filled_is_read_back(tmp_path_factory, values):
+    path = tmp_path_factory.getbasetemp() / "filled.yaml"
+    path.write_text(template(), encoding="utf-8")
+    expected = card_in_mapping(nested(values)).card
+    fill(path, values)
+    assert read_card(path).card == expected.model_copy(update={"version": 1})
+
+
+def nested(values):
+    root = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        inner = root
+        for key in parents:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return root

@@ -1,0 +1,1 @@
+"""An example of what other packages can add to ccl-bench."""

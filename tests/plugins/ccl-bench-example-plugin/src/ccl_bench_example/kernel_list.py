@@ -1,0 +1,55 @@
+"""The trace format `kernel-list`: JSON such as {"kernel-list": 1, "rank": 0, "kernels": [["gemm", 0, 5]]}.
+
+Each kernel is its name, its start and its end in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import BinaryIO
+
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import Finding, TraceContent
+from ccl_bench.trace.formats import Format, Identity, register
+
+_RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
+
+
+def recognises(head: bytes) -> bool:
+    """Whether a file begins as this format does."""
+    return b'"kernel-list"' in head[:64]
+
+
+def identity(head: bytes) -> Identity:
+    """Return the rank that stands in the first bytes."""
+    rank = _RANK.search(head)
+    return Identity(rank=int(rank[1]) if rank else None)
+
+
+def read(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the file as tables; kernels that end before they start are left out and counted."""
+    document = json.load(stream)
+    whole = [kernel for kernel in document["kernels"] if kernel[1] <= kernel[2]]
+    findings = []
+    if lost := len(document["kernels"]) - len(whole):
+        message = f"{lost} kernels end before they start and are left out"
+        findings.append(
+            Finding("kernel-list-backwards", "warning", message, file, count=lost, touches=("kernels",))
+        )
+    names, starts, ends = zip(*whole, strict=True) if whole else ((), (), ())
+    kernels = TABLES["kernels"].frame({"name": names, "start_ns": starts, "end_ns": ends})
+    return TraceContent({"kernels": kernels}, rank=document.get("rank"), findings=findings)
+
+
+KERNEL_LIST = register(
+    Format(
+        name="kernel-list",
+        profile="torch",
+        revision=1,
+        tables=frozenset({"kernels"}),
+        recognises=recognises,
+        identity=identity,
+        read=read,
+    )
+)

@@ -1,0 +1,130 @@
+"""Packages of other people: installed with pip, found by entry point, harmless when broken."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import EXAMPLE, ran
+
+PLUGIN = Path(__file__).parent / "ccl-bench-example-plugin"
+
+BROKEN = {
+    "broken_metrics": ("ccl_bench.metrics", "raise ImportError('needs libfoo 2')\n"),
+    "broken_tables": ("ccl_bench.tables", "1 / 0\n"),
+    "broken_formats": ("ccl_bench.formats", "import no_such_module\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a folder into which pip has built and installed the example package."""
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: pip install hatchling")
+    target = tmp_path_factory.mktemp("site")
+    offline = ["--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(target), str(PLUGIN)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return str(target)
+
+
+@pytest.fixture
+def kernel_list(tmp_path: Path) -> Path:
+    """Return a run of two ranks in the format that the example package reads."""
+    for rank, count in ((0, 2), (1, 4)):
+        kernels = [["gemm", 10 * n, 10 * n + 5] for n in range(count)]
+        document = {"kernel-list": 1, "rank": rank, "kernels": [*kernels, ["backwards", 9, 3]]}
+        (tmp_path / f"kernels_{rank}.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    """Return a folder that looks like three installed packages, each failing when it is imported."""
+    for name, (group, source) in BROKEN.items():
+        (tmp_path / f"{name}.py").write_text(source)
+        about = tmp_path / f"{name}-1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
+    return str(tmp_path)
+
+
+def test_a_metric_of_a_plug_in_is_listed_and_explained(installed: str) -> None:
+    listed = ran("ccl-metrics --list-metrics", PYTHONPATH=installed)
+    explained = ran("ccl-metrics --explain number_of_kernels", PYTHONPATH=installed)
+    assert "kernel_count" in listed.stdout
+    assert "Kernels that one rank runs in one step." in explained.stdout
+
+
+def test_without_the_package_nothing_of_it_is_known() -> None:
+    assert "kernel_count" not in ran("ccl-metrics --list-metrics").stdout
+
+
+def test_a_plug_ins_metric_format_and_table_work_together(installed: str, kernel_list: Path) -> None:
+    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "kernel_count"]
+    found = ran(command, PYTHONPATH=installed)
+    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0)
+    assert float(found.stdout) == (2 + 4) / 2
+
+
+def test_a_finding_of_a_plug_ins_format_is_attached_to_the_number(installed: str, kernel_list: Path) -> None:
+    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "kernel_count", "--format", "json"]
+    (result,) = json.loads(ran(command, PYTHONPATH=installed).stdout)
+    assert [finding["code"] for finding in result["findings"]].count("kernel-list-backwards") == 2
+
+
+def test_the_metrics_of_this_package_work_on_a_plug_ins_format(installed: str, kernel_list: Path) -> None:
+    found = ran(["ccl-metrics", "--trace", str(kernel_list), "--metric", "gpu_busy"], PYTHONPATH=installed)
+    rank_0, rank_1 = 100 * (5 + 5) / 15, 100 * (4 * 5) / 35
+    assert float(found.stdout) == pytest.approx((rank_0 + rank_1) / 2)
+
+
+def test_a_plug_ins_metric_says_why_it_has_no_value(installed: str) -> None:
+    command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "kernel_count"]
+    found = ran(command, PYTHONPATH=installed)
+    assert (found.returncode, found.stdout) == (3, "")
+    assert "no kernel ran in any step" in found.stderr
+
+
+def test_a_broken_plug_in_is_a_warning_and_not_a_crash(broken: str) -> None:
+    listed = ran("ccl-metrics --list-metrics", PYTHONPATH=broken)
+    assert listed.returncode == 0
+    assert "coll_call_num" in listed.stdout
+    assert "broken_metrics" in listed.stderr
+    assert "needs libfoo 2" in listed.stderr
+
+
+def test_a_broken_plug_in_takes_no_number_away(broken: str) -> None:
+    command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "coll_call_num"]
+    found = ran(command, PYTHONPATH=broken)
+    assert (found.returncode, float(found.stdout)) == (0, 16.0)
+
+
+def test_an_unknown_metric_is_answered_with_the_plug_in_that_is_broken(broken: str) -> None:
+    command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "kernel_count"]
+    found = ran(command, PYTHONPATH=broken)
+    assert found.returncode == 2
+    assert "plug-in broken_metrics is broken: ImportError: needs libfoo 2" in found.stderr
+
+
+def test_a_metric_whose_table_nobody_provides_says_so(installed: str, tmp_path: Path) -> None:
+    table = tmp_path / "ccl_bench_example" / "kernels_in_steps.py"
+    copied = Path(installed, "ccl_bench_example")
+    table.parent.mkdir()
+    for module in copied.glob("*.py"):
+        (table.parent / module.name).write_text(module.read_text())
+    table.write_text("raise RuntimeError('broken on purpose')\n")
+    command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "kernel_count"]
+    found = ran(command, PYTHONPATH=f"{tmp_path}:{installed}")
+    assert found.returncode == 3
+    assert "nothing provides the table kernels_in_steps" in found.stderr
