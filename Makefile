@@ -23,7 +23,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs services lock clean
+.PHONY: help demo test check format bench docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -55,12 +55,16 @@ format: $(CHECK) ## Rewrite the code in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+outputs: $(TEST) ## Write the real output of commands into README and manual again
+	$(BIN)/python tests/docs/pages.py
+
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python -m benchmarks
 
-docs: $(DOCS) ## Build the manual into site/
+docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs
 	$(BIN)/zensical build --clean --strict --config-file build/docs/zensical.toml
+	@echo "open build/docs/site/index.html"
 
 services: ## Install the Debian packages that the optional tests use (as root)
 	@bash .ci/services
@@ -75,7 +79,7 @@ lock: ## Resolve every dependency anew and write constraints.txt
 	rm -rf build/lock
 
 clean: ## Remove what the other tasks made, the environment included
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CREATED):

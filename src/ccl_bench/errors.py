@@ -1,11 +1,11 @@
 """What can go wrong, as a tree; every error carries the way out and its exit status.
 
-    CclBenchError            1  an unexpected failure
-    ├── UsageError           2  the command or call is wrong
-    ├── NoValue              3  there is no number, and this is why
-    │   ├── NotApplicable       the metric makes no sense for this run
-    │   └── NotMeasurable       the run lacks, or has damaged, what the metric needs
-    └── InputError           4  a file is missing, unreadable or refused
+CclBenchError            1  an unexpected failure
+├── UsageError           2  the command or call is wrong
+├── NoValue              3  there is no number, and this is why
+│   ├── NotApplicable       the metric makes no sense for this run
+│   └── NotMeasurable       the run lacks, or has damaged, what the metric needs
+└── InputError           4  a file is missing, unreadable or refused
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UsageError(CclBenchError):
     exit_status = 2
 
 
-class NoValue(CclBenchError):
+class NoValue(CclBenchError):  # noqa: N818 (an answer, not an error)
     """A metric has no value here, which is an answer and not a failure."""
 
     exit_status = 3

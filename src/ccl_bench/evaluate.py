@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__, analysis, engine, metrics
+from ccl_bench.analysis.agreement import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.frames import pl
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.local import Progress
     from ccl_bench.engine.reduction import Reduced
+    from ccl_bench.findings import Finding
     from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
-    from ccl_bench.trace.content import Finding
 
 KEYS = ("trace", "rank", "iteration")
 """Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""
@@ -83,6 +84,7 @@ def gathered(
         derived = DERIVED.get(name)
         if derived.across_ranks and name not in inputs:
             inputs[name] = derived.compute(*(inputs[need] for need in derived.needs))
+    evidence.findings += cross_rank_findings(inputs)
     _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
     return evidence
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evaluate import Evidence
+    from ccl_bench.findings import Finding
     from ccl_bench.run import Run
-    from ccl_bench.trace.content import Finding
 
 TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 

@@ -12,9 +12,9 @@ import msgspec
 from ccl_bench import remote, storage
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.errors import InputError, UsageError
+from ccl_bench.findings import Finding
 from ccl_bench.stated import Stated, facts_from, stated_in
 from ccl_bench.trace import discovery
-from ccl_bench.trace.content import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

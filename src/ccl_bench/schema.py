@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column: the name of its polars type, and what it holds."""

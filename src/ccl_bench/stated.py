@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ccl_bench import storage
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
 from ccl_bench.errors import InputError, NotMeasurable
-from ccl_bench.trace.content import Finding
+from ccl_bench.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -187,6 +187,8 @@ def _from_card(card: Card | None) -> dict[str, Fact[Any]]:
         phase=_text(model.phase),
         is_moe=True if model.is_moe or sizes.num_experts else model.is_moe,
         devices_per_node=device.devices_per_node,
+        scale_up_gbps=card.hardware.network.bandwidth.scale_up,
+        scale_out_gbps=card.hardware.network.bandwidth.scale_out,
         dp_replicate=plan.dp_replicate,
         dp_shard=plan.dp_shard,
         tp=plan.tp,

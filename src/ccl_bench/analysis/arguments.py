@@ -40,7 +40,9 @@ def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return launched kernel calls with their arguments and the collective as it was recorded."""
-    own = _renamed(collectives, "kernel").unique(["correlation", "start_ns"], keep="first", maintain_order=True)
+    own = _renamed(collectives, "kernel").unique(
+        ["correlation", "start_ns"], keep="first", maintain_order=True
+    )
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
     for source in SOURCES[1:4]:
         found = _with_enclosing(found, collectives, source)
@@ -69,14 +71,14 @@ def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str)
     joined = (
         calls.with_row_index("_row")
         .sort("launch_ns")
-        .join_asof(
-            ranges, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
-        )
+        .join_asof(ranges, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False)
         .sort("_row")
         .drop("_row")
     )
     inside = pl.col("launch_ns") < pl.col("_until")
-    return joined.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in arguments).drop("_until")
+    return joined.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in arguments).drop(
+        "_until"
+    )
 
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from ccl_bench.catalog.collectives import bus_factor, collectives
 from ccl_bench.errors import NoValue
 from ccl_bench.frames import pl
 
-WAIT_FREE, RAW = "wait-free", "raw"
+WAIT_FREE, UPPER_BOUND, RAW = "wait-free", "upper bound", "raw"
 
 
 @derived(
@@ -25,7 +25,10 @@ WAIT_FREE, RAW = "wait-free", "raw"
     spans_nodes=("Boolean", "whether it crossed nodes; null where that is not known"),
     size_bytes=("Int64", "message, bytes"),
     time_ns=("Int64", "time it took, ns"),
-    basis=("String", "`wait-free` where members were matched, `raw` for a duration with waiting in it"),
+    basis=(
+        "String",
+        "`wait-free`: all members matched; `upper bound`: some of them; `raw`: a duration with waiting in it",
+    ),
     bus_factor=("Float64", "bus bandwidth over algorithm bandwidth; null where it has none"),
 )
 def transfers(
@@ -56,7 +59,10 @@ def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         "spans_nodes",
         "size_bytes",
         pl.col("transfer_ns").alias("time_ns"),
-        pl.lit(WAIT_FREE).alias("basis"),
+        pl.when(pl.col("present") >= pl.col("size").fill_null(0))
+        .then(pl.lit(WAIT_FREE))
+        .otherwise(pl.lit(UPPER_BOUND))
+        .alias("basis"),
         pl.lit(value=False).alias("uneven"),
     )
 

@@ -69,14 +69,11 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     inside = clipped(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
-    rated = (
-        inside.group_by("window")
-        .agg(
-            ((pl.col("occupancy_pct") * length).sum() / with_occupancy).fill_nan(None),
-            with_occupancy.alias("occupancy_weight_ns"),
-            pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
-            pl.len().cast(pl.Int64).alias("kernels"),
-        )
+    rated = inside.group_by("window").agg(
+        ((pl.col("occupancy_pct") * length).sum() / with_occupancy).fill_nan(None),
+        with_occupancy.alias("occupancy_weight_ns"),
+        pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
+        pl.len().cast(pl.Int64).alias("kernels"),
     )
     rows = windows.with_row_index("window").select(pl.col("window").cast(pl.Int64))
     rated = rows.join(rated, on="window", how="left", maintain_order="left")

@@ -128,15 +128,16 @@ def calls(
     )
 
 
-def _with_own_position(
-    calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFrame
-) -> pl.DataFrame:
+def _with_own_position(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
     """Add this rank's place among the members of the group of each call."""
     rank = identity["rank"][0] if identity.height else None
     place = pl.col("members").list.eval(pl.element() == pl.lit(rank, dtype=pl.Int64)).list.arg_max()
     own = pl.when(pl.col("members").list.contains(pl.lit(rank, dtype=pl.Int64))).then(place)
     return calls.join(
-        groups.select("group", own.cast(pl.Int64).alias("own_position")), on="group", how="left", maintain_order="left"
+        groups.select("group", own.cast(pl.Int64).alias("own_position")),
+        on="group",
+        how="left",
+        maintain_order="left",
     )
 
 

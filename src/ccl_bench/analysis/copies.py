@@ -5,6 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, merged, union_lengths
+from ccl_bench.analysis.placing import placed
 from ccl_bench.frames import pl
 
 SET = "memset"
@@ -23,26 +24,25 @@ SET = "memset"
 )
 def copies(steps: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
     """One kind of copy in one step of one trace."""
+    windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
-    whole = memcpy.select(
-        "start_ns",
-        "end_ns",
-        "kind",
-        "bytes",
-        began_ns="start_ns",
-        whole_ns=pl.when(pl.col("bytes").is_not_null()).then(length),
+    begun = (
+        placed(memcpy, windows)
+        .group_by("window", "kind")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("bytes").sum(),
+            pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+            length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
+        )
     )
-    inside = clipped(whole, device_windows(steps))
-    begins = pl.col("began_ns") == pl.col("start_ns")
-    sums = inside.group_by("window", "kind").agg(
-        begins.sum().cast(pl.Int64).alias("count"),
-        pl.col("bytes").filter(begins).sum(),
-        pl.col("bytes").filter(begins).count().cast(pl.Int64).alias("sized"),
-        pl.col("whole_ns").filter(begins).sum().alias("duration_ns"),
-        length.sum().alias("time_ns"),
-    )
+    inside = clipped(memcpy.select("start_ns", "end_ns", "kind"), windows)
+    times = inside.group_by("window", "kind").agg(length.sum().alias("time_ns"))
     unions = merged(inside, "window", "kind").group_by("window", "kind").agg(length.sum().alias("union_ns"))
-    rows = sums.join(unions, on=["window", "kind"]).sort("window", "kind")
+    rows = begun
+    for part in (times, unions):
+        rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
+    rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")
     return rows.with_columns(steps["step"].gather(rows["window"]).alias("step")).select(
         "step", "kind", "count", "bytes", "sized", "duration_ns", "time_ns", "union_ns"
     )

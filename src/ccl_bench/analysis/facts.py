@@ -47,6 +47,10 @@ class Facts:
     """`training` or `inference`."""
     devices_per_node: Fact[int] | None = None
     """Devices in one node."""
+    scale_up_gbps: Fact[float] | None = None
+    """Link of one device inside a node, one direction, 10^9 bit/s as sold."""
+    scale_out_gbps: Fact[float] | None = None
+    """Network between nodes for one device, one direction, 10^9 bit/s as sold."""
     dp_replicate: Fact[int] | None = None
     """Data-parallel degree that replicates weights."""
     dp_shard: Fact[int] | None = None

@@ -48,4 +48,3 @@ def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         )
     table = DERIVED.get("groups").table
     return table.frame({name: [row[name] for row in rows] for name in table.columns})
-

@@ -21,7 +21,10 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
     idle_ns=("Int64", "time without any work on the device, ns"),
     host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
-    other_ns=("Int64", "of it, in longer gaps before work that was launched earlier or by nobody knows whom, ns"),
+    other_ns=(
+        "Int64",
+        "of it, in longer gaps before work that was launched earlier or by nobody knows whom, ns",
+    ),
 )
 def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: its idle time by cause. No rows on a run without a device.

@@ -29,7 +29,9 @@ def clipped(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     bounds = bounds.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("window"))
     return (
         parts.join(bounds, on="window", maintain_order="left")
-        .with_columns(pl.max_horizontal(START, "_from").alias(START), pl.min_horizontal(END, "_to").alias(END))
+        .with_columns(
+            pl.max_horizontal(START, "_from").alias(START), pl.min_horizontal(END, "_to").alias(END)
+        )
         .filter(pl.col(START) < pl.col(END))
         .drop("_from", "_to")
     )

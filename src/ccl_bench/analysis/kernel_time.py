@@ -6,6 +6,7 @@ from ccl_bench.analysis import naming
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped
+from ccl_bench.analysis.placing import placed
 from ccl_bench.analysis.work import COMMUNICATION
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.frames import pl
@@ -24,23 +25,22 @@ def kernel_time(steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
 
     A kernel that reaches over the edge of a step gives each step its part; its start is counted.
     """
-    described = kernels.select("start_ns", "end_ns", "name", began_ns="start_ns").with_columns(
+    windows = device_windows(steps)
+    keys = ("window", "name", "collective")
+    described = kernels.select("start_ns", "end_ns", "name").with_columns(
         naming.kernel_collectives(kernels).alias("collective")
     )
+    counts = placed(described, windows).group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
-    sums = (
-        clipped(described, device_windows(steps))
-        .group_by("window", "name", "collective")
-        .agg(
-            (pl.col("began_ns") == pl.col("start_ns")).sum().cast(pl.Int64).alias("count"),
-            length.sum().alias("duration_ns"),
-        )
-        .with_columns(pl.col("name").cast(pl.String))
+    times = clipped(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
+    rows = (
+        counts.join(times, on=keys, how="full", coalesce=True, nulls_equal=True)
+        .with_columns(pl.col("name").cast(pl.String), pl.col("count", "duration_ns").fill_null(0))
         .sort("window", "duration_ns", "name", "collective", descending=[False, True, False, False])
     )
-    return sums.select(
-        steps["step"].gather(sums["window"]),
-        _types(sums).alias("type"),
+    return rows.select(
+        steps["step"].gather(rows["window"]),
+        _types(rows).alias("type"),
         "name",
         "collective",
         "count",

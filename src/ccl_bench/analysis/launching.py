@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.placing import per_window, placed
 from ccl_bench.frames import pl
 
 LAUNCH_CALL = (
@@ -22,9 +23,15 @@ GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
     call_ns=("Int64", "time the CPU spent in those calls, ns"),
     graph_launches=("Int64", "those that launch a CUDA graph, whose parts a profiler may not see"),
     fruitless=("Int64", "those without any device work in the trace"),
-    delay_ns=("Int64", "sum over fruitful calls of the time from the call's end to the start of its work, ns"),
+    delay_ns=(
+        "Int64",
+        "sum over fruitful calls of the time from the call's end to the start of its work, ns",
+    ),
     idle_launches=("Int64", "fruitful calls made when their stream had nothing left to do"),
-    idle_delay_ns=("Int64", "sum over those of the time from the call's start to the start of its work, ns"),
+    idle_delay_ns=(
+        "Float64",
+        "median over those of the time from the call's start to the start of its work, ns",
+    ),
     queue_peak=("Int64", "most launches that waited on one stream at one time"),
     work=("Int64", "kernels, copies and sets that started in the step's device window"),
     unlaunched=("Int64", "those whose launch is not in the trace"),
@@ -34,37 +41,35 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
     if not origins["on_device"].any():
         return DERIVED.get("launching").table.empty()
     calls = _fates(launches, origins)
-    within_step = _counted(calls, steps.select("start_ns", "end_ns"), "launch_ns").agg(
-        pl.len().cast(pl.Int64).alias("launches"),
-        (pl.col("launch_end_ns") - pl.col("launch_ns")).sum().alias("call_ns"),
-        pl.col("is_graph").sum().cast(pl.Int64).alias("graph_launches"),
-        pl.col("work_start_ns").is_null().sum().cast(pl.Int64).alias("fruitless"),
-        (pl.col("work_start_ns") - pl.col("launch_end_ns")).clip(0).sum().alias("delay_ns"),
-        pl.col("stream_idle").sum().cast(pl.Int64).alias("idle_launches"),
-        (pl.col("work_start_ns") - pl.col("launch_ns"))
-        .filter(pl.col("stream_idle"))
-        .clip(0)
-        .sum()
-        .alias("idle_delay_ns"),
-        pl.col("queue").max().cast(pl.Int64).alias("queue_peak"),
+    made = (
+        placed(calls, steps.select("start_ns", "end_ns"), "launch_ns")
+        .group_by("window")
+        .agg(
+            pl.len().cast(pl.Int64).alias("launches"),
+            (pl.col("launch_end_ns") - pl.col("launch_ns")).sum().alias("call_ns"),
+            pl.col("is_graph").sum().cast(pl.Int64).alias("graph_launches"),
+            pl.col("work_start_ns").is_null().sum().cast(pl.Int64).alias("fruitless"),
+            (pl.col("work_start_ns") - pl.col("launch_end_ns")).clip(0).sum().alias("delay_ns"),
+            pl.col("stream_idle").sum().cast(pl.Int64).alias("idle_launches"),
+            (pl.col("work_start_ns") - pl.col("launch_ns"))
+            .filter("stream_idle")
+            .median()
+            .alias("idle_delay_ns"),
+            pl.col("queue").max().alias("queue_peak"),
+        )
     )
-    on_device = _counted(origins, device_windows(steps), "start_ns").agg(
-        pl.len().cast(pl.Int64).alias("work"),
-        pl.col("launch_ns").is_null().sum().cast(pl.Int64).alias("unlaunched"),
+    windows = device_windows(steps)
+    done = (
+        placed(origins, windows)
+        .group_by("window")
+        .agg(
+            pl.len().cast(pl.Int64).alias("work"),
+            pl.col("launch_ns").is_null().sum().cast(pl.Int64).alias("unlaunched"),
+        )
     )
-    rows = steps.select("step", window_ns=pl.col("end_ns") - pl.col("start_ns")).with_row_index("window")
-    rows = rows.with_columns(pl.col("window").cast(pl.Int64))
-    for part in (within_step, on_device):
-        rows = rows.join(part, on="window", how="left", maintain_order="left")
-    return rows.drop("window").with_columns(pl.all().fill_null(0)).select(*DERIVED.get("launching").table.columns)
-
-
-def _counted(rows: pl.DataFrame, windows: pl.DataFrame, at: str) -> pl.dataframe.group_by.GroupBy:
-    """Return `rows` grouped by the row of the window in which `at` lies, as `window`; others are left out."""
-    found = windows["end_ns"].search_sorted(rows[at].fill_null(-1), side="right").cast(pl.Int64)
-    bounds = windows.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("window"), pl.col("start_ns").alias("_from"))
-    placed = rows.with_columns(found.alias("window")).join(bounds, on="window")
-    return placed.filter(pl.col(at) >= pl.col("_from")).group_by("window")
+    counts = per_window(windows, made, done).with_columns(pl.exclude("idle_delay_ns").fill_null(0))
+    lengths = steps.select("step", window_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return lengths.hstack(counts).select(*DERIVED.get("launching").table.columns)
 
 
 def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
@@ -100,17 +105,15 @@ def _queued(calls: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("change").cum_sum().over("stream").alias("queue"))
         .drop_nulls("correlation")
     )
-    reach = origins.sort("stream", "start_ns").select(
-        "stream", "start_ns", until_ns=pl.col("end_ns").cum_max().shift(1).over("stream")
-    ).unique(["stream", "start_ns"], keep="first", maintain_order=True)
+    until = pl.col("end_ns").cum_max().shift(1).over("stream")
+    reach = (
+        origins.sort("stream", "start_ns", maintain_order=True)
+        .select("stream", work_start_ns="start_ns", until_ns=until)
+        .unique(["stream", "work_start_ns"], keep="first", maintain_order=True)
+    )
     return (
         calls.join(levels.select("correlation", "queue"), on="correlation", how="left", maintain_order="left")
-        .join(
-            reach.rename({"start_ns": "work_start_ns"}),
-            on=["stream", "work_start_ns"],
-            how="left",
-            maintain_order="left",
-        )
+        .join(reach, on=["stream", "work_start_ns"], how="left", maintain_order="left")
         .with_columns(
             stream_idle=pl.col("work_start_ns").is_not_null()
             & (pl.col("until_ns") <= pl.col("launch_ns")).fill_null(value=True)

@@ -16,6 +16,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.frames import pl
 
+
 def symmetric_collectives() -> list[str]:
     """Return the collectives that no member leaves before all have arrived."""
     return [name for name, facts in known_collectives().items() if facts.is_symmetric]

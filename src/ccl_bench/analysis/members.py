@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ccl_bench.frames import pl
 
 IDENTITY = ("group_name", "group_description", "group_size", "group_start", "group_stride", "group_ranks")
@@ -13,7 +15,7 @@ _COUNTER_DIGITS = 6
 def members_text(ranks: list[int]) -> str:
     """Return ranks as short text: `0..7`, `0..6/2` for every second one, else one by one."""
     ordered = sorted(ranks)
-    strides = {later - earlier for earlier, later in zip(ordered, ordered[1:], strict=False)}
+    strides = {later - earlier for earlier, later in pairwise(ordered)}
     if len(ordered) > 2 and len(strides) == 1:
         stride = strides.pop()
         return f"{ordered[0]}..{ordered[-1]}" + ("" if stride == 1 else f"/{stride}")
@@ -56,7 +58,9 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     """
     lanes = calls["stream"].unique(maintain_order=True)
     numbered = calls.with_columns(
-        pl.col("stream").replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64).alias("lane")
+        pl.col("stream")
+        .replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64)
+        .alias("lane")
     )
     known = {
         row["name"]: row["ranks"] for row in process_groups.iter_rows(named=True) if row["ranks"] is not None
@@ -72,7 +76,11 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
         pl.Series("known_from", [source for _, _, source in rows], dtype=pl.String),
     )
     joined = numbered.join(
-        keys.select(*IDENTITY, "lane", "group"), on=[*IDENTITY, "lane"], nulls_equal=True, how="left", maintain_order="left"
+        keys.select(*IDENTITY, "lane", "group"),
+        on=[*IDENTITY, "lane"],
+        nulls_equal=True,
+        how="left",
+        maintain_order="left",
     )
     groups = keys.select(
         "group",

@@ -16,7 +16,9 @@ from ccl_bench.frames import pl
 
 UNEVEN = "all_to_allv"
 
-_REDUCED_TYPE = re.compile(r"_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z_0-9]+?)(?:_(?:RING|TREE|NVLS|COLLNET|PAT|LL)|\(|$)")
+_REDUCED_TYPE = re.compile(
+    r"_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z_0-9]+?)(?:_(?:RING|TREE|NVLS|COLLNET|PAT|LL)|\(|$)"
+)
 """Element type in the name of a kernel that reduces; other kernels move bytes whatever the type."""
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
@@ -43,14 +45,15 @@ def with_types(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(pl.coalesce("dtype", pl.when(reduces).then(by_name)).alias("dtype"))
 
 
-def _widths(types: pl.Series) -> pl.Series:
+def widths(types: pl.Series) -> pl.Series:
+    """Return the bytes of one element of each type; null where the type is not known."""
     known = {name: _width(name) for name in types.unique().drop_nulls()}
     return types.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
 
 
 def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     """Add `sent_bytes`, `received_bytes`, the message `size_bytes` and whether splits are `uneven`."""
-    width = _widths(calls["dtype"])
+    width = widths(calls["dtype"])
     sized = calls.with_columns(
         (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
@@ -64,7 +67,9 @@ def _uneven() -> pl.Expr:
     """Whether the parts of an all-to-all differ, by its split sizes or by what goes out and comes in."""
     differ = [pl.col(name).list.n_unique() > 1 for name in ("in_split", "out_split")]
     differ.append(pl.col("in_elements") != pl.col("out_elements"))
-    return (pl.col("collective") == "all_to_all") & pl.any_horizontal(d.fill_null(value=False) for d in differ)
+    return (pl.col("collective") == "all_to_all") & pl.any_horizontal(
+        d.fill_null(value=False) for d in differ
+    )
 
 
 def _operand() -> pl.Expr:

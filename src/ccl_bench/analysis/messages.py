@@ -25,7 +25,7 @@ from ccl_bench.frames import pl
     transfer_ns=("Int64", "the shorter of both, an upper bound of the transfer, ns"),
 )
 def messages(traffic: pl.DataFrame) -> pl.DataFrame:
-    """One message of which both sides were recorded: the k-th send from a rank to another is its k-th receive.
+    """One message with both sides recorded: the k-th send from a rank to another is its k-th receive.
 
     An eager send returns before the receiver has the data, so the shorter side bounds the transfer
     from above only together with the receiver's own time; it is never used as a rank's lateness.

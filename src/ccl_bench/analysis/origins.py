@@ -7,6 +7,7 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.work import COMMUNICATION, COMPUTE, MEMORY
 from ccl_bench.frames import pl
 
+
 @derived(
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
@@ -42,7 +43,9 @@ def _on_device(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFra
     columns = ("start_ns", "end_ns", "kind", "stream", "correlation")
     ran = kernels.with_columns(kind.alias("kind")).select(columns)
     moved = memcpy.with_columns(pl.lit(MEMORY).alias("kind")).select(columns)
-    calls = launches.filter(pl.col("correlation") > 0).unique("correlation", keep="first", maintain_order=True)
+    calls = launches.filter(pl.col("correlation") > 0).unique(
+        "correlation", keep="first", maintain_order=True
+    )
     return (
         pl.concat([ran, moved])
         .sort("start_ns", maintain_order=True)
@@ -70,7 +73,9 @@ def _on_host(work: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     )
     ranges = work.filter(is_call).sort("start_ns", maintain_order=True)
     starters = _starters(collectives, ranges.height)
-    communicated = ranges.hstack(starters.select(launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"))
+    communicated = ranges.hstack(
+        starters.select(launch_ns="start_ns", launch_end_ns="end_ns", thread="thread")
+    )
     return (
         pl.concat([computed, communicated])
         .sort("start_ns", maintain_order=True)

@@ -32,15 +32,13 @@ def strides(axes: Mapping[str, int]) -> dict[str, int]:
     """Return {axis: distance between neighbouring ranks} of a mesh."""
     found: dict[str, int] = {}
     stride = 1
-    for axis in reversed(axes):
+    for axis in reversed(list(axes)):
         found[axis] = stride
         stride *= axes[axis]
     return found
 
 
-def dimension_of(
-    description: str | None, members: Sequence[int] | None, facts: Facts
-) -> str:
+def dimension_of(description: str | None, members: Sequence[int] | None, facts: Facts) -> str:
     """Return the dimension of a group: an axis, `dp`, `world`, or `unknown`.
 
     The description decides where it names an axis. Else the members must be a run of ranks

@@ -64,9 +64,7 @@ def exposed_messages(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFram
     exposed = outside(messages, pl.concat([compute, collectives]))
     inside = clipped(exposed, device_windows(steps))
     numbers = steps["step"].gather(inside["window"])
-    return inside.with_columns(numbers.alias("step")).select(
-        *DERIVED.get("exposed_messages").table.columns
-    )
+    return inside.with_columns(numbers.alias("step")).select(*DERIVED.get("exposed_messages").table.columns)
 
 
 @derived(
@@ -81,7 +79,10 @@ def exposed_messages(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFram
     exposed_transfer_ns=("Int64", "time in which messages moved data and nothing else ran, ns"),
     message_wait_ns=("Int64", "time spent in messages beyond their transfer, nothing else running, ns"),
     bubble_ns=("Int64", "window without compute, exposed collectives and exposed transfer, ns"),
-    unmatched=("Int64", "exposed messages of which the other side is not known; their whole time counts as waiting"),
+    unmatched=(
+        "Int64",
+        "exposed messages of which the other side is not known; their whole time counts as waiting",
+    ),
 )
 def bubbles(
     stage_time: pl.DataFrame, exposed_messages: pl.DataFrame, messages: pl.DataFrame, facts: Facts
@@ -114,11 +115,15 @@ def _transfers(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.Dat
     joined = exposed_messages.join(sides, on=["trace", "call"], how="left", maintain_order="left")
     begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
     moving = joined.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
-    lengths = merged(moving, "trace", "step").group_by("trace", "step").agg(
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns")
+    lengths = (
+        merged(moving, "trace", "step")
+        .group_by("trace", "step")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
     )
     lone = joined.filter(pl.col("transfer_ns").is_null())
-    unmatched = lone.group_by("trace", "step").agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched"))
+    unmatched = lone.group_by("trace", "step").agg(
+        pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")
+    )
     return lengths.join(unmatched, on=["trace", "step"], how="full", coalesce=True)
 
 

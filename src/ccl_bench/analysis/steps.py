@@ -57,7 +57,9 @@ def _marked(annotations: pl.DataFrame) -> pl.DataFrame | None:
     named = annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
     for pattern, source in ((PROFILER_STEP, "ProfilerStep"), (NUMBERED_RANGE, "numbered range")):
         found = (
-            named.with_columns(pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False).alias("step"))
+            named.with_columns(
+                pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False).alias("step")
+            )
             .drop_nulls("step")
             .sort("start_ns")
             .unique("step", keep="first", maintain_order=True)

@@ -40,7 +40,10 @@ def traffic(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataF
     of the mesh along which the two ranks differ.
     """
     joined = calls.join(
-        groups.select("group", "dimension", "size", "spans_nodes"), on="group", how="left", maintain_order="left"
+        groups.select("group", "dimension", "size", "spans_nodes"),
+        on="group",
+        how="left",
+        maintain_order="left",
     )
     pairs = joined.filter(pl.col("peer").is_not_null()).select("rank", "peer").unique().drop_nulls()
     by_pair = _pairs(pairs, facts)

@@ -22,8 +22,10 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("size_bytes").sum().alias("bytes"),
     )
-    busy = merged(numbered, "window").group_by("window").agg(
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("communication_ns")
+    busy = (
+        merged(numbered, "window")
+        .group_by("window")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("communication_ns"))
     )
     gap = pl.col("start_ns").shift(-1).over(place) - pl.col("end_ns")
     return windows.join(busy, on="window", how="left", maintain_order="left").with_columns(

@@ -8,11 +8,14 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from ccl_bench.errors import CclBenchError
+from ccl_bench.report.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cyclopts import App
+
+_OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -33,6 +36,14 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
     except CclBenchError as error:
         say(program, str(error))
         return error.exit_status
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _OUR_PACKAGES:
+            raise
+        say(
+            program,
+            f"the package {error.name} is not installed\n  fix: {sys.executable} -m pip install ccl-bench",
+        )
+        return CclBenchError.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -44,7 +55,7 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
 def say(program: str, text: str) -> None:
     """Write one remark to stderr under the program's name."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(f"{program}: {text}\n")
+        sys.stderr.write("".join(f"{plain(line)}\n" for line in f"{program}: {text}".splitlines()))
 
 
 def _called(app: App, arguments: list[str]) -> int:

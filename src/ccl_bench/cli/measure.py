@@ -90,7 +90,8 @@ def app(program: str) -> App:
         results = measured(
             trace, names, card=workload_card, profile_mode=profile_mode, jobs=jobs, use_cache=not no_cache
         )
-        return tell(results, form or ("table" if every or len(names) > 1 else "value"), program)
+        chosen = form or ("table" if every or len(names) > 1 else "value")
+        return tell(results, chosen, program, every=every)
 
     return made
 
@@ -124,30 +125,36 @@ def measured(
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
 
 
-def tell(results: Sequence[Result], form: str, program: str) -> int:
+def tell(results: Sequence[Result], form: str, program: str, *, every: bool) -> int:
     """Print results, with remarks on stderr, and return the exit status that they come to."""
+    from ccl_bench.report import results as text
+
+    sys.stdout.write(_shown(results, form, every=every))
+    sys.stdout.flush()
+    for remark in text.remarks(results):
+        say(program, remark)
+    for result in results:
+        if result.value is None and form == "value":
+            say(program, text.refusal(result))
+        elif result.fix and form == "table" and not every:
+            say(program, f"{result.metric}: fix: {result.fix}")
+    return exit_status(results)
+
+
+def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
     from ccl_bench.report import results as text
 
     if form == "json":
         from ccl_bench.result import to_json
 
-        sys.stdout.write(to_json(list(results)).decode() + "\n")
-    elif form == "csv":
-        sys.stdout.write(text.as_csv(results))
-    elif form == "value":
-        sys.stdout.write(text.values(results))
-    else:
-        from ccl_bench.report.console import show
+        return to_json(list(results)).decode() + "\n"
+    if form == "csv":
+        return text.as_csv(results)
+    if form == "value":
+        return text.values(results)
+    from ccl_bench.report.console import printed
 
-        show(text.table(results))
-    sys.stdout.flush()
-    for remark in text.remarks(results):
-        say(program, remark)
-    if form in {"value", "csv"}:
-        for result in results:
-            if result.value is None:
-                say(program, text.refusal(result))
-    return exit_status(results)
+    return printed(text.table(text.valued_first(results) if every else results))
 
 
 def exit_status(results: Sequence[Result]) -> int:

@@ -20,9 +20,21 @@ ProfileMode = Annotated[
     Literal["auto", "torch", "nsys"],
     Parameter(help="Whose traces to read where a run has both; auto lets each metric choose."),
 ]
+
+
+def _positive(_type: object, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError("must be 1 or more")
+
+
 Jobs = Annotated[
     int | None,
-    Parameter(alias="-j", metavar="N", help="Processes that read traces; as many as cores by default."),
+    Parameter(
+        alias="-j",
+        metavar="N",
+        help="Processes that read traces; as many as cores by default.",
+        validator=_positive,
+    ),
 ]
 NoCache = Annotated[
     bool,
@@ -36,7 +48,7 @@ def app(name: str, about: str, examples: Iterable[str]) -> App:
     made = App(
         name=name,
         help=about,
-        help_epilogue="\n".join(["\nExample:", *(f"  {example}" for example in examples)]),
+        help_epilogue="\n".join(["Example:", *(f"  {example}" for example in examples)]),
         help_format="plaintext",
         help_formatter=Help(),
         version=f"{name} {__version__}",

@@ -11,6 +11,7 @@ from cyclopts import (
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
+    ValidationError,
 )
 
 from ccl_bench.errors import UsageError
@@ -39,6 +40,8 @@ def usage_error(error: CycloptsError) -> UsageError:
             text, _, choices = _text(error).partition(". Choose from: ")
             known = choices.partition(". Did you mean")[0].replace('"', "")
             return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
+        case ValidationError():
+            return UsageError(_text(error).replace(". ", ": ", 1), fix=SEE_HELP)
     return UsageError(_text(error), fix=SEE_HELP)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.errors import InputError
+from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -24,14 +24,16 @@ Exit status: 0 without errors, whatever the warnings; 2 wrong usage; 4 with an e
 def app(program: str) -> App:
     """Return the command."""
     made = options.app("validate", ABOUT, [f"{program} validate examples/runs/llama-tiny-pp4-gloo"])
+    made.usage = f"{program} validate [OPTIONS] PATH..."
     made.default(validate)
     return made
 
 
 def validate(
-    path: Annotated[str, Parameter(metavar="", help="Run, workload card, configuration or side file.")],
-    /,
-    *paths: Annotated[str, Parameter(metavar="", help="More of them.")],
+    *path: Annotated[
+        str,
+        Parameter(negative="", metavar="", help="Runs, traces, workload cards, configurations, side files."),
+    ],
     json: options.Json = False,
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
@@ -40,8 +42,10 @@ def validate(
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.validation import validated
 
+    if not path:
+        raise UsageError("PATH is missing", fix="name the run or file to check")
     found = []
-    for place in (path, *paths):
+    for place in path:
         with progress_bar(1) as progress:
             found.append(validated(place, jobs=jobs, use_cache=not no_cache, progress=progress))
     if json:

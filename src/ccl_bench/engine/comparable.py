@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.content import Finding
+from ccl_bench.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

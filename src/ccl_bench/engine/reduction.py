@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
 from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import Finding, TraceContent
+from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def reduced(task: Task) -> Reduced:
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:
-        finding = Finding("trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank)
+        finding = Finding(
+            "trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank
+        )
         return Reduced(task.trace, findings=[finding], rank=task.trace.rank)
     rank, conflict = _identified(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
@@ -104,5 +107,7 @@ def _identified(trace: TraceFile, content: TraceContent) -> tuple[int | None, li
         return trace.rank, []
     if trace.rank is None:
         return content.rank, []
-    message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file is believed"
+    message = (
+        f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file is believed"
+    )
     return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]

@@ -39,7 +39,6 @@ class Measurement:
     """Ranks whose data the number rests on."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric as declared."""
@@ -101,9 +100,7 @@ def metric(
         own = Metric(name, unit, better, needs, function, applies, aliases, revision=revision)
         METRICS.add(name, own, aliases)
         for other, (other_unit, scale) in variants.items():
-            variant = Metric(
-                other, other_unit, better, needs, function, applies, (), scale, name, revision
-            )
+            variant = Metric(other, other_unit, better, needs, function, applies, (), scale, name, revision)
             METRICS.add(other, variant)
         return function
 

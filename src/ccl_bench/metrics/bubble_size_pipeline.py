@@ -8,7 +8,7 @@ from ccl_bench.analysis.schedules import theoretical_fraction
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS, need_rows, RECORD, ranks_in
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, need_rows, ranks_in
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -52,14 +52,19 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
         "fraction_ratio": fraction,
         "per_stage": {str(row.pop("stage")): row for row in stages.to_dicts()},
         "per_step_s": _per_step(bubbles),
-        "stage_imbalance_ratio": float(stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()),
+        "stage_imbalance_ratio": float(
+            stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
+        ),
         "unmatched_messages_count": int(bubbles["unmatched"].sum()),
         "stages_count": facts.pp.value,
     }
     if theory is not None:
         details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
     return Measurement(
-        float(stages.select(pl.col("bubble_s").mean()).item()), details, "device windows of steps", ranks_in(bubbles)
+        float(stages.select(pl.col("bubble_s").mean()).item()),
+        details,
+        "device windows of steps",
+        ranks_in(bubbles),
     )
 
 
@@ -79,5 +84,7 @@ def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:
 
 
 def _per_step(bubbles: pl.DataFrame) -> dict[str, float]:
-    steps = bubbles.group_by("iteration", "step").agg((pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"))
+    steps = bubbles.group_by("iteration", "step").agg(
+        (pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s")
+    )
     return {str(step): value for _, step, value in steps.sort("iteration", "step").iter_rows()}

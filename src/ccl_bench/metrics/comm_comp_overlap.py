@@ -56,9 +56,7 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
             "per_rank_pct": by_rank(shares, "overlap_pct"),
             "exposed_communication_s_per_step": _per_step(totals, "exposed_communication_ns"),
             "exposed_communication_pct_of_step": float(
-                totals.select(
-                    (100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()
-                ).item()
+                totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()
             ),
             "mean_step_s": {name.removesuffix("_ns"): _per_step(totals, name) for name in _PARTS},
         },

@@ -89,9 +89,7 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
     if facts.gpu_peak_tflops:
         stated = facts.gpu_peak_tflops
         names = {name for name, _, _ in seen} or {facts.device.value if facts.device else "unknown"}
-        return _Peak(
-            stated.value * TERA, " or ".join(sorted(names)), precision or "unknown", stated.source
-        )
+        return _Peak(stated.value * TERA, " or ".join(sorted(names)), precision or "unknown", stated.source)
     name, memory_bytes, source = _device(seen, facts)
     try:
         device = device_catalog.device(name, memory_bytes=memory_bytes)
@@ -114,9 +112,7 @@ def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
     return list(kinds.sort("name", "memory_bytes").iter_rows())
 
 
-def _device(
-    seen: list[tuple[str, int | None, list[int]]], facts: Facts
-) -> tuple[str, int | None, str]:
+def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tuple[str, int | None, str]:
     """Return name, memory and source of the device: what the traces saw, else what the card says.
 
     A process sees every device of its machine. Where the machines are alike and hold several

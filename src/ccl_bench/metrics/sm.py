@@ -74,4 +74,3 @@ def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         window=window_of(steps),
         ranks=ranks_in(per_rank),
     )
-

@@ -39,11 +39,16 @@ def straggler(waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataF
     need_waits(waits)
     lag = lag_ns(waits)
     step_ns = float(slowest(step_times).select(pl.col("duration_ns").mean()).item())
-    per_rank = by_rank_and_step(waits).group_by("rank").agg(
-        (pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"),
-        pl.col("arrived_last", "collectives").sum(),
-        (pl.col("caused_ns").sum() / pl.col("step").n_unique() / SECOND_NS).alias("caused_s"),
-    ).sort("wait_s", "rank")
+    per_rank = (
+        by_rank_and_step(waits)
+        .group_by("rank")
+        .agg(
+            (pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"),
+            pl.col("arrived_last", "collectives").sum(),
+            (pl.col("caused_ns").sum() / pl.col("step").n_unique() / SECOND_NS).alias("caused_s"),
+        )
+        .sort("wait_s", "rank")
+    )
     significant = lag >= NOISE_FLOOR * step_ns
     late = _late(per_rank) if significant else []
     first = per_rank.row(0, named=True)
@@ -76,7 +81,12 @@ def _late(per_rank: pl.DataFrame) -> list[int | None]:
 
 def _persistence(waits: pl.DataFrame, rank: int | None) -> float:
     """Return the share of steps in which `rank` was the one that waited least."""
-    steps = by_rank_and_step(waits).sort("wait_ns", "rank").group_by("iteration", "step").agg(pl.col("rank").first())
+    steps = (
+        by_rank_and_step(waits)
+        .sort("wait_ns", "rank")
+        .group_by("iteration", "step")
+        .agg(pl.col("rank").first())
+    )
     return float(steps.select((pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))).mean()).item())
 
 
@@ -85,9 +95,15 @@ def _per_group(waits: pl.DataFrame) -> dict[str, dict[str, Any]]:
     sums = waits.group_by("group", "dimension", "rank").agg(
         pl.col("wait_ns").sum(), pl.col("step").n_unique().alias("steps")
     )
-    found = sums.sort("wait_ns", "rank").group_by("group", "dimension", maintain_order=True).agg(
-        pl.col("rank").first(),
-        ((pl.col("wait_ns").max() - pl.col("wait_ns").min()) / pl.col("steps").max() / SECOND_NS).alias("lag_s"),
+    found = (
+        sums.sort("wait_ns", "rank")
+        .group_by("group", "dimension", maintain_order=True)
+        .agg(
+            pl.col("rank").first(),
+            ((pl.col("wait_ns").max() - pl.col("wait_ns").min()) / pl.col("steps").max() / SECOND_NS).alias(
+                "lag_s"
+            ),
+        )
     )
     return {
         group: {"dimension": dimension, "waits_least": label(rank), "lag_s": lag}
@@ -104,9 +120,10 @@ def _cause(breakdown: pl.DataFrame, late: list[int | None]) -> dict[str, Any]:
     others = breakdown.filter(~is_late)
     if others.is_empty():
         return {}
-    excess = {
-        name: float((breakdown.filter(is_late)[column].mean() - others[column].mean()) / SECOND_NS)  # type: ignore[operator]
-        for name, column in parts.items()
-    }
+    late_mean, other_mean = (
+        frame.select(pl.col(column).mean().alias(name) for name, column in parts.items()).row(0, named=True)
+        for frame in (breakdown.filter(is_late), others)
+    )
+    excess = {name: (late_mean[name] - other_mean[name]) / SECOND_NS for name in parts}
     largest = max(excess, key=lambda name: excess[name])
     return {"kind": largest if excess[largest] > 0 else "unknown", "excess_s": excess}

@@ -20,8 +20,10 @@ def need_waits(waits: pl.DataFrame) -> None:
 
 def lag_ns(waits: pl.DataFrame) -> float:
     """Return the mean over steps of the largest minus the smallest waiting of a rank, ns."""
-    steps = by_rank_and_step(waits).group_by("iteration", "step").agg(
-        (pl.col("wait_ns").max() - pl.col("wait_ns").min()).alias("lag_ns")
+    steps = (
+        by_rank_and_step(waits)
+        .group_by("iteration", "step")
+        .agg((pl.col("wait_ns").max() - pl.col("wait_ns").min()).alias("lag_ns"))
     )
     return float(steps.select(pl.col("lag_ns").mean()).item())
 
@@ -31,7 +33,7 @@ def straggler_lag_16(waits: pl.DataFrame) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 
     Formula:
-        straggler_lag_16 = mean over steps of (max over ranks of sum of waits - min over ranks of sum of waits)
+        straggler_lag_16 = mean over steps of (largest - smallest sum of waits of a rank)
         wait of a rank in a collective = its duration - the shortest duration of a member
 
     Caveats:
@@ -43,7 +45,9 @@ def straggler_lag_16(waits: pl.DataFrame) -> Measurement:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.
     """
     need_waits(waits)
-    per_rank = by_rank_and_step(waits).group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
+    per_rank = (
+        by_rank_and_step(waits).group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
+    )
     return Measurement(
         lag_ns(waits) / SECOND_NS,
         details={

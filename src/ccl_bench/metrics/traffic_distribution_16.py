@@ -27,9 +27,11 @@ def traffic_distribution_16(traffic: pl.DataFrame) -> Measurement:
     """
     inside = attributed(traffic)
     count = steps_of(inside)
-    per_collective = inside.group_by("collective").agg(
-        (pl.col("size_bytes").sum() / count / GIGA).alias("gb"), (pl.len() / count).alias("calls")
-    ).sort("gb", "collective", descending=[True, False])
+    per_collective = (
+        inside.group_by("collective")
+        .agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"), (pl.len() / count).alias("calls"))
+        .sort("gb", "collective", descending=[True, False])
+    )
     per_rank = inside.group_by("rank").agg(
         (pl.col("size_bytes").sum() / pl.struct("trace", "step").n_unique() / GIGA).alias("gb")
     )

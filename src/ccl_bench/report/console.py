@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -21,31 +21,55 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["Group", "Text", "aligned", "bullet", "heading", "indented", "printed", "show"]
+__all__ = ["Described", "Group", "Text", "aligned", "bullet", "heading", "indented", "printed", "show"]
 
 _UNWRAPPED = 1_000_000
-_HEADER = "bold"
+_ROOM_FOR_TWO = 110
+"""Columns from which on names and descriptions stand side by side."""
 
 
 def aligned(
-    header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Iterable[int] = (), wrap: int = -1
+    header: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    right: Iterable[int] = (),
+    cut: bool = False,
 ) -> Table:
-    """Return a table without lines; columns in `right` align right, column `wrap` gives way to the width."""
+    """Return a table without lines; columns in `right` align right.
+
+    Where the terminal is too narrow the last column is wrapped, or with `cut` cut short.
+    """
     table = Table(
-        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style=_HEADER
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="bold"
     )
-    turned = set(right)
-    giving = wrap % len(header)
+    turned, last = set(right), len(header) - 1
     for position, title in enumerate(header):
-        table.add_column(
-            title,
-            justify="right" if position in turned else "left",
-            no_wrap=position != giving,
-            overflow="fold",
-        )
+        justify: JustifyMethod = "right" if position in turned else "left"
+        table.add_column(title, justify=justify, no_wrap=position < last, overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
+        cells = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row]
+        if cut:
+            cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
+        table.add_row(*cells)
     return table
+
+
+class Described:
+    """Names with what is said of each: in two columns where there is room, else below each other."""
+
+    def __init__(self, entries: Iterable[tuple[str, Sequence[Text]]]) -> None:
+        self.entries = list(entries)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay the entries out for the width that there is."""
+        if options.max_width >= _ROOM_FOR_TWO:
+            rows = [(name, Text("\n").join(lines)) for name, lines in self.entries]
+            yield aligned(("", ""), rows)
+            return
+        for name, lines in self.entries:
+            yield Text(plain(name))
+            for line in lines:
+                yield indented(line)
 
 
 def heading(title: str) -> Text:

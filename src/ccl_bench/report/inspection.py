@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
+from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.numbers import duration, short, size
 from ccl_bench.report.results import STATUS_WORDS
 from ccl_bench.report.words import counted, plain, ranges
@@ -108,6 +108,7 @@ def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
         [header[position] for position in kept],
         [[row[position] for position in kept] for row in rows],
         right=[new for new, position in enumerate(kept) if position in {0, 3, 4, 5, 6, 7}],
+        cut=True,
     )
     return _with_rest(table, len(traces))
 
@@ -198,8 +199,8 @@ def _unmeasurable(found: Inspection) -> RenderableType | None:
     rows = []
     for metric in found.metrics:
         if metric.status != "ok":
-            why = Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")
+            why = [Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")]
             if metric.fix:
-                why.append(f"\nfix: {plain(metric.fix)}", "dim")
+                why.append(Text(f"fix: {plain(metric.fix)}", "dim"))
             rows.append((metric.metric, why))
-    return aligned(("", ""), rows) if rows else None
+    return Described(rows) if rows else None

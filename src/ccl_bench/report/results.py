@@ -73,6 +73,11 @@ def table(results: Iterable[Result]) -> Table:
     return aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,))
 
 
+def valued_first(results: Iterable[Result]) -> list[Result]:
+    """Return results with a value before those without, else in the same order."""
+    return sorted(results, key=lambda result: result.value is None)
+
+
 def _status(result: Result) -> Text:
     from ccl_bench.report.console import Text
 
@@ -80,8 +85,7 @@ def _status(result: Result) -> Text:
     if result.value is not None:
         touching = sum(finding.severity != "note" for finding in result.findings)
         return words.append(f", {counted(touching, 'finding')}", "yellow") if touching else words
-    words.append(f": {plain(result.reason)}", "default")
-    return words.append(f" (fix: {plain(result.fix)})", "dim") if result.fix else words
+    return words.append(f": {plain(result.reason)}", "default")
 
 
 def refusal(result: Result) -> str:

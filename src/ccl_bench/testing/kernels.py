@@ -30,9 +30,14 @@ class Kernel:
 _NATIVE = "at::native::(anonymous namespace)::"
 _GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_"
 _FLASH = "pytorch_flash::Flash_{}_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>"
-_POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, {}ul> >(int, at::native::{}, std::array<char*, {}ul>)"
+_POINTWISE = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::{0}, std::array<char*, {1}ul> >"
+    "(int, at::native::{0}, std::array<char*, {1}ul>)"
+)
 _GELU = "GeluCUDAKernelImpl(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}"
-_GELU_BACKWARD = "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&)::{lambda(c10::BFloat16, c10::BFloat16)#1}"
+_GELU_BACKWARD = (
+    "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&)::{lambda(c10::BFloat16, c10::BFloat16)#1}"
+)
 
 
 def _gemm(transposed: str, operator: str, node: str = "") -> Kernel:
@@ -40,11 +45,12 @@ def _gemm(transposed: str, operator: str, node: str = "") -> Kernel:
 
 
 def _pointwise(functor: str, arrays: int, operator: str, node: str = "") -> Kernel:
-    return Kernel(_POINTWISE.format(functor, arrays, functor, arrays), operator, node, (2048, 1, 1), (128, 1, 1))
+    return Kernel(_POINTWISE.format(functor, arrays), operator, node, (2048, 1, 1), (128, 1, 1))
 
 
 def _flash(direction: str, function: str, operator: str, node: str = "") -> Kernel:
-    name = f"void pytorch_flash::{function}<{_FLASH.format(direction)}, true, false>(pytorch_flash::Flash_{direction}_params)"
+    traits = f"{_FLASH.format(direction)}, true, false"
+    name = f"void pytorch_flash::{function}<{traits}>(pytorch_flash::Flash_{direction}_params)"
     return Kernel(name, operator, node, (16, 4, 32), (128, 1, 1), 255, 49_152, 12)
 
 
@@ -101,15 +107,17 @@ ADAM = Kernel(
     block=(512, 1, 1),
 )
 COPY_OUT = Kernel(
-    f"void {_NATIVE}split_with_sizes_copy_out_contiguous_no_cast_kernel(char**, char**, long*, long*, long*, long, long)",
+    f"void {_NATIVE}split_with_sizes_copy_out_contiguous_no_cast_kernel"
+    "(char**, char**, long*, long*, long*, long, long)",
     "fsdp::split_with_sizes_copy",
 )
 COPY_IN = Kernel(
-    f"void {_NATIVE}chunk_cat_cuda_kernel<float, c10::BFloat16>(c10::BFloat16**, float*, long*, long*, long*, long*, long)",
+    f"void {_NATIVE}chunk_cat_cuda_kernel<float, c10::BFloat16>"
+    "(c10::BFloat16**, float*, long*, long*, long*, long*, long)",
     "fsdp::chunk_cat",
 )
 
-_NCCL_TYPES = {"BFloat16": "bf16", "Float": "f32", "Half": "f16", "Double": "f64", "Int": "i32", "Long": "i64"}
+_NCCL_TYPES = {"BFloat16": "bf16", "Float": "f32", "Half": "f16", "Double": "f64", "Int": "i32"}
 
 
 def nccl_kernel(collective: str, dtype: str) -> str:

@@ -6,37 +6,33 @@ nested in it; the work they launch stands on a stream of the device.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 
+from ccl_bench.testing.instructions import COMPUTE_STREAM, COPY_STREAM
 from ccl_bench.testing.kernels import nccl_kernel
+from ccl_bench.testing.kineto_calls import CallArguments
 from ccl_bench.testing.messages import moved
-from ccl_bench.testing.program import COMPUTE_STREAM, COPY_STREAM, Call, Instruction
 from ccl_bench.testing.timeline import LAUNCH_FOR, launch_start_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ccl_bench.testing.instructions import Call, Instruction
     from ccl_bench.testing.kernels import Kernel
     from ccl_bench.testing.kineto_layout import Style
     from ccl_bench.testing.timeline import RankStep, Timeline
 
-_FIRST_ID = 1000
-_LISTED = 30
-"""torch cuts longer lists with `...`."""
+Sides = tuple[int, int, int]
 
+_FIRST_ID = 1000
 _TITLES = {
     "_allgather_base": "_all_gather_base",
     "_reduce_scatter_base": "_reduce_scatter_base",
     "allreduce": "all_reduce",
     "all_to_allv": "all_to_all",
 }
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, numbers[:_LISTED]))
-    return f'"[{shown}, ...]"' if len(numbers) > _LISTED else f'"[{shown}]"'
 
 
 class RankEvents:
@@ -52,9 +48,8 @@ class RankEvents:
         self.shift_ns = style.shift_ns + made.plan.clock_offset_ns(rank)
         self.external = 1
         self.correlation = _FIRST_ID
-        self.issued: Counter[str] = Counter()
+        self.calls = CallArguments(made, rank)
         self.kernel_arguments = cache(self._kernel_arguments)
-        self.call_arguments = cache(self._call_arguments)
 
     def times(self, start_ns: int, end_ns: int) -> tuple[int, int, int, int]:
         """Return the values of `ts` and `dur`, for true times."""
@@ -98,7 +93,8 @@ class RankEvents:
     def host(self, category: str, name: str, thread: int, start_ns: int, end_ns: int, more: str = "") -> str:
         """Return a range on the CPU and give it the next id."""
         self.external += 1
-        values = (category, name, self.process, thread, *self.times(start_ns, end_ns), self.external, self.external)
+        times, ids = self.times(start_ns, end_ns), (self.external, self.external)
+        values = (category, name, self.process, thread, *times, *ids)
         return self.t.host_with_more % (*values, more) if more else self.t.host % values
 
     def _twin(self, name: str, stream: int, record: RankStep) -> Iterator[str]:
@@ -183,37 +179,9 @@ class RankEvents:
         title = _TITLES.get(what.recorded, what.recorded)
         yield self.host("cpu_op", f"c10d::{what.recorded}{'' if call.peer else '_'}", thread, start, end)
         yield self.host("user_annotation", f"nccl:{title}", thread, start + inset, end - inset)
-        more = self._host_call_arguments(call) if self.style.has_collective_arguments else ""
+        has_more = self.style.has_collective_arguments
+        more = self.t.arguments(self.calls.of_operator(call)) if has_more else ""
         yield self.host("cpu_op", "record_param_comms", thread, start + 2 * inset, end - 2 * inset, more)
-
-    def _host_call_arguments(self, call: Call) -> str:
-        """Return the arguments of `record_param_comms`; `Seq` and the communicator stand nowhere else."""
-        group = self.made.mesh.group(self.rank, call.dimension)
-        counter = f"{group.name} {'p2p' if call.peer else ''}"
-        self.issued[counter] += 1
-        rank = group.ranks.index(self._other(call) if call.peer else self.rank)
-        text = (
-            f'{self.call_arguments(call)},"Global rank start":{group.start},"Global rank stride":{group.stride},'
-            f'"Seq":{self.issued[counter]},"Comms Id":{group.communicator},"Rank":{rank},'
-            '"Is asynchronized op":1'
-        )
-        return self.t.arguments(text)
-
-    def _other(self, call: Call) -> int:
-        return self.made.mesh.neighbour(self.rank, call.peer)
-
-    def _call_arguments(self, call: Call) -> str:
-        """Return the arguments that a kernel shares with its `record_param_comms`, as compact JSON."""
-        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
-        text = (
-            f'"Collective name":"{what.recorded}","In msg nelems":{what.in_elements},'
-            f'"Out msg nelems":{what.out_elements},"Group size":{len(group.ranks)},"dtype":"{what.dtype}",'
-            f'"In split size":{_listed(what.in_split)},"Out split size":{_listed(what.out_split)},'
-            f'"Process Group Name":"{group.name}","Process Group Description":"{group.description}",'
-            f'"Process Group Ranks":{_listed(group.ranks)}'
-        )
-        end = {"send": "Dst Rank", "recv": "Src Rank"}.get(call.collective)
-        return f'{text},"{end}":{self._other(call)}' if end else text
 
     def _work(self, number: int, item: Instruction, start_ns: int, end_ns: int) -> str:
         ids = (self.external, self.device, item.stream, self.correlation)
@@ -227,7 +195,7 @@ class RankEvents:
         return self.t.kernel % ("kernel", name, self.device, item.stream, *times, *ids, more)
 
     def _kernel_arguments(self, number: int) -> tuple[str, str]:
-        """Return the name of an instruction's kernel and the arguments that do not change from step to step."""
+        """Return the name of an instruction's kernel and the arguments that are the same in every step."""
         item = self.items[number]
         if item.kernel is not None:
             return item.kernel.name, self.t.arguments(self._shape(item.kernel))
@@ -236,15 +204,16 @@ class RankEvents:
             raise AssertionError("a copy is no kernel")
         dtype = moved(self.made, self.rank, call).dtype
         shape = _shape((24, 1, 1), (544, 1, 1), 96, 82_240, 0, self.plan.device.sms)
-        more = f",{self.call_arguments(call)}" if self.style.has_collective_arguments else ""
+        more = f",{self.calls.of_kernel(call)}" if self.style.has_collective_arguments else ""
         return nccl_kernel(call.collective, dtype), self.t.arguments(shape + more)
 
     def _shape(self, kernel: Kernel) -> str:
-        return _shape(
-            kernel.grid, kernel.block, kernel.registers, kernel.shared_memory, kernel.occupancy, self.plan.device.sms
-        )
+        used = (kernel.registers, kernel.shared_memory, kernel.occupancy)
+        return _shape(kernel.grid, kernel.block, *used, self.plan.device.sms)
 
-    def _arrow(self, end: str, number: int, thread: int, at_ns: int, kind: str, process: int | None = None) -> str:
+    def _arrow(
+        self, end: str, number: int, thread: int, at_ns: int, kind: str, process: int | None = None
+    ) -> str:
         binding = self.t.arguments(',"bp":"e"') if end == "f" else ""
         where = (self.process if process is None else process, thread)
         return self.t.arrow % (end, number, *where, *divmod(at_ns + self.shift_ns, 1000), kind, kind, binding)
@@ -254,11 +223,10 @@ class RankEvents:
         yield self._arrow("f", self.correlation, stream, start, "ac2g", self.device)
 
 
-def _shape(
-    grid: tuple[int, int, int], block: tuple[int, int, int], registers: int, shared: int, occupancy: int, sms: int
-) -> str:
-    blocks = grid[0] * grid[1] * grid[2] / sms
-    warps = blocks * block[0] * block[1] * block[2] / 32
+def _shape(grid: Sides, block: Sides, registers: int, shared: int, occupancy: int, sms: int) -> str:
+    """Return the launch shape of a kernel as compact JSON."""
+    blocks = prod(grid) / sms
+    warps = blocks * prod(block) / 32
     return (
         f'"registers per thread":{registers},"shared memory":{shared},"blocks per SM":{blocks:.6f},'
         f'"warps per SM":{warps:.6f},"grid":{list(grid)},"block":{list(block)},'

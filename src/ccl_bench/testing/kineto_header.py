@@ -17,7 +17,8 @@ _NCCL_VERSION = "2.21.5"
 def opening(made: Timeline, rank: int, style: Style) -> str:
     """Return everything up to the first event."""
     device = _device(made)
-    described = [{"id": number} | device for number in range(min(made.plan.devices_per_node, made.plan.world_size))]
+    count = min(made.plan.devices_per_node, made.plan.world_size)
+    described = [{"id": number} | device for number in range(count)]
     job = _distributed(made, rank)
     if style.is_pretty:
         devices = ",\n".join(f"    {json.dumps(one)}" for one in described)

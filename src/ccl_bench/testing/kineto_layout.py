@@ -1,7 +1,7 @@
-"""The two ways in which Kineto lays its JSON out, as templates: formatting is all that writing an event costs.
+"""The two ways in which Kineto lays its JSON out, as templates: filling one in is all that an event costs.
 
-A template is `%`-formatted with the values of one event. Numbers of microseconds take two values,
-whole and thousandths, so that no digit is lost.
+A template takes the values of one event with `%`. A time in microseconds takes two of them, whole
+and thousandths, so that no digit is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Style:
     compresses: bool = False
     """Written as `.json.gz`."""
     has_absolute_times: bool = False
-    """Times since the epoch with 16 digits before the point and no `baseTimeNanoseconds`, as torch 2.2 and 2.3."""
+    """Times since the epoch, 16 digits before the point, and no base, as torch 2.2 and 2.3."""
     has_collective_arguments: bool = True
     """Whether the arguments of collectives are recorded by name, as since torch 2.2."""
     has_launch_arrows: bool = False
@@ -62,7 +62,10 @@ _TIMES = '"ts":%d.%03d,"dur":%d.%03d'
 _HOST_ARGS = '"External id":%d,"Record function id":%d'
 _LAUNCH_ARGS = '"External id":%d,"cbid":211,"correlation":%d'
 _DEVICE_ARGS = '"External id":%d,"queued":0,"device":%d,"context":1,"stream":%d,"correlation":%d,%s'
-_COPY_ARGS = '"External id":%d,"device":%d,"context":1,"stream":%d,"correlation":%d,"bytes":%d,"memory bandwidth (GB/s)":%s'
+_COPY_ARGS = (
+    '"External id":%d,"device":%d,"context":1,"stream":%d,"correlation":%d,'
+    '"bytes":%d,"memory bandwidth (GB/s)":%s'
+)
 _ARROW = '"ph":"%s","id":%d,"pid":%d,"tid":%d,"ts":%d.%03d'
 _ARROW_TAIL = '"cat":"%s","name":"%s"%s'
 

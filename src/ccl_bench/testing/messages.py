@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ccl_bench.testing.program import Call
+    from ccl_bench.testing.instructions import Call
     from ccl_bench.testing.timeline import Timeline
 
 DTYPE_BYTES = {"BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1, "Char": 1}
@@ -34,7 +34,7 @@ class Moved:
     out_split: tuple[int, ...] = ()
     """Rows (tokens) from each member of an uneven all-to-all."""
     message_bytes: int = 0
-    """The message as nccl-tests counts it, bytes; without the rank's share to itself in an uneven all-to-all."""
+    """The message as nccl-tests counts it, bytes; an uneven all-to-all leaves out what stays on the rank."""
 
 
 def moved(made: Timeline, rank: int, call: Call) -> Moved:
@@ -44,9 +44,8 @@ def moved(made: Timeline, rank: int, call: Call) -> Moved:
     message = call.message
     width = DTYPE_BYTES[message.dtype]
     if call.peer:
-        return Moved(
-            call.collective, message.dtype, message.elements, message.elements, message_bytes=message.elements * width
-        )
+        both = (message.elements, message.elements)
+        return Moved(call.collective, message.dtype, *both, message_bytes=message.elements * width)
     size = len(made.mesh.group(rank, call.dimension).ranks)
     share = -(-message.elements // size)
     whole = message.elements if call.collective == "all_reduce" else share * size

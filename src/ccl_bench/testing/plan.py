@@ -28,7 +28,7 @@ class Message:
     """What one collective moves, and how long that takes once every member has come."""
 
     elements: int
-    """Elements of the whole message: what all_gather gives, what reduce_scatter takes, the buffer of the others.
+    """Elements of the whole message: what all_gather gives, what reduce_scatter takes, else the buffer.
 
     Rounded up to a multiple of the group size where it is split."""
     transfer_ns: int
@@ -138,9 +138,9 @@ class Plan:
     optimizer_ns: int = 100_000
     """The optimizer's kernel, ns; 0 for none."""
     shard_copy_ns: int = 0
-    """Copying parameters out of an all-gather or gradients into a reduce-scatter, ns; 0 for no such kernel."""
+    """Copying parameters out of an all-gather or gradients into a reduce-scatter, ns; 0 for none."""
     prefetch: bool = True
-    """Whether sharded parameters are gathered, and gradients reduced, beside the computing of other layers."""
+    """Whether parameters are gathered and gradients reduced while other layers compute."""
     jitter_ns: int = 0
     """Computing kernels take up to this much longer, by a fixed rule from `seed`, ns."""
     seed: int = 0
@@ -183,18 +183,22 @@ class Plan:
         for name in ("layers", "forward_ns", "backward_ns"):
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != self.pp:
-                raise UsageError(f"{name} has {len(value)} entries for {self.pp} stages", fix="give one a stage")
+                message = f"{name} has {len(value)} entries for {self.pp} stages"
+                raise UsageError(message, fix="give one a stage")
         beyond = sorted(r for r in (*self.missing_ranks, *self.clock_offsets_ns) if r >= self.world_size)
         if beyond:
-            raise UsageError(f"rank {beyond[0]} is beyond a world of {self.world_size}", fix="ranks start at 0")
+            message = f"rank {beyond[0]} is beyond a world of {self.world_size}"
+            raise UsageError(message, fix="ranks start at 0")
 
     def _check_degrees(self) -> None:
         shards = self.dp_shard * self.cp
         if shards % self.ep:
-            raise UsageError(f"ep {self.ep} does not divide dp_shard x cp = {shards}", fix="choose another ep")
+            message = f"ep {self.ep} does not divide dp_shard x cp = {shards}"
+            raise UsageError(message, fix="choose another ep")
         rows = () if self.experts is None else self.experts.tokens
         if self.ep > 1 and {len(rows), *map(len, rows)} != {self.ep}:
-            raise UsageError(f"ep {self.ep} needs a table of tokens {self.ep} x {self.ep}", fix="give experts")
+            message = f"ep {self.ep} needs a table of tokens {self.ep} x {self.ep}"
+            raise UsageError(message, fix="give experts with one row and one column a member")
 
     @property
     def world_size(self) -> int:

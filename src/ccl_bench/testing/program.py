@@ -1,126 +1,24 @@
-"""What one rank launches in one step, in order: the same for all ranks of a pipeline stage.
-
-An instruction waits for the one before it on its stream, as on a device, and for those in
-`after`, as a stream that waits for an event of another. A collective is launched after the
-computing that stands before it in the program, as torch makes NCCL's stream wait for the
-current one.
-"""
+"""What one rank launches in one step, in order: the same for all ranks of a pipeline stage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ccl_bench.testing import kernels
-from ccl_bench.testing.kernels import Kernel
+from ccl_bench.testing.instructions import COPY_STREAM, Builder, Call, Instruction, Program
 from ccl_bench.testing.plan import at_stage
 from ccl_bench.testing.schedule import FORWARD, one_forward_one_backward
 
 if TYPE_CHECKING:
+    from ccl_bench.testing.kernels import Kernel
     from ccl_bench.testing.plan import Message, Plan
 
-COMPUTE_STREAM, COPY_STREAM = 7, 13
-STREAMS = {"world": 17, "dp_replicate": 21, "dp_shard": 25, "cp": 29, "tp": 33, "ep": 37}
-PIPELINE_STREAMS = {("recv", -1): 41, ("send", 1): 45, ("recv", 1): 49, ("send", -1): 53}
-"""A stream for each direction to each neighbour."""
-
-
-class Call(NamedTuple):
-    """The collective behind an instruction."""
-
-    collective: str
-    """`all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `send` or `recv`."""
-    dimension: str
-    """Dimension whose group communicates."""
-    match: str
-    """What tells this call from the group's others in the step; equal on all members."""
-    message: Message | None
-    """None for the all-to-alls, whose sizes follow from the experts' tokens."""
-    peer: int = 0
-    """Stages to the other end of a send or receive."""
-    returns_tokens: bool = False
-    """Whether an all-to-all brings tokens back from the experts."""
-
-
-class Instruction(NamedTuple):
-    """One kernel or copy, and how the host launches it."""
-
-    kernel: Kernel | None
-    """None for collectives and copies."""
-    stream: int
-    ns: int
-    """Duration, ns; without meaning for collectives."""
-    after: tuple[int, ...]
-    """Instructions of the step that must have ended."""
-    phase: str
-    """`copy`, `forward`, `backward` or `optimizer`."""
-    call: Call | None = None
-    slows: str = ""
-    """Whether a straggler's extra time falls here: `layer`, `step` or both, joined by a blank."""
-    sequence: int = -1
-    """Forward operator that this one is or is the backward of, counted in the step; -1 for none."""
-    ranges: tuple[str, ...] = ()
-    """Annotations around it on the host, outermost first."""
-    ns_per_token: int = 0
-    """Duration for each token that the rank's experts got, ns."""
-
-
-@dataclass(slots=True)
-class Program:
-    """The instructions of a stage, and what follows from them."""
-
-    instructions: list[Instruction] = field(default_factory=list)
-    sequences: int = 0
-    """Forward operators with a backward in one step."""
-
-    def followers(self) -> list[list[int]]:
-        """Return the instructions that wait for each instruction, its successor on the stream included."""
-        found: list[list[int]] = [[] for _ in self.instructions]
-        last: dict[int, int] = {}
-        for index, instruction in enumerate(self.instructions):
-            before = {*instruction.after, last.get(instruction.stream, -1)} - {-1}
-            for other in before:
-                found[other].append(index)
-            last[instruction.stream] = index
-        return found
-
-
-class _Builder:
-    """Lays down instructions, keeping track of what the next computing kernel must wait for."""
-
-    def __init__(self, plan: Plan, stage: int) -> None:
-        self.plan, self.stage = plan, stage
-        self.program = Program()
-        self.waits: list[int] = []
-        self.last_compute = -1
-        self.phase = "forward"
-
-    def add(self, instruction: Instruction) -> int:
-        """Add an instruction and return its number."""
-        self.program.instructions.append(instruction)
-        return len(self.program.instructions) - 1
-
-    def compute(self, kernel: Kernel, ns: int, *, slows: str = "", sequence: int = -1, **more: object) -> None:
-        """Add a computing kernel behind everything that computing waits for."""
-        after, self.waits = tuple(dict.fromkeys(self.waits)), []
-        if self.last_compute < 0:
-            slows = f"{slows} step".strip()
-        item = Instruction(kernel, COMPUTE_STREAM, ns, after, self.phase, slows=slows, sequence=sequence)
-        self.last_compute = self.add(item._replace(**more))
-
-    def communicate(self, call: Call, *, ranges: tuple[str, ...] = (), blocks: bool = True) -> int:
-        """Add a collective; `blocks` makes the next computing kernel wait for it."""
-        after = (self.last_compute,) if self.last_compute >= 0 else ()
-        stream = PIPELINE_STREAMS[call.collective, call.peer] if call.peer else STREAMS[call.dimension]
-        number = self.add(Instruction(None, stream, 0, after, self.phase, call, ranges=ranges))
-        if blocks:
-            self.waits.append(number)
-        return number
+    Parts = tuple[tuple[Kernel, int], ...]
 
 
 def program(plan: Plan, stage: int) -> Program:
     """Return what a rank of pipeline stage `stage` launches in a step."""
-    step = _Step(_Builder(plan, stage))
+    step = _Step(Builder(plan, stage))
     step.build()
     return step.builder.program
 
@@ -128,7 +26,7 @@ def program(plan: Plan, stage: int) -> Program:
 class _Step:
     """The parts of a step, in the order in which they are launched."""
 
-    def __init__(self, builder: _Builder) -> None:
+    def __init__(self, builder: Builder) -> None:
         self.builder, self.plan = builder, builder.plan
         self.layers = at_stage(self.plan.layers, builder.stage)
         self.is_sharded = self.plan.dp_shard * self.plan.cp > 1
@@ -163,7 +61,7 @@ class _Step:
         self._gathered(FORWARD, layer, microbatch)
         ns = at_stage(self.plan.forward_ns, self.builder.stage)
         if self.plan.cp > 1:
-            self._call("all_gather", "cp", f"forward {microbatch} {layer}", self.plan.cp_exchange)
+            self._exchange("all_gather", "cp", f"forward {microbatch} {layer}", self.plan.cp_exchange)
         self._half(kernels.FORWARD, ns, 0, kernels.FORWARD_HALF, layer, microbatch)
         self._half(kernels.FORWARD, ns, kernels.FORWARD_HALF, len(kernels.FORWARD), layer, microbatch)
         self._experts(layer, microbatch)
@@ -176,13 +74,11 @@ class _Step:
         self._half(kernels.BACKWARD, ns, 0, kernels.BACKWARD_HALF, layer, microbatch)
         self._half(kernels.BACKWARD, ns, kernels.BACKWARD_HALF, len(kernels.BACKWARD), layer, microbatch)
         if self.plan.cp > 1:
-            self._call("reduce_scatter", "cp", f"backward {microbatch} {layer}", self.plan.cp_exchange)
+            self._exchange("reduce_scatter", "cp", f"backward {microbatch} {layer}", self.plan.cp_exchange)
         if microbatch == self.plan.microbatches - 1:
             self._reduced(layer)
 
-    def _half(
-        self, parts: tuple[tuple[Kernel, int], ...], ns: int, first: int, until: int, layer: int, microbatch: int
-    ) -> None:
+    def _half(self, parts: Parts, ns: int, first: int, until: int, layer: int, microbatch: int) -> None:
         """Add some kernels of a layer, and the exchange of activations that follows them."""
         is_forward = self.builder.phase == FORWARD
         before = (microbatch * self.layers + layer) * self.per_layer
@@ -197,7 +93,7 @@ class _Step:
             )
         if self.plan.tp > 1:
             match = f"{self.builder.phase} {microbatch} {layer} {first}"
-            self._call("all_reduce", "tp", match, self.plan.tp_all_reduce)
+            self._exchange("all_reduce", "tp", match, self.plan.tp_all_reduce)
 
     def _experts(self, layer: int, microbatch: int) -> None:
         """Add the way of the tokens to their experts and back."""
@@ -207,22 +103,23 @@ class _Step:
         is_forward = phase == FORWARD
         where = f"{phase} {microbatch} {layer}"
         sequence = (microbatch * self.layers + layer + 1) * self.per_layer - 1
-        self._call("all_to_all", "ep", f"{where} out", None)
+        self._tokens(f"{where} out", returns=False)
         self.builder.compute(
             kernels.EXPERT if is_forward else kernels.EXPERT_BACKWARD,
             0,
             sequence=sequence,
             ns_per_token=experts.ns_per_token * (1 if is_forward else 2),
         )
-        self._call("all_to_all", "ep", f"{where} back", None, returns_tokens=True)
+        self._tokens(f"{where} back", returns=True)
 
-    def _call(
-        self, collective: str, dimension: str, match: str, message: Message | None, *, returns_tokens: bool = False
-    ) -> None:
-        if dimension != "ep" or self.plan.ep > 1:
-            self.builder.communicate(
-                Call(collective, dimension, match, message, returns_tokens=returns_tokens)
-            )
+    def _exchange(self, collective: str, dimension: str, match: str, message: Message) -> None:
+        """Add a collective that computing waits for."""
+        self.builder.communicate(Call(collective, dimension, match, message))
+
+    def _tokens(self, match: str, *, returns: bool) -> None:
+        """Add the all-to-all that takes tokens to their experts, or `returns` them."""
+        if self.plan.ep > 1:
+            self.builder.communicate(Call("all_to_all", "ep", match, None, returns_tokens=returns))
 
     def _gathered(self, phase: str, layer: int, microbatch: int) -> None:
         """Gather the parameters of a layer unless they are there, and with prefetch those of the next."""

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench import remote, storage
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import Finding, TraceContent
+from ccl_bench.trace.content import TraceContent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

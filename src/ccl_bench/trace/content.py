@@ -8,29 +8,8 @@ from typing import TYPE_CHECKING
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from ccl_bench.findings import Finding
     from ccl_bench.frames import pl
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing about the data that a reader of the numbers must know."""
-
-    code: str
-    """Stable name, explained in the manual."""
-    severity: str
-    """`note`, `warning` or `error`."""
-    message: str
-    """What was found, in one sentence."""
-    file: str = ""
-    """The file it was found in, relative to the run."""
-    rank: int | None = None
-    """The rank it concerns, where it concerns one."""
-    count: int = 1
-    """How many events, ranks or calls it concerns."""
-    touches: tuple[str, ...] = ()
-    """Tables whose rows it concerns; empty for all of them."""
 
 
 @dataclass(slots=True)
@@ -51,8 +30,3 @@ class TraceContent:
     def table(self, name: str) -> pl.DataFrame:
         """Return the table called `name`, empty where the format has none."""
         return self.tables.get(name, TABLES[name].empty())
-
-
-def codes(findings: Iterable[Finding]) -> list[str]:
-    """Return the codes of `findings` in order, each once."""
-    return list(dict.fromkeys(finding.code for finding in findings))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
 from ccl_bench.trace import formats, identity
-from ccl_bench.trace.content import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -189,5 +189,3 @@ def _without_copies(traces: Iterable[TraceFile]) -> list[TraceFile]:
             first.setdefault(storage.sha256(trace.path), trace)
         kept += first.values()
     return sorted(kept, key=lambda t: t.relative)
-
-

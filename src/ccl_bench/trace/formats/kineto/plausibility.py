@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
-from ccl_bench.trace.content import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

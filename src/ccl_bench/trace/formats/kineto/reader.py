@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import Finding, TraceContent
+from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.kineto import columns, communication, document, plausibility
 from ccl_bench.trace.formats.kineto.decoding import event_lists
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, NO_ARGS, UNUSED_CATEGORIES

@@ -1,0 +1,204 @@
+"""Put the manual together: the pages in this folder, and those made from the code.
+
+    python docs/generate.py FOLDER
+
+FOLDER then holds Markdown for every metric, table, device and command, and `zensical.toml` to
+build a site from it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import __version__, analysis, metrics
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.catalog import devices
+from ccl_bench.result import json_schema
+from ccl_bench.schema import TABLES
+from ccl_bench.trace import formats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccl_bench.catalog.devices import Device
+    from ccl_bench.metrics import Metric
+    from ccl_bench.schema import Table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+DIRECTION = {
+    "higher": "higher is better",
+    "lower": "lower is better",
+    "neither": "neither direction is better",
+}
+WRITTEN = {
+    "Five minutes with ccl-bench": "index.md",
+    "Installing": "install.md",
+    "A run directory": "run-directory.md",
+    "The workload card": "workload-card.md",
+    "Commands": "cli.md",
+    "Findings": "findings.md",
+    "Definitions and decisions": "definitions-decisions.md",
+    "File formats": "file-formats.md",
+}
+GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "Device catalog": "devices.md"}
+PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
+PROGRAMS = ("ccl-metrics", "ccl-bench")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def metric_page(metric: Metric, names: dict[str, str]) -> str:
+    """Return the page of one metric, made from its declaration and docstring."""
+    aliases = sorted(alias for alias, name in names.items() if name == metric.name)
+    facts = [
+        ("unit", f"{metric.unit}, {DIRECTION[metric.better]}"),
+        ("computed from", ", ".join(f"`{need}`" for need in metric.needs)),
+        ("also called", ", ".join(f"`{alias}`" for alias in aliases) or "-"),
+        ("revision of the definition", str(metric.revision)),
+    ]
+    if metric.variant_of:
+        facts.append(
+            ("the same as", f"[`{metric.variant_of}`]({metric.variant_of}.md) times {metric.scale:g}")
+        )
+    return f"# `{metric.name}`\n\n{table(('', ''), facts)}\n{sections(metric.manual)}"
+
+
+def sections(manual: str) -> str:
+    """Return a docstring as Markdown: `Formula:` and the like as headings, the formula as it stands."""
+    out: list[str] = []
+    section = ""
+    for line in manual.splitlines():
+        if line.endswith(":") and line[:-1].isalpha() and not line.startswith(" "):
+            section = line[:-1]
+            out += ["", f"## {section}", ""]
+        else:
+            out.append(line if section == "Formula" else line.removeprefix("    "))
+    return "\n".join(out) + "\n"
+
+
+def metrics_index(registry: Iterable[Metric]) -> str:
+    """Return the list of metrics."""
+    rows = [(f"[`{m.name}`]({m.name}.md)", m.unit, m.better, m.summary) for m in registry]
+    return f"# Metrics\n\n{table(('metric', 'unit', 'better', 'what it is'), rows)}"
+
+
+def tables_page() -> str:
+    """Return every table with its columns."""
+    text = "# Tables\n\nWhat a trace becomes. Times are nanoseconds, sizes bytes.\n\n## From traces\n\n"
+    text += "\n".join(_table_section(found) for found in TABLES.values())
+    text += "\n## Computed from other tables\n\n"
+    return text + "\n".join(_table_section(found.table, found.needs) for found in DERIVED)
+
+
+def _table_section(found: Table, needs: Sequence[str] = ()) -> str:
+    columns = [(f"`{name}`", column.dtype, column.doc) for name, column in found.columns.items()]
+    source = f"Computed from {', '.join(f'`{need}`' for need in needs)}.\n\n" if needs else ""
+    return f"### `{found.name}`\n\n{found.doc}\n\n{source}{table(('column', 'type', 'meaning'), columns)}"
+
+
+def devices_page() -> str:
+    """Return the catalog of devices."""
+    rows = [_device_row(devices.device(name)) for name in devices.names()]
+    head = ("device", "memory, GiB", "bf16, TFLOP/s", "fp8, TFLOP/s", "link, GB/s", "source")
+    text = "Dense peaks. Where a figure has no public source, there is none here.\n\n"
+    return f"# Device catalog\n\n{text}{table(head, rows)}"
+
+
+def _device_row(device: Device) -> tuple[str, ...]:
+    memory = f"{device.memory_bytes / 2**30:g}" if device.memory_bytes else "-"
+    peaks = [f"{device.peaks[dtype] / 1e12:g}" if dtype in device.peaks else "-" for dtype in ("bf16", "fp8")]
+    link = f"{device.link_bytes_per_s / 1e9:g}" if device.link_bytes_per_s else "-"
+    return (device.name, memory, *peaks, link, device.source(next(iter(device.peaks))))
+
+
+def reference_page() -> str:
+    """Return what every command says of itself."""
+    text = "# Command reference\n\nThe `--help` of every command.\n"
+    for program in PROGRAMS:
+        for command in (program, *(f"{program} {name}" for name in subcommands(program))):
+            text += f"\n## {command}\n\n```text\n{help_of(command)}```\n"
+    return text
+
+
+def subcommands(program: str) -> list[str]:
+    """Return the commands that a program's help lists."""
+    _, _, listed = help_of(program).partition("Commands:\n")
+    lines = listed.partition("\n\n")[0].splitlines()
+    return [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+
+
+def help_of(command: str) -> str:
+    """Return the help of a command, 100 columns wide."""
+    program, *rest = command.split()
+    done = subprocess.run(  # noqa: S603  the programs are this package's own
+        [str(Path(sys.executable).parent / program), *rest, "--help"],
+        env={"COLUMNS": "100", "NO_COLOR": "1", "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines()) + "\n"
+
+
+def settings(names: Sequence[str]) -> str:
+    """Return the settings of the site."""
+    pages = {**WRITTEN, "Metrics": ["metrics/index.md", *(f"metrics/{name}.md" for name in names)]}
+    places = (pages | GENERATED | PROJECT).items()
+    nav = ", ".join(f"{{{json.dumps(title)} = {json.dumps(place)}}}" for title, place in places)
+    return f"""[project]
+site_name = "ccl-bench {__version__}"
+site_description = "Trace-based benchmark of LLM infrastructure"
+docs_dir = "pages"
+site_dir = "site"
+use_directory_urls = false
+nav = [{nav}]
+
+[project.theme]
+font = false
+"""
+
+
+def generate(folder: Path) -> None:
+    """Write the whole manual into `folder`, replacing what is there."""
+    registry = metrics.load()
+    analysis.load()
+    formats.load()
+    shutil.rmtree(folder, ignore_errors=True)
+    pages = folder / "pages"
+    (pages / "metrics").mkdir(parents=True)
+    for page in HERE.glob("*.md"):
+        shutil.copyfile(page, pages / page.name)
+    for title in PROJECT:
+        text = (ROOT / f"{title.upper()}.md").read_text(encoding="utf-8").replace("](docs/", "](")
+        (pages / f"{title.lower()}.md").write_text(text, encoding="utf-8")
+    for metric in registry:
+        text = metric_page(metric, registry.aliases())
+        (pages / "metrics" / f"{metric.name}.md").write_text(text, encoding="utf-8")
+    made = {
+        "metrics/index.md": metrics_index(registry),
+        "tables.md": tables_page(),
+        "devices.md": devices_page(),
+        "cli-reference.md": reference_page(),
+        "result.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+    }
+    for name, text in made.items():
+        (pages / name).write_text(text, encoding="utf-8")
+    (folder / "zensical.toml").write_text(settings(registry.names()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python docs/generate.py FOLDER")
+    generate(Path(sys.argv[1]))

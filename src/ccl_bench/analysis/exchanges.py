@@ -1,0 +1,139 @@
+"""What a rank sends to each other rank, where the trace tells: messages and all-to-alls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.members import with_groups
+from ccl_bench.analysis.message_size import widths
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@derived(
+    group=("String", "process group"),
+    position=("Int64", "place of the other member in the group"),
+    calls=("Int64", "all-to-alls"),
+    sent_bytes=("Float64", "bytes sent to that member"),
+    received_bytes=("Float64", "bytes received from that member"),
+)
+def exchanges(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
+    """What one trace exchanged with one member of a group in all-to-alls with recorded split sizes.
+
+    Splits are rows of the first dimension; elements over the sum of rows give elements per row.
+    """
+    grouped, _ = with_groups(described_calls, process_groups)
+    splits = [pl.col(name).list.len().fill_null(0) for name in ("in_split", "out_split")]
+    known = grouped.filter(
+        (pl.col("collective") == "all_to_all") & (splits[0] > 0) & (splits[0] == splits[1])
+    )
+    width = widths(known["dtype"])
+    scaled = known.select(
+        "group",
+        "in_split",
+        "out_split",
+        sent_per_row=pl.col("in_elements") * width / pl.col("in_split").list.sum(),
+        received_per_row=pl.col("out_elements") * width / pl.col("out_split").list.sum(),
+        position=pl.int_ranges(0, splits[0], dtype=pl.Int64),
+    ).explode("in_split", "out_split", "position")
+    return scaled.group_by("group", "position", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        (pl.col("in_split") * pl.col("sent_per_row").fill_nan(0)).sum().alias("sent_bytes"),
+        (pl.col("out_split") * pl.col("received_per_row").fill_nan(0)).sum().alias("received_bytes"),
+    )
+
+
+@derived(
+    group=("String", "process group"),
+    dispatches=("Int64", "all-to-alls that sent tokens to experts"),
+    received_rows=("Int64", "rows, that is tokens, received in them"),
+)
+def expert_rows(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
+    """The tokens one trace received for its experts in one group.
+
+    A dispatch is followed by a combine that returns the same rows: its splits are those of the
+    dispatch the other way round. So a call that undoes an open one is its combine, and any other is a
+    dispatch; in the backward pass both come again.
+    """
+    grouped, _ = with_groups(described_calls, process_groups)
+    calls = grouped.filter((pl.col("collective") == "all_to_all") & (pl.col("in_split").list.len() > 0))
+    rows: dict[str, list[object]] = {"group": [], "dispatches": [], "received_rows": []}
+    for group, count, received in _dispatched(calls.sort(pl.coalesce("launch_ns", "start_ns"))):
+        rows["group"].append(group)
+        rows["dispatches"].append(count)
+        rows["received_rows"].append(received)
+    return DERIVED.get("expert_rows").table.frame(rows)
+
+
+def _dispatched(calls: pl.DataFrame) -> Iterator[tuple[str, int, int]]:
+    """Yield, for each group, its dispatches and the rows received in them."""
+    for group in calls["group"].unique(maintain_order=True):
+        pending: list[tuple[list[int], list[int]]] = []
+        count = received = 0
+        rows = calls.filter(pl.col("group") == group).select("in_split", "out_split")
+        for sent_split, received_split in rows.iter_rows():
+            if (received_split, sent_split) in pending:
+                pending.remove((received_split, sent_split))
+                continue
+            pending.append((sent_split, received_split))
+            count += 1
+            received += sum(received_split or [])
+        yield group, count, received
+
+
+@derived(
+    across_ranks=True,
+    source=("Int64", "sending rank"),
+    target=("Int64", "receiving rank"),
+    kind=("String", "`message` or `all_to_all`"),
+    calls=("Int64", "messages, or all-to-alls"),
+    bytes=("Float64", "bytes from source to target, as the sender recorded them"),
+)
+def traffic_matrix(traffic: pl.DataFrame, exchanges: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """What one rank sent to another, where the trace tells.
+
+    Messages name their partner, all-to-alls their splits; an all-to-all without splits sends every member
+    the same. What a ring or tree of another collective sends to whom is not in a trace.
+    """
+    messages = traffic.filter((pl.col("collective") == "send") & pl.col("peer").is_not_null()).select(
+        source="rank", target="peer", kind=pl.lit("message"), bytes=pl.col("size_bytes").cast(pl.Float64)
+    )
+    members = groups.select("group", "members").drop_nulls()
+    uneven = exchanges.join(members, on="group").select(
+        source="rank",
+        target=pl.col("members").list.get(pl.col("position"), null_on_oob=True),
+        kind=pl.lit("all_to_all"),
+        bytes="sent_bytes",
+        calls="calls",
+    )
+    even = _even_all_to_alls(traffic, exchanges, members)
+    parts = pl.concat([messages.with_columns(calls=pl.lit(1, dtype=pl.Int64)), even, uneven], how="diagonal")
+    pairs = parts.drop_nulls(["source", "target"]).filter(pl.col("source") != pl.col("target"))
+    return (
+        pairs.group_by("source", "target", "kind")
+        .agg(pl.col("calls").sum(), pl.col("bytes").sum())
+        .sort("source", "target", "kind")
+        .select(*DERIVED.get("traffic_matrix").table.columns)
+    )
+
+
+def _even_all_to_alls(traffic: pl.DataFrame, exchanges: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
+    """Return what all-to-alls without recorded splits sent, the same to each member."""
+    split = exchanges.select("trace", "group").unique()
+    even = traffic.filter((pl.col("collective") == "all_to_all") & ~pl.col("uneven")).join(
+        split, on=["trace", "group"], how="anti"
+    )
+    return (
+        even.join(members, on="group")
+        .select(
+            source="rank",
+            target="members",
+            kind=pl.lit("all_to_all"),
+            bytes=pl.col("sent_bytes") / pl.col("members").list.len(),
+            calls=pl.lit(1, dtype=pl.Int64),
+        )
+        .explode("target")
+    )

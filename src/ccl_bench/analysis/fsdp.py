@@ -1,0 +1,114 @@
+"""Fully sharded data parallelism: what gathering weights and reducing gradients cost in each step."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis import markers
+from ccl_bench.analysis.breakdown import device_windows
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.intervals import union_lengths
+from ccl_bench.analysis.placing import per_window, placed
+from ccl_bench.analysis.work import COMMUNICATION, COMPUTE
+from ccl_bench.frames import pl
+
+ANY = r"^FSDP::|^FullyShardedDataParallel\."
+"""Ranges of FSDP2 (`fully_shard`) and of the older `FullyShardedDataParallel`."""
+
+GATHERING = (
+    r"^FSDP::all_gather(?: |$)"
+    r"|^FullyShardedDataParallel\._(?:pre_forward|pre_backward_hook|(?:pre|post)_(?:forward|backward)_prefetch)"
+)
+COPYING_OUT = r"^FSDP::all_gather_copy_out"
+REDUCING = r"^FSDP::post_backward_reduce|^FullyShardedDataParallel\._post_backward_hook"
+RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    all_gathers=("Int64", "all-gathers of parameters that started in the step"),
+    reduce_scatters=("Int64", "reductions of gradients that started in the step"),
+    all_gather_ns=("Int64", "time with an all-gather of parameters, ns"),
+    all_gather_hidden_ns=("Int64", "of it, time with compute that is not FSDP's own, ns"),
+    reduce_scatter_ns=("Int64", "time with a reduction of gradients, ns"),
+    reduce_scatter_hidden_ns=("Int64", "of it, time with compute that is not FSDP's own, ns"),
+    copy_in_ns=("Int64", "time with copies into the buffers of either, casts and division included, ns"),
+    copy_out_ns=("Int64", "time with copies from the gathered buffer into parameters, ns"),
+    reshard_ns=("Int64", "time with work that freeing gathered parameters launched, ns"),
+    work_ns=("Int64", "time with any of these, ns"),
+    exposed_ns=("Int64", "time with any of these and no compute that is not FSDP's own, ns"),
+    host_ns=("Int64", "time a CPU thread was inside a range of FSDP, ns"),
+)
+def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace with FSDP's part in it. No rows without ranges of FSDP."""
+    ranges = markers.on_cpu(annotations)
+    own = markers.named(ranges, ANY)
+    if own.is_empty():
+        return DERIVED.get("fsdp").table.empty()
+    windows = device_windows(steps)
+    sharding = origins.with_columns(_part(origins, ranges).alias("part"))
+    parts = {name: sharding.filter(pl.col("part") == name) for name in _PARTS}
+    everything = sharding.drop_nulls("part")
+    model = sharding.filter(pl.col("part").is_null() & (pl.col("kind") == COMPUTE))
+
+    def hidden(table: pl.DataFrame) -> pl.Series:
+        return union_lengths(table, windows) + computing - union_lengths(_both(table, model), windows)
+
+    computing = union_lengths(model, windows)
+    gathers, reductions = parts["all_gather"], parts["reduce_scatter"]
+    counts = [
+        _count(table, windows, name) for table, name in ((gathers, "gathers"), (reductions, "reductions"))
+    ]
+    counted = per_window(windows, *counts).fill_null(0)
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "all_gathers": counted["gathers"],
+            "reduce_scatters": counted["reductions"],
+            "all_gather_ns": union_lengths(gathers, windows),
+            "all_gather_hidden_ns": hidden(gathers),
+            "reduce_scatter_ns": union_lengths(reductions, windows),
+            "reduce_scatter_hidden_ns": hidden(reductions),
+            "copy_in_ns": union_lengths(parts["copy_in"], windows),
+            "copy_out_ns": union_lengths(parts["copy_out"], windows),
+            "reshard_ns": union_lengths(parts["reshard"], windows),
+            "work_ns": union_lengths(everything, windows),
+            "exposed_ns": union_lengths(_both(everything, model), windows) - computing,
+            "host_ns": union_lengths(own, steps.select("start_ns", "end_ns")),
+        }
+    )
+
+
+_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard")
+
+
+def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
+    """Return which part of sharding each work is, by where it was launched; null for the model's own."""
+
+    def inside(pattern: str) -> pl.Expr:
+        opened = markers.enclosing(origins, markers.named(ranges, pattern), "launch_ns")
+        return pl.lit(opened.is_not_null())
+
+    communicates = pl.col("kind") == COMMUNICATION
+    gathering, reducing = inside(GATHERING), inside(REDUCING)
+    return (
+        pl.when(inside(COPYING_OUT))
+        .then(pl.lit("copy_out"))
+        .when(gathering & communicates)
+        .then(pl.lit("all_gather"))
+        .when(reducing & communicates)
+        .then(pl.lit("reduce_scatter"))
+        .when(gathering | reducing)
+        .then(pl.lit("copy_in"))
+        .when(inside(RESHARDING) & ~communicates)
+        .then(pl.lit("reshard"))
+    )
+
+
+def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([table.select("start_ns", "end_ns") for table in (one, other)])
+
+
+def _count(calls: pl.DataFrame, windows: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return how many calls started in each window, as `name`."""
+    return placed(calls, windows).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

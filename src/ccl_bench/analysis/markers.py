@@ -1,0 +1,91 @@
+"""Ranges and operators on the CPU whose names say which part of a training step they belong to."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.intervals import merged
+from ccl_bench.frames import pl
+
+EVALUATE = "autograd::engine::evaluate_function: "
+"""Prefix of the operator in which autograd runs one node of the backward graph."""
+
+ACCUMULATE = rf"^{EVALUATE}torch::autograd::AccumulateGrad"
+
+FORWARD = (
+    r"(?i)^\W*forward(?:[\W_]*(?:pass|step|compute))?\W*\d*\W*$"
+    r"|^(?:DistributedDataParallel|FullyShardedDataParallel)\.forward"
+    r"|^FSDP::(?:root_)?(?:pre|post)_forward|\(F\)$|^PP:\d+F\d+$"
+)
+"""What torch marks, torch.distributed.pipelining (`PP:0F1`), DualPipe (`attn(F)`), and what people write."""
+
+BACKWARD = (
+    r"(?i)^\W*(?:loss[\W_]*)?backward(?:[\W_]*(?:pass|step|compute))?\W*\d*\W*$"
+    r"|^FSDP::(?:(?:pre|post)_backward|backward_prefetch|root_post_backward)"
+    r"|^FullyShardedDataParallel\._(?:pre|post)_backward|\([BW]\)$|^PP:\d+[BIW]\d+$"
+)
+
+OPTIMIZER = r"^Optimizer\.step#|(?i)^\W*optimi[sz]er(?:[\W_]*step)?\W*$"
+
+ASIDE = r"^Optimizer\.zero_grad#|^enumerate\(DataLoader\)#"
+"""Parts of a step that are neither forward nor backward nor optimizer."""
+
+ACCUMULATION = r"^FSDP::post_backward_accumulate"
+
+REDUCTION = (
+    r"^FSDP::post_backward_(?:reduce|rs_wait)"
+    r"|^torch::distributed::reducer::|^torch\.distributed\.ddp\.reducer::"
+)
+"""Gradient reduction by FSDP2, and DDP's copies between gradients and buckets."""
+
+REDISTRIBUTION = r"^_(?:From|To)TorchTensor|Redistribute"
+"""Functions of DTensor that record for autograd even when they are part of the backward pass."""
+
+
+def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges of CPU threads, with names as text."""
+    return annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
+
+
+def named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return start, end and thread of the rows whose name matches; each distinct name is looked at once."""
+    names = table["name"].cast(pl.String)
+    wanted = names.unique().drop_nulls()
+    wanted = wanted.filter(wanted.str.contains(pattern))
+    return table.filter(names.is_in(wanted.implode())).select("start_ns", "end_ns", "thread")
+
+
+def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the forward operators that ran inside backward nodes: activation checkpointing.
+
+    Only operators that record for autograd carry a sequence number; those of the forward pass have
+    forward thread 0, and inside a backward node there are none unless it runs forward again.
+    """
+    names = cpu_ops["name"].cast(pl.String)
+    forward = pl.col("sequence_number").is_not_null() & (pl.col("forward_thread").fill_null(0) == 0)
+    recorded = cpu_ops.filter(
+        forward & ~names.str.contains(REDISTRIBUTION) & ~names.str.starts_with(EVALUATE)
+    )
+    return recorded.select("start_ns", "end_ns", "thread").filter(
+        enclosing(recorded, named(cpu_ops, f"^{EVALUATE}"), "start_ns").is_not_null()
+    )
+
+
+def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
+    """Return the start of the outermost of `ranges` around the time `at` of each point, on its thread; else null."""
+    outer = merged(ranges, "thread").sort("start_ns").rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
+    found = (
+        points.select("thread", pl.col(at).alias("at"))
+        .with_row_index("row")
+        .sort("at", nulls_last=True)
+        .join_asof(
+            outer,
+            left_on="at",
+            right_on="opened_ns",
+            by="thread",
+            strategy="backward",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .sort("row")
+    )
+    inside = pl.col("at") < pl.col("closes_ns")
+    return found.select(pl.when(inside).then("opened_ns")).to_series()

@@ -1,0 +1,72 @@
+"""Bytes that each kind of collective moves: a family of metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.rows import by_rank, ranks_in
+from ccl_bench.metrics.traffic_distribution import attributed, steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIGA = 1e9
+
+_MANUAL = """Message bytes of {title} that one GPU communicates in one step.
+
+Formula:
+    collective_volume = sum of message bytes / (ranks * steps) / 10^9
+
+Caveats:
+    Messages as nccl-tests counts them, not bytes on the wire. A message between two ranks counts on
+    both. Calls without a recorded size are listed and not counted.
+
+Reference:
+    nccl-tests doc/PERFORMANCE.md.
+"""
+
+
+def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
+    """Return the metric of one kind of collective."""
+
+    def volume(traffic: pl.DataFrame) -> Measurement:
+        return _volume(attributed(traffic), suffix, collectives)
+
+    volume.__name__ = f"collective_volume_{suffix}"
+    volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
+    return volume
+
+
+for _suffix, _collectives in KINDS.items():
+    metric(unit="GB", better="neither", applies=(conditions.several_ranks,))(_family(_suffix, _collectives))
+
+
+def _volume(inside: pl.DataFrame, suffix: str, collectives: tuple[str, ...]) -> Measurement:
+    chosen = inside.filter(pl.col("collective").is_in(collectives))
+    sized = chosen.drop_nulls("size_bytes")
+    if sized.is_empty():
+        raise NotMeasurable(
+            f"no step holds a call of {suffix} with a recorded size",
+            fix="coll_call_num lists which collectives the run has",
+        )
+    count = steps_of(inside)
+    per_rank = sized.group_by("rank").agg(
+        (pl.col("size_bytes").sum() / pl.struct("trace", "step").n_unique() / GIGA).alias("gb")
+    )
+    per_dimension = sized.group_by("dimension").agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"))
+    return Measurement(
+        float(sized.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
+        details={
+            "calls_per_gpu_and_step": chosen.height / count,
+            "mean_message_bytes": sized["size_bytes"].mean(),
+            "per_rank_gb": by_rank(per_rank, "gb"),
+            "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
+            "unattributed_calls_count": chosen.height - sized.height,
+        },
+        window="calls that start in steps",
+        ranks=ranks_in(sized),
+    )

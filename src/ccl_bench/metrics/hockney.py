@@ -1,0 +1,99 @@
+"""Latency and inverse bandwidth of communication in the Hockney model: two metrics of one fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccl_bench.analysis.bandwidth import WAIT_FREE
+from ccl_bench.analysis.hockney import HockneyFit, fitted
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import SECOND_NS
+
+
+def _fit(transfers: pl.DataFrame) -> HockneyFit | None:
+    seconds = (transfers["time_ns"] / SECOND_NS).to_list()
+    return fitted(transfers["size_bytes"].to_list(), seconds)
+
+
+def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]:
+    """Return the fit over all wait-free collectives, and one for each collective and group."""
+    free = transfers.filter(pl.col("basis") == WAIT_FREE)
+    whole = _fit(free)
+    if whole is None:
+        raise NotMeasurable(
+            "fewer than two message sizes among collectives whose members could be matched",
+            fix="give the traces of all ranks, recorded with sizes (torch 2.1 or later)",
+        )
+    if whole.beta_s_per_byte <= 0:
+        raise NotMeasurable(
+            f"larger messages did not take longer (R squared {whole.r_squared:.2f}), so the model does not hold",
+            fix="look at the bandwidths by message size: bandwidth_utilization_allreduce and the like",
+        )
+    parts = []
+    for (collective, dimension, size), rows in free.group_by(
+        "collective", "dimension", "size", maintain_order=True
+    ):
+        fit = _fit(rows)
+        if fit:
+            parts.append(
+                {
+                    "collective": collective,
+                    "dimension": dimension,
+                    "group_size": size,
+                    "alpha_s": fit.alpha_s,
+                    "beta_s_per_byte": fit.beta_s_per_byte,
+                    "r_squared_ratio": fit.r_squared,
+                    "calls_count": fit.points,
+                }
+            )
+    parts.sort(key=lambda part: (str(part["collective"]), str(part["dimension"]), part["group_size"] or 0))
+    return whole, parts
+
+
+def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "alpha_s": fit.alpha_s,
+        "beta_s_per_byte": fit.beta_s_per_byte,
+        "r_squared_ratio": fit.r_squared,
+        "calls_count": fit.points,
+        "message_sizes_count": fit.sizes,
+        "by_collective": parts,
+    }
+
+
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
+    """Latency of communication: the time the Hockney model gives an empty message.
+
+    Formula:
+        t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
+
+    Caveats:
+        Look at R squared: one line over different collectives and groups fits badly; the details
+        have a line for each. A negative alpha says that the sizes at hand do not tell latency.
+
+    Reference:
+        R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
+    """
+    fit, parts = _overall(transfers)
+    return Measurement(fit.alpha_s, _details(fit, parts), window="whole trace")
+
+
+@metric(unit="s/byte", better="lower", applies=(conditions.several_ranks,))
+def hockney_beta(transfers: pl.DataFrame) -> Measurement:
+    """Inverse bandwidth of communication: the time the Hockney model gives one more byte.
+
+    Formula:
+        t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
+
+    Caveats:
+        The same fit as `hockney_alpha`. S is the message as nccl-tests counts it, so 1 / beta is an
+        algorithm bandwidth, not a bus bandwidth.
+
+    Reference:
+        R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
+    """
+    fit, parts = _overall(transfers)
+    return Measurement(fit.beta_s_per_byte, _details(fit, parts), window="whole trace")

@@ -1,0 +1,225 @@
+"""What a run's numbers must come to, worked out from the plan's true timeline and from no file.
+
+Ranks are global. Steps are numbers of `ProfilerStep`s. Times are whole ns of true time. Nothing
+here uses the library's own analysis: shares of time come from looking at every instant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ccl_bench.testing.meetings import Meeting, meetings
+from ccl_bench.testing.spans import NOTHING, divided, time_with, time_without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.testing.plan import Plan
+    from ccl_bench.testing.spans import Span
+    from ccl_bench.testing.timeline import RankStep, Timeline
+
+COMPUTE, COMMUNICATION, MEMORY = "compute", "communication", "memory"
+_OTHER, _TRANSFER = "communication in groups", "transfer between stages"
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """Where the time of one step of one rank went, ns."""
+
+    start_ns: int
+    """Start of `ProfilerStep`, true ns."""
+    end_ns: int
+    """End of `ProfilerStep`, true ns."""
+    window_start_ns: int
+    """Start of the step's window on the device, true ns."""
+    window_end_ns: int
+    """End of the step's window on the device, true ns."""
+    compute_ns: int
+    """Time with at least one compute kernel."""
+    communication_ns: int
+    """Time with at least one communication kernel."""
+    overlap_ns: int
+    """Time with both."""
+    exposed_communication_ns: int
+    """Time with communication and no compute."""
+    exposed_memory_ns: int
+    """Time with copies alone."""
+    idle_ns: int
+    """Time with nothing."""
+
+    @property
+    def duration_ns(self) -> int:
+        """Length of the step as recorded, ns."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def window_ns(self) -> int:
+        """Length of the step's window on the device, ns."""
+        return self.window_end_ns - self.window_start_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with anything, ns."""
+        return self.window_ns - self.idle_ns
+
+
+@dataclass(frozen=True, slots=True)
+class RankCall:
+    """One communication kernel of one rank."""
+
+    meeting: Meeting
+    rank: int
+
+    @property
+    def collective(self) -> str:
+        """Canonical collective, as it is counted."""
+        return self.meeting.members[self.rank].name
+
+    @property
+    def start_ns(self) -> int:
+        """Start, true ns."""
+        return self.meeting.members[self.rank].start_ns
+
+
+@dataclass
+class Expected:
+    """The answers to a run. Methods take a rank and the number of a step."""
+
+    timeline: Timeline
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the run was made from."""
+        return self.timeline.plan
+
+    @cached_property
+    def meetings(self) -> list[Meeting]:
+        """Every collective of the run, ranks without a file included."""
+        return meetings(self.timeline)
+
+    @cached_property
+    def _calls(self) -> dict[int, list[RankCall]]:
+        found: dict[int, list[RankCall]] = defaultdict(list)
+        for meeting in self.meetings:
+            for rank in meeting.members:
+                found[rank].append(RankCall(meeting, rank))
+        return {rank: sorted(calls, key=lambda call: call.start_ns) for rank, calls in found.items()}
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], StepParts]:
+        return {
+            (rank, number): self._divided(rank, step)
+            for rank in range(self.plan.world_size)
+            for step, number in enumerate(self.plan.step_numbers)
+        }
+
+    def parts(self, rank: int, step: int) -> StepParts:
+        """Return where the time of a step went."""
+        return self._parts[rank, step]
+
+    def _record(self, rank: int, step: int) -> RankStep:
+        return self.timeline.steps[step - self.plan.first_step][rank]
+
+    def _window(self, rank: int, index: int) -> tuple[int, int]:
+        """Return the device window of a step: to the last work launched in it, from where the last one ended."""
+        ends = [
+            max(record.host_end_ns, record.device_end_ns)
+            for record in (self.timeline.steps[before][rank] for before in range(index + 1))
+        ]
+        start = self.timeline.steps[index][rank].host_start_ns
+        return max([start, *ends[:-1]]), max(ends)
+
+    def _spans(self, rank: int) -> Iterator[Span]:
+        items = self.timeline.program(rank).instructions
+        for records in self.timeline.steps:
+            for item, start, end in zip(items, records[rank].starts, records[rank].ends, strict=True):
+                kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
+                yield kind, start, end
+
+    def _divided(self, rank: int, index: int) -> StepParts:
+        window, record = self._window(rank, index), self.timeline.steps[index][rank]
+        lengths = divided(window, self._spans(rank))
+        communication = time_with(lengths, COMMUNICATION)
+        overlap = time_with(lengths, COMMUNICATION, COMPUTE)
+        return StepParts(
+            start_ns=record.host_start_ns,
+            end_ns=record.host_end_ns,
+            window_start_ns=window[0],
+            window_end_ns=window[1],
+            compute_ns=time_with(lengths, COMPUTE),
+            communication_ns=communication,
+            overlap_ns=overlap,
+            exposed_communication_ns=communication - overlap,
+            exposed_memory_ns=lengths.get(frozenset({MEMORY}), 0),
+            idle_ns=lengths.get(NOTHING, 0),
+        )
+
+    def calls(self, rank: int, step: int) -> list[RankCall]:
+        """Return the communication kernels that start in the device window of a step, in order."""
+        parts = self.parts(rank, step)
+        inside = range(parts.window_start_ns, parts.window_end_ns)
+        return [call for call in self._calls.get(rank, []) if call.start_ns in inside]
+
+    def call_counts(self, rank: int, step: int) -> Counter[str]:
+        """Return the calls of a step by collective; an uneven all-to-all counts as `all_to_all`."""
+        return Counter(call.collective for call in self.calls(rank, step))
+
+    def bytes_by_collective(self, rank: int, step: int) -> Counter[str]:
+        """Return the bytes of a step's messages by collective."""
+        found: Counter[str] = Counter()
+        for call in self.calls(rank, step):
+            found[call.collective] += call.meeting.bytes(rank)
+        return found
+
+    def bytes_by_dimension(self, rank: int, step: int) -> Counter[str]:
+        """Return the bytes of a step's messages by dimension of parallelism."""
+        found: Counter[str] = Counter()
+        for call in self.calls(rank, step):
+            found[call.meeting.dimension] += call.meeting.bytes(rank)
+        return found
+
+    def wait_ns(self, rank: int, step: int) -> int:
+        """Return how long a rank waited in the collectives of a step that all members leave together, ns.
+
+        As the present ranks show it: duration minus the shortest duration of a member with a file.
+        """
+        calls = [call.meeting for call in self.calls(rank, step) if call.meeting.is_symmetric]
+        return sum(meeting.duration_ns(rank) - self.seen_transfer_ns(meeting) for meeting in calls)
+
+    def seen_transfer_ns(self, meeting: Meeting) -> int:
+        """Return the shortest duration of a member with a file: the transfer, or more where members lack."""
+        present = set(meeting.members) - self.plan.missing_ranks
+        return min(meeting.duration_ns(rank) for rank in present)
+
+    def bubble_ns(self, rank: int, step: int) -> int:
+        """Return the pipeline bubble: step - compute - exposed group calls - exposed stage transfers, ns."""
+        parts = self.parts(rank, step)
+        window = (parts.window_start_ns, parts.window_end_ns)
+        spans = [(kind, start, end) for kind, start, end in self._spans(rank) if kind == COMPUTE]
+        for call in self._calls.get(rank, []):
+            meeting = call.meeting
+            if meeting.collective == "send_recv":
+                spans.append((_TRANSFER, meeting.end_ns - meeting.transfer_ns, meeting.end_ns))
+            else:
+                spans.append((_OTHER, call.start_ns, meeting.end_ns))
+        return time_without(divided(window, spans), COMPUTE, _OTHER, _TRANSFER)
+
+    def phase_ns(self, rank: int, step: int, phase: str) -> int:
+        """Return the time with work that `forward`, `backward` or `optimizer` launched in a step, ns."""
+        record, items = self._record(rank, step), self.timeline.program(rank).instructions
+        work = zip(items, record.starts, record.ends, strict=True)
+        spans = [(phase, start, end) for item, start, end in work if item.phase == phase]
+        last = max((end for _, _, end in spans), default=0)
+        return time_with(divided((min((s for _, s, _ in spans), default=0), last), spans), phase)
+
+    def clock_offset_ns(self, rank: int) -> int:
+        """Return what the clock in a rank's file is ahead of true time, ns."""
+        return self.plan.clock_offset_ns(rank)
+
+    def tokens_by_expert_device(self) -> list[int]:
+        """Return the tokens that come to each member of an expert-parallel group, one layer and microbatch."""
+        experts = self.plan.experts
+        return [] if experts is None else [sum(column) for column in zip(*experts.tokens, strict=True)]

@@ -1,0 +1,63 @@
+"""The arguments of a communication call, as `record_param_comms` and Kineto's kernels carry them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ccl_bench.testing.messages import moved
+
+if TYPE_CHECKING:
+    from ccl_bench.testing.instructions import Call
+    from ccl_bench.testing.timeline import Timeline
+
+_LISTED = 30
+"""torch cuts longer lists with `...`."""
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, numbers[:_LISTED]))
+    return f'"[{shown}, ...]"' if len(numbers) > _LISTED else f'"[{shown}]"'
+
+
+class CallArguments:
+    """Writes the arguments of one rank's calls as compact JSON, numbering the calls of each group."""
+
+    def __init__(self, made: Timeline, rank: int) -> None:
+        self.made, self.rank = made, rank
+        self.issued: Counter[str] = Counter()
+        self.of_kernel = cache(self._of_kernel)
+
+    def of_operator(self, call: Call) -> str:
+        """Return the arguments of the next `record_param_comms`.
+
+        As in PyTorch, `Seq` and the communicator stand here and not on the kernel. Sends and
+        receives have a count of their own, which runs over all peers of this rank: it does not agree
+        between the two ends. Their `Rank` is the peer's place in the group (pytorch#153819).
+        """
+        group = self.made.mesh.group(self.rank, call.dimension)
+        counter = f"{group.name} {'point to point' if call.peer else ''}"
+        self.issued[counter] += 1
+        rank = group.ranks.index(self._peer(call) if call.peer else self.rank)
+        return (
+            f'{self.of_kernel(call)},"Global rank start":{group.start},"Global rank stride":{group.stride},'
+            f'"Seq":{self.issued[counter]},"Comms Id":{group.communicator},"Rank":{rank},'
+            '"Is asynchronized op":1'
+        )
+
+    def _of_kernel(self, call: Call) -> str:
+        """Return the arguments that Kineto copies to the kernel."""
+        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
+        text = (
+            f'"Collective name":"{what.recorded}","In msg nelems":{what.in_elements},'
+            f'"Out msg nelems":{what.out_elements},"Group size":{len(group.ranks)},"dtype":"{what.dtype}",'
+            f'"In split size":{_listed(what.in_split)},"Out split size":{_listed(what.out_split)},'
+            f'"Process Group Name":"{group.name}","Process Group Description":"{group.description}",'
+            f'"Process Group Ranks":{_listed(group.ranks)}'
+        )
+        end = {"send": "Dst Rank", "recv": "Src Rank"}.get(call.collective)
+        return f'{text},"{end}":{self._peer(call)}' if end else text
+
+    def _peer(self, call: Call) -> int:
+        return self.made.mesh.neighbour(self.rank, call.peer)

@@ -1,0 +1,111 @@
+"""Every command, option, metric and output in README and manual exists and is what it is said to be."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+
+import pytest
+from commands import ROOT, ran
+from pages import PAGES, Block, blocks, commands, inline_code, output_of, sessions
+
+from ccl_bench import metrics
+
+SHOWN = [block for page in PAGES for block in blocks(page) if block.language == "console"]
+COMMANDS = [(page.name, line) for page in PAGES for line in commands(page)]
+PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
+
+# Options of other programs, or of commands that the text names in a table beside them.
+FOREIGN_OPTIONS = {"--help", "--version"}
+
+
+@cache
+def _help_of(words: tuple[str, ...]) -> str:
+    found = ran([*words, "--help"])
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def _program(line: str) -> tuple[str, ...]:
+    """Return the program of a command line, with its command where it has one."""
+    words = line.split()
+    named = words[0] == "ccl-bench" and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1])
+    return tuple(words[: 2 if named else 1])
+
+
+def test_there_are_commands_and_outputs_to_compare() -> None:
+    assert len(SHOWN) >= 6
+    assert len(COMMANDS) >= 15
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=str)
+def test_an_output_in_the_manual_is_what_the_command_prints(block: Block) -> None:
+    for command, output in sessions(block.body):
+        assert output_of(command) == output, "run: make outputs"
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_a_command_in_the_manual_exists_with_its_options(page: str, line: str) -> None:
+    command = line.split("|")[0]
+    shown = _help_of(_program(command))
+    options = re.findall(r"(?<=\s)--[a-z][a-z-]*", command)
+    assert [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", shown)] == []
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_a_metric_named_in_a_command_exists(page: str, line: str) -> None:
+    words = line.split()
+    named = [
+        value for option, value in zip(words, words[1:], strict=False) if option in {"--metric", "--explain"}
+    ]
+    known = metrics.load()
+    assert [name for name in named if not PLACEHOLDER.fullmatch(name) and name not in known] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [(page, line) for page, line in COMMANDS if "examples/runs/" in line], ids=str
+)
+def test_a_command_on_the_bundled_runs_works(page: str, line: str) -> None:
+    words = shlex.split(line.split("|")[0])
+    found = ran(words)
+    assert found.returncode in {0, 3}, found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_an_option_named_in_the_text_exists(page: object) -> None:
+    everything = "".join(_help_of(words) for words in {_program(line.split("|")[0]) for _, line in COMMANDS})
+    options = {code.split()[0] for code in inline_code(page) if code.startswith("--")} - FOREIGN_OPTIONS
+    assert {option for option in options if option not in everything} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_make_task_named_in_the_text_exists(page: object) -> None:
+    lines = [line for block in blocks(page) for line in block.body.splitlines()] + inline_code(page)
+    named = {line.split()[1] for line in lines if re.match(r"make [a-z]+(?:\s|$)", line)}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {task for task in named if not re.search(rf"^{task}:", makefile, flags=re.MULTILINE)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_file_of_the_repository_named_in_the_text_exists(page: object) -> None:
+    folders = ("src/", "docs/", "tests/", "examples/", "workloads/", "tools/", "benchmarks/")
+    named = {
+        code for code in inline_code(page) if code.startswith(folders) and re.fullmatch(r"[\w./-]+", code)
+    }
+    invented = {"src/ccl_bench/metrics/kernel_count.py"}
+    assert {name for name in named - invented if not (ROOT / name).exists()} == set()
+
+
+def test_every_task_of_make_says_what_it_does() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    tasks = set(re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)[1].split())
+    assert tasks == set(re.findall(r"^([a-z]+):.*## \S", makefile, flags=re.MULTILINE))
+
+
+def test_every_command_ends_its_help_with_an_example() -> None:
+    names = re.findall(r"^  ([a-z]+)  ", _help_of(("ccl-bench",)), flags=re.MULTILINE)
+    silent = [name for name in names if not re.search(r"Examples?:\n\s+\S", _help_of(("ccl-bench", name)))]
+    assert names
+    assert silent == []

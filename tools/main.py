@@ -1,0 +1,45 @@
+"""The historical command: one metric as a number, or the dicts of tools as JSON.
+
+python tools/main.py --trace RUN --metric NAME
+python -m tools.main --workload-dir RUN --tools NAME[,NAME...]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import tools  # noqa: F401  puts the library of this checkout on the path
+from ccl_bench.cli import frame, metrics
+
+PROGRAM = "tools/main.py"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = {argument.partition("=")[0] for argument in given}
+    if options & {"--workload-dir", "--tools"}:
+        return frame.run(PROGRAM, _selection, given)
+    status = metrics.main(given, program=PROGRAM)
+    if options & {"--help", "-h"}:
+        sys.stdout.write("\nThe other form:\n\n")
+        return frame.run(PROGRAM, _selection, ["--help"])
+    return status
+
+
+def _selection() -> App:
+    from tools import selection
+
+    return selection.app(PROGRAM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
