@@ -12,13 +12,11 @@ import gzip
 import importlib
 import io
 import json
-import multiprocessing
 import os
 import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +36,6 @@ def _tables(file: Path) -> Any:
 
     with storage.opened(file) as stream:
         return read_kineto(stream, file.name)
-
-
-def _rows(file: Path) -> int:
-    return sum(table.height for table in _tables(file).tables.values())
 
 
 def _content(file: Path) -> bytes:
@@ -110,20 +104,30 @@ def inflate(files: Sequence[Path]) -> Load:
     return load
 
 
-def ranks_in_turn(files: Sequence[Path]) -> Load:
-    """Return ccl-bench's way to read many ranks in one process, keeping a count of each."""
-    return lambda: [_rows(file) for file in files]
+def _ranks(files: Sequence[Path], jobs: int) -> Load:
+    from ccl_bench import engine
+    from ccl_bench.trace.discovery import found_in
 
-
-def ranks_in_pool(files: Sequence[Path]) -> Load:
-    """Return the same in one process for each core, with the time to start them."""
+    traces = [trace for trace in found_in(files[0].parent).traces if trace.path in files]
+    tasks = [engine.Task(trace, ("steps",), use_cache=False) for trace in traces]
 
     def load() -> object:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
-            return list(pool.map(_rows, files))
+        results = engine.run(tasks, jobs=jobs)
+        if len(results) != len(files) or not all(result.tables for result in results):
+            raise RuntimeError(f"{len(results)} of {len(files)} ranks were read")
+        return results
 
     return load
+
+
+def ranks_on_one_core(files: Sequence[Path]) -> Load:
+    """Return ccl-bench's way from the files of many ranks to their steps, in one process."""
+    return _ranks(files, 1)
+
+
+def ranks_on_two_cores(files: Sequence[Path]) -> Load:
+    """Return the same in a pool of two processes, with the time to start them."""
+    return _ranks(files, 2)
 
 
 CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
@@ -133,9 +137,12 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "orjson": orjson,
     "simdjson": simdjson,
     "inflate": inflate,
-    "1 core": ranks_in_turn,
-    "2 cores": ranks_in_pool,
+    "1 core": ranks_on_one_core,
+    "2 cores": ranks_on_two_cores,
 }
+
+_COLD = ("1 core", "2 cores")
+"""Contestants measured once in a fresh process, as a command runs them: imports count."""
 
 
 def _peak_bytes() -> int:
@@ -153,12 +160,12 @@ def _cpu_s() -> float:
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
-def measured(load: Load) -> dict[str, object]:
-    """Return the wall and CPU seconds of each load, and the peak memory of the first."""
+def measured(load: Load, most: int) -> dict[str, object]:
+    """Return the wall and CPU seconds of up to `most` loads, and the peak memory of the first."""
     walls: list[float] = []
     cpus: list[float] = []
     idle, peak = _peak_bytes(), 0
-    while sum(walls) < _ENOUGH_S and len(walls) < _MOST_LOADS:
+    while sum(walls) < _ENOUGH_S and len(walls) < most:
         wall, cpu = time.perf_counter(), _cpu_s()
         result = load()
         walls.append(time.perf_counter() - wall)
@@ -180,8 +187,11 @@ def main() -> None:
     prepared = CONTESTANTS[options.contestant]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            prepared([options.warm_up])()  # imports, and what is set up at first use
-            found = measured(prepared(options.files))
+            if options.contestant in _COLD:
+                found = measured(prepared(options.files), 1)
+            else:
+                prepared([options.warm_up])()  # imports, and what is set up at first use
+                found = measured(prepared(options.files), _MOST_LOADS)
     except Exception as error:  # a contestant that fails is a result, whatever it raises
         found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     json.dump(found, sys.stdout)

@@ -97,10 +97,10 @@ def _moved(events: bytes, copy: int, strides: dict[bytes, int]) -> bytes:
     return _MOVING.sub(later, events)
 
 
-def of_ranks(text: bytes, ranks: int, folder: Path, name: str) -> tuple[Path, ...]:
+def of_ranks(text: bytes, ranks: int, folder: Path) -> tuple[Path, ...]:
     """Write the trace once for each rank into `folder`, unless it is there, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = tuple(folder / f"{name}-rank{rank}.json" for rank in range(ranks))
+    files = tuple(folder / f"rank{rank}.json" for rank in range(ranks))
     for rank, file in enumerate(files):
         own, found = _RANK.subn(rb"\g<1>%d" % rank, text, count=1)
         if not found:

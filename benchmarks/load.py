@@ -46,10 +46,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _made(options: argparse.Namespace) -> tuple[Input, Input, Input]:
     """Return one repeated trace, the same compressed, and one for each of several ranks."""
     copies, ranks = (2, RANKS // 2) if options.quick else (6, RANKS)
-    folder: Path = options.work / "bench"
+    folder: Path = options.work / "bench" / f"nccl-args-x{copies}"
     text = inputs.repeated(gzip.decompress((options.corpus / inputs.SOURCE).read_bytes()), copies)
-    files = inputs.of_ranks(text, ranks, folder, f"nccl-args-x{copies}")
-    packed = files[0].with_suffix(".json.gz")
+    files = inputs.of_ranks(text, ranks, folder)
+    packed = folder.with_suffix(".json.gz")
     if not packed.exists():
         packed.write_bytes(gzip.compress(files[0].read_bytes(), 6, mtime=0))
     one = inputs.sized(f"nccl-args x {copies}", files[:1])

@@ -45,6 +45,7 @@ WRITTEN = {
     "Commands": "cli.md",
     "Findings": "findings.md",
     "Definitions and decisions": "definitions-decisions.md",
+    "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
     "File formats": "file-formats.md",
 }
 GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "Device catalog": "devices.md"}
@@ -182,6 +183,8 @@ def generate(folder: Path) -> None:
         shutil.copyfile(page, pages / page.name)
     for title in PROJECT:
         text = (ROOT / f"{title.upper()}.md").read_text(encoding="utf-8").replace("](docs/", "](")
+        for other in PROJECT:
+            text = text.replace(f"({other.upper()}.md", f"({other.lower()}.md")
         (pages / f"{title.lower()}.md").write_text(text, encoding="utf-8")
     for metric in registry:
         text = metric_page(metric, registry.aliases())

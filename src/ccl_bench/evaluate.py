@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__, analysis, engine, metrics
 from ccl_bench.analysis.agreement import cross_rank_findings
-from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
+from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.frames import pl
 from ccl_bench.metrics.rows import RECORD
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 KEYS = ("trace", "rank", "iteration")
 """Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""
+
+_SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
 
 
 @dataclass(slots=True)
@@ -145,7 +147,10 @@ def evaluate(
     registry = metrics.load()
     wanted = {name: registry.get(name) for name in names}
     refused = {name: found.inapplicable(run.facts) for name, found in wanted.items()}
-    needs = {need for name, found in wanted.items() if not refused[name] for need in found.needs}
+    analysis.load()
+    given = given_by(run)
+    computed = [m for name, m in wanted.items() if not refused[name] and not unprovided(m.needs, given)]
+    needs = {need for found in computed for need in found.needs}
     evidence = gathered(run, sorted(needs), jobs=jobs, use_cache=use_cache, progress=progress)
     results = []
     for name, found in wanted.items():
@@ -164,6 +169,8 @@ def _answer(metric: Metric, evidence: Evidence) -> Result:
     """Compute one metric; whatever keeps it from a value becomes the result."""
     base = Result(metric.name, "ok", metric.unit, metric.better, findings=_touching(metric, evidence))
     try:
+        if gaps := unprovided(metric.needs, evidence.given):
+            raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
         found = metric.compute(*(evidence.inputs[need] for need in metric.needs))
         if not math.isfinite(found.value):
             raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
@@ -69,7 +72,20 @@ def issues(run: Run, findings: Iterable[Finding]) -> list[InspectedIssue]:
 
 
 def _from_finding(finding: Finding) -> InspectedIssue:
-    return InspectedIssue(finding.severity, finding.message, finding.code, finding.file, count=finding.count)
+    return InspectedIssue(
+        finding.severity,
+        finding.message,
+        finding.code,
+        finding.file,
+        fix=_ways_out().get(finding.code, ""),
+        count=finding.count,
+    )
+
+
+@cache
+def _ways_out() -> dict[str, str]:
+    """Return code of a finding → what to do about it."""
+    return tomllib.loads(resources.files("ccl_bench").joinpath("ways_out.toml").read_text(encoding="utf-8"))
 
 
 def _from_issue(issue: Issue, run: Run) -> InspectedIssue:

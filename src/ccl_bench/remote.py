@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.errors import CclBenchError, InputError, UsageError
 
@@ -99,5 +99,6 @@ def version(path: Path) -> str:
     """Return what a remote store calls this version of the file; empty where it has no word for it."""
     if not is_remote(path):
         return ""
-    info = cast("UPath", path).stat().as_info()
+    stat: Any = path.stat()
+    info = stat.as_info()
     return str(info.get("VersionId") or info.get("ETag") or info.get("etag") or "")

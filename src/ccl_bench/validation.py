@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ccl_bench import storage
+from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.inspection import InspectedIssue, Validation
 
@@ -28,10 +28,11 @@ def validated(
     """Return everything that is wrong with the run, card, configuration or side file at `place`."""
     path = storage.location(place)
     try:
-        reader = _reader(path)
-        if reader is not None:
-            kind, read = reader
-            return Validation(place, kind, [_from_issue(issue) for issue in read(path).issues])
+        with remote.reachable(path):
+            reader = _reader(path)
+            if reader is not None:
+                kind, read = reader
+                return Validation(place, kind, [_from_issue(issue) for issue in read(path).issues])
         return _run(place, jobs=jobs, use_cache=use_cache, progress=progress)
     except InputError as error:
         where = error.where or place

@@ -1,7 +1,7 @@
 """The pages of the manual, and the commands and outputs that they show.
 
-A fenced block marked `console` holds commands after `$ ` and what they print, and is compared with what they really
-print. `python tests/docs/pages.py` (`make outputs`) writes the real output into the pages.
+A fenced block marked `console` holds commands after `$ ` and what they print, and is compared with
+what they really print. `python tests/docs/pages.py` (`make outputs`) writes the real output into the pages.
 """
 
 from __future__ import annotations

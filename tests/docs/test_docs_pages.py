@@ -24,6 +24,7 @@ EXAMPLE_PLUGIN = ROOT / "tests" / "plugins" / "ccl-bench-example-plugin"
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
 NOT_CODES = {
+    "all-to-alls",
     "ccl-bench",
     "ccl-metrics",
     "fat-tree",

@@ -100,8 +100,10 @@ def test_a_broken_plug_in_is_a_warning_and_not_a_crash(broken: str) -> None:
     listed = ran("ccl-metrics --list-metrics", PYTHONPATH=broken)
     assert listed.returncode == 0
     assert "coll_call_num" in listed.stdout
-    assert "broken_metrics" in listed.stderr
+    assert "plug-in broken_metrics (ccl_bench.metrics)" in listed.stderr
     assert "needs libfoo 2" in listed.stderr
+    assert "plug-in broken_tables (ccl_bench.tables)" in listed.stderr
+    assert "plug-in broken_formats (ccl_bench.formats)" in listed.stderr
 
 
 def test_a_broken_plug_in_takes_no_number_away(broken: str) -> None:

@@ -123,6 +123,22 @@ def test_the_command_answers_a_missing_bucket_with_status_4(s3: str) -> None:
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.parametrize("command", ["ccl-bench inspect", "ccl-bench validate"])
+def test_the_other_commands_look_at_a_bucket_too(s3: str, command: str) -> None:
+    there, here = ran([*command.split(), s3, "--json"]), ran([*command.split(), str(EXAMPLE), "--json"])
+    assert there.returncode == 0, there.stderr
+    assert there.stdout.replace(s3, str(EXAMPLE)) == here.stdout
+
+
+@pytest.mark.parametrize("command", ["ccl-bench inspect", "ccl-bench validate"])
+def test_the_other_commands_answer_a_server_that_is_not_there(
+    s3: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    found = ran([*command.split(), s3])
+    assert (found.returncode, found.stderr.count("Traceback")) == (4, 0)
+
+
 def test_a_prefix_without_traces_is_an_input_error_of_the_command(s3: str) -> None:
     found = ran("ccl-metrics --trace s3://runs/empty --metric coll_call_num")
     assert found.returncode == 4

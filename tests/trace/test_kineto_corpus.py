@@ -17,7 +17,9 @@ FILES = {
     "dlrm-8rank": [f"worker{rank}_step_12.pt.trace.json.gz" for rank in range(8)],
     "megatron-tp8": [f"megatron_kineto_{rank}.json.gz" for rank in range(8)],
 }
-every_file = pytest.mark.parametrize("file", [f"{folder}/{name}" for folder, names in FILES.items() for name in names])
+every_file = pytest.mark.parametrize(
+    "file", [f"{folder}/{name}" for folder, names in FILES.items() for name in names]
+)
 
 TABLE_OF = {
     "kernel": "kernels",
@@ -141,7 +143,9 @@ def test_launches_carry_correlation_process_and_thread(path):
 def test_operators_carry_their_ids(path):
     keys = ("External id", "Record function id", "Sequence number", "Fwd thread id")
     expected = Counter(
-        (e["pid"], e["tid"], *(e["args"].get(key) for key in keys)) for e in complete(path) if e["cat"] == "cpu_op"
+        (e["pid"], e["tid"], *(e["args"].get(key) for key in keys))
+        for e in complete(path)
+        if e["cat"] == "cpu_op"
     )
     columns = ("process", "thread", "external_id", "record_function_id", "sequence_number", "forward_thread")
     assert Counter(content(path).table("cpu_ops").select(columns).iter_rows()) == expected
@@ -169,7 +173,8 @@ def test_devices_rank_and_groups_are_those_of_the_file(path):
         for d in whole["deviceProperties"]
     ]
     assert content(path).table("process_groups").rows() == [
-        (g["pg_name"], g["pg_desc"], g["backend_config"], g["pg_size"], g["ranks"]) for g in info.get("pg_config", [])
+        (g["pg_name"], g["pg_desc"], g["backend_config"], g["pg_size"], g["ranks"])
+        for g in info.get("pg_config", [])
     ]
 
 

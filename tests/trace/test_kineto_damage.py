@@ -4,10 +4,9 @@ import gzip
 import io
 import json
 import time
-import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, lost, names, pretty, read
 
@@ -57,7 +56,17 @@ def test_every_offset_of_a_piece_boundary_gives_the_same_rows(monkeypatch, write
         assert read(data).table("cpu_ops").rows() == expected
 
 
-LOOKALIKES = ['}, {"ph": "X"', '},\n  {\n    "ph": "X"', '"}, {"name": "x"}', "}]", "]}", '\\"}]}', "[{", "\\", '"']
+LOOKALIKES = [
+    '}, {"ph": "X"',
+    '},\n  {\n    "ph": "X"',
+    '"}, {"name": "x"}',
+    "}]",
+    "]}",
+    '\\"}]}',
+    "[{",
+    "\\",
+    '"',
+]
 
 
 @layouts
@@ -94,9 +103,14 @@ def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested
             st.text(max_size=12),
             st.integers(0, 10**6),
             extra=st.recursive(
-                st.none() | st.integers() | st.text(max_size=6) | st.floats(allow_nan=False, allow_infinity=False),
-                lambda inner: st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["ph", "name", "pid", "x"]), inner, max_size=3),
+                st.none()
+                | st.integers()
+                | st.text(max_size=6)
+                | st.floats(allow_nan=False, allow_infinity=False),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(st.sampled_from(["ph", "name", "pid", "x"]), inner, max_size=3)
+                ),
                 max_leaves=8,
             ),
         ),
@@ -209,15 +223,19 @@ def test_a_wrong_checksum_is_told(tmp_path):
     assert names(content) == [f"op{n}" for n in range(200)][: len(names(content))]
 
 
-@given(position=st.integers(20, 2000), value=st.integers(0, 255))
+COMPRESSED = gzip.compress(compact(many(200)))
+
+
+@settings(max_examples=40)
+@given(position=st.integers(0, len(COMPRESSED) - 1), value=st.integers(0, 255))
 def test_a_damaged_compressed_stream_raises_nothing_else(tmp_path_factory, position, value):
-    data = bytearray(gzip.compress(compact(many(500))))
-    data[position % len(data)] = value
+    data = bytearray(COMPRESSED)
+    data[position] = value
     try:
         content = zipped(tmp_path_factory.getbasetemp() / "damaged.json.gz", bytes(data))
     except InputError:
         return
-    assert content.table("cpu_ops").height <= 500
+    assert content.table("cpu_ops").height <= 200
 
 
 # Text that is no JSON.
@@ -284,14 +302,21 @@ def test_damage_in_the_last_event_does_not_lose_the_metadata(monkeypatch, write,
 def test_two_files_written_over_each_other_lose_only_what_was_torn(monkeypatch, size, chunk):
     monkeypatch.setattr(pieces, "PIECE_BYTES", size)
     one, other = pretty(many(30)), pretty([op(f"other{n}", n) for n in range(30)])
-    blocks = [part[at : at + chunk] for at in range(0, max(len(one), len(other)), chunk) for part in (one, other)]
+    blocks = [
+        part[at : at + chunk] for at in range(0, max(len(one), len(other)), chunk) for part in (one, other)
+    ]
     content = read(b"".join(blocks))
     known = {f"op{n}" for n in range(30)} | {f"other{n}" for n in range(30)}
     assert set(names(content)) <= known
     assert {"events-lost", "metadata-damaged"} & set(finding_codes(content))
 
 
-@given(data=st.binary(max_size=400), at=st.integers(0, 3000), width=st.integers(0, 60), size=st.sampled_from([80, 400, 1 << 20]))
+@given(
+    data=st.binary(max_size=400),
+    at=st.integers(0, 3000),
+    width=st.integers(0, 60),
+    size=st.sampled_from([80, 400, 1 << 20]),
+)
 def test_random_damage_raises_nothing_but_a_refusal(data, at, width, size):
     whole = compact(many(8), {"displayTimeUnit": "ms"}, distributedInfo={"rank": 1})
     damaged = whole[:at] + data + whole[at + width :]
@@ -304,10 +329,11 @@ def test_random_damage_raises_nothing_but_a_refusal(data, at, width, size):
     finally:
         pieces.PIECE_BYTES = before
     try:
-        intact = json.loads(damaged)["traceEvents"] is not None
+        events = json.loads(damaged)["traceEvents"]
     except (ValueError, KeyError, TypeError):
-        intact = False
-    assert intact or content.findings
+        return
+    whole = [e for e in events if e.get("ph") == "X" and e.get("cat") == "cpu_op"]
+    assert content.table("cpu_ops").height + sum(f.count for f in content.findings) >= len(whole)
 
 
 # Times that cannot be true.
@@ -338,7 +364,9 @@ def test_an_impossible_duration_is_left_out_and_told(base, dur):
     assert (finding.code, finding.count, finding.touches) == ("impossible-time", 1, ("kernels",))
 
 
-@pytest.mark.parametrize("ts", [0, -1, Text("18446744073709551615"), Text("9223372036854775807"), None, "x", "1e999999"])
+@pytest.mark.parametrize(
+    "ts", [0, -1, Text("18446744073709551615"), Text("9223372036854775807"), None, "x", "1e999999"]
+)
 def test_an_impossible_start_is_left_out_and_told(ts):
     events = [kernel(f"k{n}", 1_706_850_122_846_038 + n) for n in range(5)] + [kernel("odd", ts)]
     content = read(compact(events))
@@ -408,7 +436,9 @@ def test_a_hostile_megabyte_is_done_within_two_seconds(data):
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
     monkeypatch.setattr(pieces, "PIECE_BYTES", piece)
-    data = compact([op("first", 1), op("x" * 300_000, 2, **{"Input Dims": [[n] for n in range(9999)]}), op("last", 3)])
+    data = compact(
+        [op("first", 1), op("x" * 300_000, 2, **{"Input Dims": [[n] for n in range(9999)]}), op("last", 3)]
+    )
     content, seconds = timed(data)
     assert [len(name) for name in names(content)] == [5, 300_000, 4]
     assert content.findings == []
@@ -426,7 +456,7 @@ def test_a_stream_that_fails_while_read_is_told():
     class Failing(io.BytesIO):
         def read(self, size=-1):
             if self.tell() > 2000:
-                raise zlib.error("no more") if False else OSError("the disk is gone")
+                raise OSError("the disk is gone")
             return super().read(500)
 
     from ccl_bench.trace.formats.kineto.reader import read_kineto

@@ -96,7 +96,10 @@ def test_long_times_in_a_later_piece_keep_every_nanosecond(monkeypatch):
     stamps = ["1706850122846030", *(f"170685012284603{n}.123" for n in range(1, 10))]
     content = read(compact([kernel(ts=Text(stamp), correlation=n) for n, stamp in enumerate(stamps)]))
     whole = 1_706_850_122_846_030_000
-    assert content.table("kernels")["start_ns"].to_list() == [whole, *(whole + n * 1000 + 123 for n in range(1, 10))]
+    assert content.table("kernels")["start_ns"].to_list() == [
+        whole,
+        *(whole + n * 1000 + 123 for n in range(1, 10)),
+    ]
 
 
 @layouts
@@ -168,7 +171,9 @@ def test_a_kernel_with_collective_arguments_becomes_a_call(write):
         "Is asynchronized op": True,
         "Src Rank": 4,
     }
-    content = read(write([kernel("ncclDevKernel_AllGather_RING_LL", 10, 5, stream=20, correlation=9, **args)]))
+    content = read(
+        write([kernel("ncclDevKernel_AllGather_RING_LL", 10, 5, stream=20, correlation=9, **args)])
+    )
     assert rows(content, "collectives") == [
         {
             "start_ns": 10_000,
@@ -259,7 +264,13 @@ def test_devices_and_groups_are_listed(write):
         "numSms": 132,
         "maxThreadsPerMultiprocessor": 2048,
     }
-    group = {"pg_name": "1", "pg_desc": "mesh_tp", "backend_config": "cuda:nccl", "pg_size": 2, "ranks": [0, 2]}
+    group = {
+        "pg_name": "1",
+        "pg_desc": "mesh_tp",
+        "backend_config": "cuda:nccl",
+        "pg_size": 2,
+        "ranks": [0, 2],
+    }
     info = {"backend": "nccl", "rank": 3, "world_size": 64, "pg_config": [group], "nccl_version": "2.17.1"}
     content = read(write([kernel()], deviceProperties=[device], distributedInfo=info))
     assert rows(content, "devices") == [
@@ -290,7 +301,13 @@ def test_odd_metadata_does_not_lose_the_events(before):
 
 @pytest.mark.parametrize(
     ("category", "table"),
-    [("Kernel", "kernels"), ("Memcpy", "memcpy"), ("Memset", "memcpy"), ("Operator", "cpu_ops"), ("Runtime", "launches")],
+    [
+        ("Kernel", "kernels"),
+        ("Memcpy", "memcpy"),
+        ("Memset", "memcpy"),
+        ("Operator", "cpu_ops"),
+        ("Runtime", "launches"),
+    ],
 )
 def test_category_names_of_old_torch_are_known(category, table):
     args = {"device": 0, "stream": 7, "correlation": 3, "external id": 8}
@@ -302,7 +319,14 @@ def test_events_of_an_amd_device_are_read():
     content = read(
         pretty(
             [
-                kernel("Cijk_Ailk_Bljk_SB_MT64x64x16", 10, 5, stream=0, **{"grid": [64, 1, 1], "block": [256, 1, 1]}),
+                kernel(
+                    "Cijk_Ailk_Bljk_SB_MT64x64x16",
+                    10,
+                    5,
+                    stream=0,
+                    grid=[64, 1, 1],
+                    block=[256, 1, 1],
+                ),
                 event("hip_runtime", "hipLaunchKernel", 1, 2, correlation=1),
                 event("gpu_memcpy", "CopyHostToDevice", 20, 1, device=2, stream=0, correlation=2),
             ]
@@ -333,7 +357,9 @@ def test_a_trailing_comma_loses_nothing():
 
 
 def test_events_first_and_metadata_after_them_are_read():
-    text = b'{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}],"distributedInfo":{"rank":6}}'
+    text = (
+        b'{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}],"distributedInfo":{"rank":6}}'
+    )
     content = read(text)
     assert (names(content), content.rank, content.findings) == (["a"], 6, [])
 
@@ -362,7 +388,8 @@ def test_a_byte_order_mark_is_no_damage():
 
 
 @pytest.mark.parametrize(
-    "junk", [b"", b" \n", b"\x00\x01\x02\xff" * 500, b"{}", b'{"a": [1, 2]}', b"null", b'"traceEvents"', b"{" * 5000]
+    "junk",
+    [b"", b" \n", b"\x00\x01\x02\xff" * 500, b"{}", b'{"a": [1, 2]}', b"null", b'"traceEvents"', b"{" * 5000],
 )
 def test_what_is_no_trace_is_refused(junk):
     with pytest.raises(InputError):

@@ -40,9 +40,7 @@ def pretty(events, after=None, **before) -> bytes:
     shown = ",\n".join(_pretty_event(e) for e in events)
     tail = {"traceName": "./trace.json"} if after is None else after
     ending = ",\n  ".join(f"{json.dumps(key)}: {json_text(value)}" for key, value in tail.items())
-    return (
-        f'\n{{\n  "schemaVersion": 1,\n{head}  "traceEvents": [\n{shown}\n  ],\n  {ending}\n}}'.encode()
-    )
+    return f'\n{{\n  "schemaVersion": 1,\n{head}  "traceEvents": [\n{shown}\n  ],\n  {ending}\n}}'.encode()
 
 
 def _pretty_event(found) -> str:

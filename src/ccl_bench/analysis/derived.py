@@ -17,7 +17,7 @@ from ccl_bench.registry import Registry
 from ccl_bench.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from ccl_bench.frames import pl
 
@@ -67,6 +67,14 @@ def in_order(wanted: Iterable[str]) -> list[str]:
     for name in wanted:
         visit(name)
     return ordered
+
+
+def unprovided(wanted: Iterable[str], given: Container[str]) -> list[str]:
+    """Return what `wanted` tables come down to that is neither given nor a table that anything defines."""
+    wanted = list(wanted)
+    reached = {*wanted, *(need for name in in_order(wanted) for need in DERIVED.get(name).needs)}
+    unknown = {name for name in reached if name not in TABLES and name not in DERIVED}
+    return sorted(name for name in unknown if name not in given)
 
 
 def raw_needs(wanted: Iterable[str]) -> set[str]:

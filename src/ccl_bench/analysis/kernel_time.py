@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis import naming
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.intervals import clipped
+from ccl_bench.analysis.intervals import clipped, merged
 from ccl_bench.analysis.placing import placed
 from ccl_bench.analysis.work import COMMUNICATION
 from ccl_bench.catalog.kernel_types import kernel_type
@@ -56,3 +56,20 @@ def _types(rows: pl.DataFrame) -> pl.Series:
     )
     communicates = pl.when(rows["collective"].is_not_null()).then(pl.lit(COMMUNICATION))
     return pl.select(communicates.otherwise(by_name)).to_series()
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    collective=("String", "canonical collective"),
+    union_ns=("Int64", "time in the step's device window with at least one such call, ns"),
+    duration_ns=("Int64", "sum of their durations inside the window, ns"),
+)
+def communication_time(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """One collective in one step of one trace, on a device or on the CPU."""
+    keys = ("window", "collective")
+    calls = work.filter(pl.col("kind") == COMMUNICATION).select("start_ns", "end_ns", "collective")
+    inside = clipped(calls, device_windows(steps))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    unions = merged(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
+    rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)
+    return rows.select(steps["step"].gather(rows["window"]), "collective", "union_ns", "duration_ns")

@@ -70,7 +70,7 @@ def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
-    """Return the start of the outermost of `ranges` around the time `at` of each point, on its thread; else null."""
+    """Return the start of the outermost range around the time `at` of each point on its thread, else null."""
     outer = merged(ranges, "thread").sort("start_ns").rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
     found = (
         points.select("thread", pl.col(at).alias("at"))

@@ -139,6 +139,7 @@ def _with_device_windows(
     launched = (
         launches.select("start_ns", "correlation")
         .drop_nulls()
+        .filter(pl.col("correlation") != 0)  # CUPTI counts from 1: 0 links nothing
         .unique("correlation", keep="first")
         .join(device_work.drop_nulls().rename({"end_ns": "work_end_ns"}), on="correlation")
         .sort("start_ns")

@@ -186,9 +186,19 @@ def tell_catalogue(form: str, program: str) -> int:
     else:
         made = {"json": catalogue.as_json, "csv": catalogue.as_csv, "value": catalogue.names}[form]
         sys.stdout.write(made(listed))
-    for name, reason in registry.broken.items():
-        say(program, f"warning: the metrics of plug-in {name} could not be loaded: {reason}")
+    _warn_of_broken_plugins(program)
     return 0
+
+
+def _warn_of_broken_plugins(program: str) -> None:
+    from ccl_bench import metrics
+    from ccl_bench.analysis.derived import DERIVED
+    from ccl_bench.trace import formats
+
+    for known in (metrics.METRICS, DERIVED, formats.load()):
+        known.load_plugins()
+        for name, reason in known.broken.items():
+            say(program, f"warning: plug-in {name} ({known.group}) could not be loaded: {reason}")
 
 
 def tell_manual(name: str) -> int:

@@ -111,10 +111,9 @@ def run_metadata(plan: Plan) -> str:
 
 
 def moe_assignments(plan: Plan) -> str:
-    """Return `moe_assignments.json`: tokens to each expert-parallel device in each layer of one microbatch."""
-    tokens = (
-        [] if plan.experts is None else [sum(column) for column in zip(*plan.experts.tokens, strict=True)]
-    )
+    """Return `moe_assignments.json`: tokens to each expert-parallel device, by layer, for one microbatch."""
+    rows = () if plan.experts is None else plan.experts.tokens
+    tokens = [sum(column) for column in zip(*rows, strict=True)]
     layers = sum(at_stage(plan.layers, stage) for stage in range(plan.pp))
     known = {"expert_parallel_size": plan.ep, "layers": {str(layer): tokens for layer in range(layers)}}
     return json.dumps(known, indent=2) + "\n"

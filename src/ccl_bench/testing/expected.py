@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ccl_bench.testing.meetings import Meeting, meetings
-from ccl_bench.testing.spans import NOTHING, divided, time_with, time_without
+from ccl_bench.testing.spans import NOTHING, cut, divided, time_with, time_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,28 +109,35 @@ class Expected:
         return {rank: sorted(calls, key=lambda call: call.start_ns) for rank, calls in found.items()}
 
     @cached_property
-    def _parts(self) -> dict[tuple[int, int], StepParts]:
-        return {
-            (rank, number): self._divided(rank, step)
-            for rank in range(self.plan.world_size)
-            for step, number in enumerate(self.plan.step_numbers)
-        }
+    def _parts(self) -> dict[int, list[StepParts]]:
+        return {}
+
+    @cached_property
+    def _windows(self) -> dict[int, list[tuple[int, int]]]:
+        return {}
 
     def parts(self, rank: int, step: int) -> StepParts:
         """Return where the time of a step went."""
-        return self._parts[rank, step]
+        if rank not in self._parts:
+            in_windows = cut(self._spans(rank), self.windows(rank))
+            self._parts[rank] = [self._divided(rank, index, spans) for index, spans in enumerate(in_windows)]
+        return self._parts[rank][step - self.plan.first_step]
+
+    def windows(self, rank: int) -> list[tuple[int, int]]:
+        """Return the device window of each step, true ns: it ends with the last work launched in it."""
+        if rank not in self._windows:
+            found: list[tuple[int, int]] = []
+            reached = 0
+            for records in self.timeline.steps:
+                record = records[rank]
+                start = max(record.host_start_ns, reached)
+                reached = max(reached, record.host_end_ns, record.device_end_ns)
+                found.append((start, reached))
+            self._windows[rank] = found
+        return self._windows[rank]
 
     def _record(self, rank: int, step: int) -> RankStep:
         return self.timeline.steps[step - self.plan.first_step][rank]
-
-    def _window(self, rank: int, index: int) -> tuple[int, int]:
-        """Return the device window of a step: to the last work launched in it, from where the last one ended."""
-        ends = [
-            max(record.host_end_ns, record.device_end_ns)
-            for record in (self.timeline.steps[before][rank] for before in range(index + 1))
-        ]
-        start = self.timeline.steps[index][rank].host_start_ns
-        return max([start, *ends[:-1]]), max(ends)
 
     def _spans(self, rank: int) -> Iterator[Span]:
         items = self.timeline.program(rank).instructions
@@ -139,9 +146,9 @@ class Expected:
                 kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
                 yield kind, start, end
 
-    def _divided(self, rank: int, index: int) -> StepParts:
-        window, record = self._window(rank, index), self.timeline.steps[index][rank]
-        lengths = divided(window, self._spans(rank))
+    def _divided(self, rank: int, index: int, spans: list[Span]) -> StepParts:
+        window, record = self.windows(rank)[index], self.timeline.steps[index][rank]
+        lengths = divided(window, spans)
         communication = time_with(lengths, COMMUNICATION)
         overlap = time_with(lengths, COMMUNICATION, COMPUTE)
         return StepParts(
@@ -159,8 +166,7 @@ class Expected:
 
     def calls(self, rank: int, step: int) -> list[RankCall]:
         """Return the communication kernels that start in the device window of a step, in order."""
-        parts = self.parts(rank, step)
-        inside = range(parts.window_start_ns, parts.window_end_ns)
+        inside = range(*self.windows(rank)[step - self.plan.first_step])
         return [call for call in self._calls.get(rank, []) if call.start_ns in inside]
 
     def call_counts(self, rank: int, step: int) -> Counter[str]:
@@ -196,8 +202,7 @@ class Expected:
 
     def bubble_ns(self, rank: int, step: int) -> int:
         """Return the pipeline bubble: step - compute - exposed group calls - exposed stage transfers, ns."""
-        parts = self.parts(rank, step)
-        window = (parts.window_start_ns, parts.window_end_ns)
+        window = self.windows(rank)[step - self.plan.first_step]
         spans = [(kind, start, end) for kind, start, end in self._spans(rank) if kind == COMPUTE]
         for call in self._calls.get(rank, []):
             meeting = call.meeting
@@ -220,6 +225,6 @@ class Expected:
         return self.plan.clock_offset_ns(rank)
 
     def tokens_by_expert_device(self) -> list[int]:
-        """Return the tokens that come to each member of an expert-parallel group, one layer and microbatch."""
+        """Return the tokens that each member of an expert-parallel group gets in a layer and microbatch."""
         experts = self.plan.experts
         return [] if experts is None else [sum(column) for column in zip(*experts.tokens, strict=True)]

@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from ccl_bench.testing.instructions import Call
     from ccl_bench.testing.timeline import Timeline
 
+RECORD = "record_param_comms"
+
+_NAMES = {
+    "allreduce": ("c10d::allreduce_", "nccl:all_reduce"),
+    "_allgather_base": ("c10d::_allgather_base_", "nccl:_all_gather_base"),
+    "_reduce_scatter_base": ("c10d::_reduce_scatter_base_", "nccl:_reduce_scatter_base"),
+    "all_to_all": ("c10d::alltoall_base_", "nccl:all_to_all"),
+    "all_to_allv": ("c10d::alltoall_base_", "nccl:all_to_all"),
+    "send": ("c10d::send", "nccl:send"),
+    "recv": ("c10d::recv_", "nccl:recv"),
+}
+
 _LISTED = 30
 """torch cuts longer lists with `...`."""
 
@@ -21,6 +33,11 @@ def _listed(numbers: tuple[int, ...]) -> str:
     return f'"[{shown}, ...]"' if len(numbers) > _LISTED else f'"[{shown}]"'
 
 
+def names_of(recorded: str) -> tuple[str, str]:
+    """Return the operator and the annotation around a collective."""
+    return _NAMES[recorded]
+
+
 class CallArguments:
     """Writes the arguments of one rank's calls as compact JSON, numbering the calls of each group."""
 
@@ -28,6 +45,28 @@ class CallArguments:
         self.made, self.rank = made, rank
         self.issued: Counter[str] = Counter()
         self.of_kernel = cache(self._of_kernel)
+
+    def by_position(self, call: Call) -> str:
+        """Return the arguments of the next `record_param_comms` as torch 2.1 recorded them, without names."""
+        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
+        self.issued[""] += 1
+        splits = f"{_listed(what.in_split)},{_listed(what.out_split)}"
+        rank = group.ranks.index(self._peer(call) if call.peer else self.rank)
+        elements = what.out_elements if call.collective == "recv" else what.in_elements
+        return (
+            f'"Concrete Inputs":["","{self.issued[""]}","{group.communicator % 2**47}","{rank}","",{splits},'
+            f'"{len(group.ranks)}"],'
+            '"Input type":["TensorList","Scalar","Scalar","Scalar","","ScalarList","ScalarList","Scalar"],'
+            f'"Input Dims":[[[{elements}]],[],[],[],[],[],[],[]]'
+        )
+
+    def of_waiting(self) -> str:
+        """Return what torch 2.1 recorded when the host began to wait for a call."""
+        return (
+            f'"Concrete Inputs":["{self.issued[""] + 1}","0","{self.rank}","","[]","[]","1"],'
+            '"Input type":["Scalar","Scalar","Scalar","","ScalarList","ScalarList","Scalar"],'
+            '"Input Dims":[[],[],[],[],[],[],[]]'
+        )
 
     def of_operator(self, call: Call) -> str:
         """Return the arguments of the next `record_param_comms`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.testing.instructions import COMPUTE_STREAM, COPY_STREAM
 from ccl_bench.testing.kernels import nccl_kernel
-from ccl_bench.testing.kineto_calls import CallArguments
+from ccl_bench.testing.kineto_calls import RECORD, CallArguments, names_of
 from ccl_bench.testing.messages import moved
 from ccl_bench.testing.timeline import LAUNCH_FOR, launch_start_ns
 
@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 Sides = tuple[int, int, int]
 
-_FIRST_ID = 1000
-_TITLES = {
-    "_allgather_base": "_all_gather_base",
-    "_reduce_scatter_base": "_reduce_scatter_base",
-    "allreduce": "all_reduce",
-    "all_to_allv": "all_to_all",
-}
+_FIRST_CORRELATION = 50_000_000
 
 
 class RankEvents:
@@ -47,8 +41,9 @@ class RankEvents:
         self.autograd = self.process + 100_000
         self.shift_ns = style.shift_ns + made.plan.clock_offset_ns(rank)
         self.external = 1
-        self.correlation = _FIRST_ID
+        self.correlation = _FIRST_CORRELATION
         self.calls = CallArguments(made, rank)
+        self.is_named = style.has_collective_arguments
         self.kernel_arguments = cache(self._kernel_arguments)
 
     def times(self, start_ns: int, end_ns: int) -> tuple[int, int, int, int]:
@@ -135,7 +130,7 @@ class RankEvents:
         launch_end = launch + length * LAUNCH_FOR[0] // LAUNCH_FOR[1]
         function = "cudaMemcpyAsync" if item.stream == COPY_STREAM else "cudaLaunchKernel"
         values = ("cuda_runtime", function, self.process, thread, *self.times(launch, launch_end))
-        yield self.t.launch % (*values, self.external, self.correlation)
+        yield self.t.launch % (*values, self._operator_id(item), self.correlation)
         work = (record.starts[number], record.ends[number])
         yield self._work(number, item, *work)
         if self.style.has_launch_arrows:
@@ -175,16 +170,22 @@ class RankEvents:
         return 1 + step * self.made.program(self.rank).sequences + item.sequence
 
     def _communication(self, call: Call, thread: int, start: int, end: int, inset: int) -> Iterator[str]:
-        what = moved(self.made, self.rank, call)
-        title = _TITLES.get(what.recorded, what.recorded)
-        yield self.host("cpu_op", f"c10d::{what.recorded}{'' if call.peer else '_'}", thread, start, end)
-        yield self.host("user_annotation", f"nccl:{title}", thread, start + inset, end - inset)
-        has_more = self.style.has_collective_arguments
-        more = self.t.arguments(self.calls.of_operator(call)) if has_more else ""
-        yield self.host("cpu_op", "record_param_comms", thread, start + 2 * inset, end - 2 * inset, more)
+        operator, title = names_of(moved(self.made, self.rank, call).recorded)
+        yield self.host("cpu_op", operator, thread, start, end)
+        yield self.host("user_annotation", title, thread, start + inset, end - inset)
+        if not self.is_named:
+            waited = self.t.arguments(self.calls.of_waiting())
+            yield self.host("cpu_op", RECORD, thread, end - inset, end - inset, waited)
+        text = self.calls.of_operator(call) if self.is_named else self.calls.by_position(call)
+        more = self.t.arguments(text)
+        yield self.host("cpu_op", RECORD, thread, start + 2 * inset, end - 2 * inset, more)
+
+    def _operator_id(self, item: Instruction) -> int:
+        """Return the operator a launch names; torch before 2.2 did not know that of a collective."""
+        return self.external if self.is_named or item.call is None else self.correlation
 
     def _work(self, number: int, item: Instruction, start_ns: int, end_ns: int) -> str:
-        ids = (self.external, self.device, item.stream, self.correlation)
+        ids = (self._operator_id(item), self.device, item.stream, self.correlation)
         times = self.times(start_ns, end_ns)
         if item.kernel is None and item.call is None:
             size = self.plan.input_copy.bytes
@@ -204,7 +205,7 @@ class RankEvents:
             raise AssertionError("a copy is no kernel")
         dtype = moved(self.made, self.rank, call).dtype
         shape = _shape((24, 1, 1), (544, 1, 1), 96, 82_240, 0, self.plan.device.sms)
-        more = f",{self.calls.of_kernel(call)}" if self.style.has_collective_arguments else ""
+        more = f",{self.calls.of_kernel(call)}" if self.is_named else ""
         return nccl_kernel(call.collective, dtype), self.t.arguments(shape + more)
 
     def _shape(self, kernel: Kernel) -> str:

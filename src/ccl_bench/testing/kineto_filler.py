@@ -22,14 +22,13 @@ _SHAPES = (
 
 def filler_blocks(events: RankEvents, wanted_bytes: int) -> Iterator[str]:
     """Yield about `wanted_bytes` of operators, spread evenly over the recording on a thread of their own."""
-    steps = events.made.steps
+    steps, separator = events.made.steps, events.style.separator
     start, end = steps[0][events.rank].host_start_ns, steps[-1][events.rank].host_end_ns
-    pieces = [_pieces(events, name) for name in _OPERATORS]
-    separator = events.style.separator
-    event_bytes = len(separator.join(_event(one, start, 0) for one in pieces)) / len(pieces)
-    count = max(1, round(wanted_bytes / event_bytes))
     length, shift, first = end - start, events.shift_ns + start, events.external + 1
-    kinds = len(pieces)
+    pieces = [_pieces(events, name) for name in _OPERATORS]
+    kinds, likely_number = len(pieces), first + wanted_bytes // 600
+    event_bytes = len(separator.join(_event(one, shift, likely_number) for one in pieces)) / kinds
+    count = max(1, round(wanted_bytes / event_bytes))
     for begin in range(0, count, _BLOCK_EVENTS):
         yield separator.join(
             _event(pieces[number % kinds], number * length // count + shift, first + number)

@@ -27,7 +27,9 @@ class Style:
     has_absolute_times: bool = False
     """Times since the epoch, 16 digits before the point, and no base, as torch 2.2 and 2.3."""
     has_collective_arguments: bool = True
-    """Whether the arguments of collectives are recorded by name, as since torch 2.2."""
+    """Whether the arguments of collectives are recorded by name, and with the kernels, as since torch 2.2.
+
+    Else by position, with the operators alone, as torch 2.1 did."""
     has_launch_arrows: bool = False
     """Whether `ac2g` arrows lead from launches to kernels."""
 

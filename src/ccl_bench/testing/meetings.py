@@ -1,4 +1,4 @@
-"""Every collective of a run, with the part of each member: when it came, what it moved, how long it waited."""
+"""Every collective of a run with the part of each member: when it came, what it moved, how it waited."""
 
 from __future__ import annotations
 

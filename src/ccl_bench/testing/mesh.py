@@ -63,7 +63,11 @@ class Mesh:
 
     def stage(self, rank: int) -> int:
         """Return the pipeline stage of a rank."""
-        return rank // (self.plan.world_size // self.plan.pp)
+        return rank // self._ranks_in_stage
+
+    @cached_property
+    def _ranks_in_stage(self) -> int:
+        return self.plan.world_size // self.plan.pp
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -121,4 +125,4 @@ class Mesh:
 
     def neighbour(self, rank: int, stages: int) -> int:
         """Return the rank at the same place `stages` further down the pipeline."""
-        return rank + stages * (self.plan.world_size // self.plan.pp)
+        return rank + stages * self._ranks_in_stage

@@ -176,7 +176,8 @@ class Plan:
     """Sequences in one microbatch."""
     seq_len: int = 2048
     """Tokens in one sequence."""
-    model_flops_per_token: float = 6e9
+    model_flops_per_token: float = 1e8
+    """Operations the model needs for one token."""
 
     def __post_init__(self) -> None:
         self._check_degrees()

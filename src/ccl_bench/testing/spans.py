@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
     """Kind, start and end, ns; the end is outside."""
 
 NOTHING: frozenset[str] = frozenset()
+
+
+def cut(spans: Iterable[Span], windows: list[tuple[int, int]]) -> list[list[Span]]:
+    """Return the spans that reach into each of `windows`, which are in order and disjoint."""
+    ends = [end for _, end in windows]
+    inside: list[list[Span]] = [[] for _ in windows]
+    for span in spans:
+        index = bisect_right(ends, span[1])
+        while index < len(windows) and windows[index][0] < span[2]:
+            inside[index].append(span)
+            index += 1
+    return inside
 
 
 def divided(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozenset[str], int]:
@@ -29,11 +42,11 @@ def divided(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozenset[st
     running: dict[str, int] = defaultdict(int)
     lengths: dict[frozenset[str], int] = defaultdict(int)
     at = first
-    for cut in [*sorted(changes), last]:
-        lengths[frozenset(kind for kind, count in running.items() if count)] += cut - at
-        for kind, change in changes.get(cut, ()):
+    for instant in [*sorted(changes), last]:
+        lengths[frozenset(kind for kind, count in running.items() if count)] += instant - at
+        for kind, change in changes.get(instant, ()):
             running[kind] += change
-        at = cut
+        at = instant
     return dict(lengths)
 
 

@@ -84,6 +84,8 @@ def store(place: Path, content: TraceContent, sha256: str) -> None:
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
         try:
             _write(temporary, content, sha256)
+            if not (place / _ABOUT).is_file():  # what is there is broken
+                shutil.rmtree(place, ignore_errors=True)
             with contextlib.suppress(OSError):  # another process was faster
                 temporary.rename(place)
         finally:

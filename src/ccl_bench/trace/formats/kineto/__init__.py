@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.content import TraceContent
 
-_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{(?P<info>.{0,4096})', re.DOTALL)
-_RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
-_WORLD_SIZE = re.compile(rb'"world_size"\s*:\s*(\d+)')
+_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(?=\{)')
+_NUMBERS = {key: re.compile(rb'"%s"\s*:\s*(\d{1,9})\s*[,}]' % key) for key in (b"rank", b"world_size")}
+_MANY = 10**9
 _EVENT = re.compile(rb'\A\s*\[\s*\{[^{}]*"ph"\s*:')
 
 
@@ -27,11 +28,20 @@ def recognises(head: bytes) -> bool:
 
 def identity(head: bytes) -> Identity:
     """Return rank and world size from `distributedInfo`, if it stands in the first bytes."""
-    info = _DISTRIBUTED.search(head)
-    if not info:
+    start = _DISTRIBUTED.search(head)
+    if not start:
         return Identity()
-    rank, world_size = _RANK.search(info["info"]), _WORLD_SIZE.search(info["info"])
-    return Identity(int(rank[1]) if rank else None, int(world_size[1]) if world_size else None)
+    info = head[start.end() :].partition(b'"traceEvents"')[0]
+    try:
+        whole: dict[str, object] = json.JSONDecoder().raw_decode(info.decode("utf-8", "replace"))[0]
+    except (ValueError, RecursionError):
+        found = {key.decode(): number.search(info) for key, number in _NUMBERS.items()}
+        whole = {key: int(match[1]) for key, match in found.items() if match}
+    return Identity(*(_count(whole.get(key)) for key in ("rank", "world_size")))
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < _MANY else None
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:

@@ -18,29 +18,29 @@ import msgspec
 from ccl_bench.trace.formats.kineto.pieces import BOUNDARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ccl_bench.trace.formats.kineto.events import Event
 
     EventType = TypeVar("EventType", bound=Event)
 
 _BETWEEN = b" \t\r\n,"
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(
     rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|' + _PAIR + rb")|(u[dD][89a-fA-F][0-9a-fA-F]{2}))?"
 )
 _NO_VALUE = re.compile(
-    b"(" + _STRING + rb'")|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])',
+    b"(" + _STRING + rb')|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])',
     re.IGNORECASE | re.DOTALL,
 )
 _NAME = re.compile(
     rb'("name"\s*:\s*")((?:(?!"name"\s*:).)*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:|\}))',
     re.DOTALL,
 )
+_KEY_OR_VALUE = re.compile(rb'"\s*[:,]')
 _STRAY_QUOTE = re.compile(rb'(?<!\\)"')
-_TOKEN = re.compile(_STRING + rb'(?:"|\Z)|[\[\]{}]', re.DOTALL)
+_TEXT = re.compile(_STRING, re.DOTALL)
+_MARK = re.compile(_STRING + rb"|([\[\]{}])", re.DOTALL)
 _ARRAY_END = re.compile(rb"\}\s*+\]")
 _EMPTY_ARRAY = re.compile(rb"\s*+\]")
 _ARRAY_END_GUESSES = 3
@@ -80,7 +80,10 @@ def repaired(text: bytes) -> bytes:
 
 
 def _with_quotes_escaped(text: bytes) -> bytes:
-    return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb"\\\"", m[2]) + m[3], text)
+    """Return `text` with the quotes inside names escaped, except in names of two torn events."""
+    if any(_KEY_OR_VALUE.search(name[2]) for name in _NAME.finditer(text)):
+        return text
+    return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(lambda _: rb"\"", m[2]) + m[3], text)
 
 
 def decoded(text: bytes, decoder: msgspec.json.Decoder[list[EventType]]) -> list[EventType] | None:
@@ -99,6 +102,7 @@ def salvaged(
     If `more` of the file follows, the start of an event that may go on there is returned too.
     """
     cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
+    depths: list[int] = []
     found: list[EventType] = []
     position = 0
     while position < len(cuts) - 1:
@@ -106,7 +110,8 @@ def salvaged(
         part = piece[start : cuts[position + 1]].strip(_BETWEEN)
         position += 1
         if (events := decoded(part, decoder)) is None:
-            others, may_go_on = _other_parts(piece, cuts[position - 1 : position + _PARTS_OF_AN_EVENT])
+            depths = depths or [_depth(piece[begin:end]) for begin, end in pairwise(cuts)]
+            others, may_go_on = _other_parts(depths[position - 1 : position + _PARTS_OF_AN_EVENT - 1])
             together = piece[start : cuts[position + others]].strip(_BETWEEN)
             if others and (events := decoded(together, decoder)) is not None:
                 position += others
@@ -118,26 +123,21 @@ def salvaged(
     return found, b""
 
 
-def _other_parts(piece: bytes, cuts: list[int]) -> tuple[int, bool]:
-    """Return how many of the parts that follow belong to the event that starts at the first of `cuts`.
+def _other_parts(depths: list[int]) -> tuple[int, bool]:
+    """Return how many of the parts that follow belong to the event that starts with the first.
 
     Where its end is not found, also whether it may lie after the piece.
     """
-    depths = accumulate(_depth(piece[start:end]) for start, end in pairwise(cuts))
-    for others, depth in enumerate(depths):
+    for others, depth in enumerate(accumulate(depths)):
         if depth <= 0:
             return (others if depth == 0 else 0), False
-    return 0, cuts[-1] == len(piece)
-
-
-def _marks(text: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield the brackets of `text` that stand outside strings."""
-    return (token for token in _TOKEN.finditer(text) if token[0][:1] != b'"')
+    return 0, len(depths) < _PARTS_OF_AN_EVENT
 
 
 def _depth(text: bytes) -> int:
-    """Return how many brackets `text` opens and does not close."""
-    return sum(1 if mark[0] in b"[{" else -1 for mark in _marks(text))
+    """Return how many brackets outside strings `text` opens and does not close."""
+    bare = _TEXT.sub(b"", text)
+    return sum(bare.count(mark) for mark in (b"[", b"{")) - sum(bare.count(mark) for mark in (b"]", b"}"))
 
 
 def _mended(
@@ -191,14 +191,19 @@ def _array_end(piece: bytes) -> int | None:
         ends.append(end)
     for at in reversed(ends):
         tail = piece[at + 1 :].strip()
-        if _ends_object(tail) if tail else piece[:at].endswith((b"}", b"\n", b",")):
+        before = piece[max(0, at - 99) : at].rstrip()[-1:]
+        if before in {b"", b"}", b","} and (not tail or _ends_object(tail)):
             return at
+    return _surplus_bracket(piece) if _depth(piece) < 0 else None
+
+
+def _surplus_bracket(piece: bytes) -> int | None:
     depth = 0
-    for mark in _marks(piece):
-        depth += 1 if mark[0] in b"[{" else -1
+    for mark in _MARK.finditer(piece):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(mark[1], 0)
         if depth < 0:
             at = mark.start()
-            return at if mark[0] == b"]" and not BOUNDARY.search(piece, at) else None
+            return at if mark[1] == b"]" and not BOUNDARY.search(piece, at) else None
     return None
 
 

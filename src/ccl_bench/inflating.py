@@ -1,0 +1,84 @@
+"""Decompress gzip to the last byte before any damage.
+
+A library's `read` raises where the stream is cut or damaged and drops what it had decompressed on
+the way there, up to all of a small file. This one gives that first and raises after it.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import TYPE_CHECKING
+
+from isal import igzip
+from isal.igzip_lib import IsalError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+_GZIP = 31
+"""zlib's window bits for a stream with a gzip header."""
+
+_BLOCK_BYTES = 64 << 10
+
+
+class GzipFile(igzip.IGzipFile):
+    """A gzip file open for reading, which raises OSError only after all that could be read."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        super().__init__(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
+        self._raw = raw
+        self._given = 0
+        self._rest = io.BytesIO()
+        self._damage = ""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes; none at the end of an undamaged file."""
+        if not self._damage:
+            try:
+                block = bytes(super().read(size))
+            except (EOFError, OSError, ValueError, IsalError) as error:
+                self._damage = str(error) or type(error).__name__
+                self._rest = io.BytesIO(_inflated_after(self._raw, self._given))
+            else:
+                self._given += len(block)
+                return block
+        if found := self._rest.read(size):
+            return found
+        raise OSError(self._damage)
+
+
+def _inflated_after(raw: BinaryIO, given: int) -> bytes:
+    """Return what can be decompressed after the first `given` bytes of the content."""
+    raw.seek(0)
+    found = bytearray()
+    seen = 0
+    inflator, is_sound = zlib.decompressobj(_GZIP), True
+    while is_sound and (block := raw.read(_BLOCK_BYTES)):
+        content, inflator, is_sound = _inflated(block, inflator)
+        found += content[max(0, given - seen) :]
+        seen += len(content)
+    return bytes(found)
+
+
+def _inflated(block: bytes, inflator: zlib._Decompress) -> tuple[bytes, zlib._Decompress, bool]:
+    """Return what `block` decompresses to, the state after it, and whether it was sound."""
+    before = inflator.copy()
+    try:
+        found = inflator.decompress(block)
+        while inflator.eof and inflator.unused_data:  # the next member of the file
+            following, inflator = inflator.unused_data, zlib.decompressobj(_GZIP)
+            found += inflator.decompress(following)
+    except zlib.error:
+        return _inflated_by_byte(block, before), before, False
+    return found, inflator, True
+
+
+def _inflated_by_byte(block: bytes, inflator: zlib._Decompress) -> bytes:
+    found = bytearray()
+    try:
+        for at in range(len(block)):
+            found += inflator.decompress(block[at : at + 1])
+    except zlib.error:
+        pass
+    return bytes(found)

@@ -1,0 +1,58 @@
+"""How fast copies are."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.copies import SET
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.per_step import mean_of
+from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+
+
+@metric(unit="GB/s", better="higher")
+def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Rate at which the device's copy engines moved data: bytes over time, all copies of the steps together.
+
+    Formula:
+        average_memory_bandwidth = bytes of copies / sum of their durations, mean over ranks
+
+    Caveats:
+        Rate of copies, not of the memory: what kernels read and write is not in a trace. Small
+        copies are bound by latency and pull it down. A copy inside the device reads and writes each
+        byte, which counts once here. Kinds differ by a factor of a hundred; see the details. Memory
+        sets are left out, and copies of unknown size.
+
+    Reference:
+        HolisticTraceAnalysis `get_memory_bw_summary`, which averages rates, not bytes over time.
+    """
+    need_rows(steps, "steps", RECORD)
+    moved = copies.filter(pl.col("kind") != SET)
+    rates = _rates(moved, "rank")
+    if rates.is_empty():
+        raise NotMeasurable(
+            "no copy of known size and duration is in any step",
+            fix="record CUDA activity with torch.profiler; on CPUs there is nothing to copy to",
+        )
+    kinds = _rates(moved, "kind").sort("kind")
+    return Measurement(
+        mean_of(rates, "rate"),
+        details={
+            "per_rank_gb_per_s": by_rank(rates, "rate"),
+            "per_kind_gb_per_s": dict(kinds.select("kind", "rate").iter_rows()),
+            "per_kind_bytes_per_step": {
+                kind: size / steps.height for kind, size in kinds.select("kind", "bytes").iter_rows()
+            },
+            "copies_of_unknown_size": int((moved["count"] - moved["sized"]).sum()),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(rates),
+    )
+
+
+def _rates(copies: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Return bytes and GB/s of the copies that share a value of `by`."""
+    sums = copies.group_by(by).agg(pl.col("bytes", "duration_ns").sum())
+    return sums.filter(pl.col("duration_ns") > 0).with_columns(
+        (pl.col("bytes") / pl.col("duration_ns")).alias("rate")  # bytes per ns are GB per s
+    )

@@ -1,0 +1,37 @@
+"""How long the backward pass takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.phases import BACKWARD
+from ccl_bench.metrics import conditions, metric
+from ccl_bench.metrics.phase_time import phase_time
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+    from ccl_bench.metrics import Measurement
+
+
+@metric(unit="s", better="lower", applies=(conditions.training,))
+def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Time in one step in which the device worked on the backward pass, communication left out.
+
+    Work belongs to the phase that launched it. Backward is what was launched in a node of
+    autograd (`autograd::engine::evaluate_function`), on a thread of autograd's own, or in a
+    range that says so.
+
+    Formula:
+        backward_time = |U(kernels and copies launched by the backward pass)| in a step,
+        mean over steps and ranks
+
+    Caveats:
+        Gradient accumulation (`AccumulateGrad`) and the reduction of gradients with its copies are
+        not in it and stand in the details. What activation checkpointing repeats of the forward
+        pass is in it; the details list what could be recognised: operators that record for
+        autograd inside its nodes. A range that a person marked as backward may hold the loss.
+
+    Reference:
+        Launch correlation as in HolisticTraceAnalysis; torch/csrc/autograd/engine.cpp.
+    """
+    return phase_time(phases, steps, BACKWARD)

@@ -1,0 +1,35 @@
+"""How much is computed for each byte of memory traffic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics import metric
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.metrics import Measurement
+
+
+@metric(unit="FLOP/byte", better="higher")
+def compute_intensity(facts: Facts) -> Measurement:
+    """Operations for each byte between a device and its memory; no trace that is read here holds those bytes.
+
+    Formula:
+        compute_intensity = model FLOPs per step and device / bytes read from and written to its memory
+
+    Caveats:
+        Operations are those the model needs (see `mfu`). The bytes are those of kernels, in and out of
+        device memory: torch.profiler and the CUDA timeline record none of them. The bytes of copies are
+        a small and unrelated part, so no number is made of them; nor of communication, which is traffic
+        of links and not of memory.
+
+    Reference:
+        Arithmetic intensity of the roofline model, Williams et al. 2009.
+    """
+    facts.needed("model_flops_per_token")
+    raise NotMeasurable(
+        "traces do not hold what kernels read from and write to device memory",
+        fix="record dram__bytes.sum with Nsight Compute and divide by hand",
+    )

@@ -1,0 +1,62 @@
+"""How much one kernel dominates."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.kernels import need_kernels
+from ccl_bench.metrics.per_step import mean_of
+from ccl_bench.metrics.rows import by_rank, label, ranks_in, window_of
+
+_LISTED = 10
+
+
+@metric(unit="%", better="neither")
+def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Share of kernel time that goes to the one kernel with the most.
+
+    Formula:
+        dominant_kernel_concentration = 100 * max over names of kernel time / total kernel time
+
+        over the steps of each rank, mean over ranks; the name is that of the kernel as recorded,
+        template arguments included.
+
+    Caveats:
+        Communication kernels take part, and one that waits for a peer may come first; the details
+        name the kernel of each rank and the first among those that compute. Two shapes of one matrix
+        product may have one name or two.
+
+    Reference:
+        HolisticTraceAnalysis `get_gpu_kernel_breakdown`, share of the first kernel.
+    """
+    need_kernels(kernel_time, steps)
+    dominant = _dominant(kernel_time)
+    computing = _dominant(kernel_time.filter(pl.col("type") != "communication"))
+    return Measurement(
+        mean_of(dominant, "pct"),
+        details={
+            "per_rank_pct": by_rank(dominant, "pct"),
+            "per_rank_name": {label(row["rank"]): row["name"] for row in dominant.iter_rows(named=True)},
+            "compute_only_pct": mean_of(computing, "pct") if computing.height else None,
+            "first": _first(kernel_time),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(dominant),
+    )
+
+
+def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernel of each rank with the most time, as percent of the time of all given."""
+    times = kernel_time.group_by("rank", "name").agg(pl.col("duration_ns").sum())
+    ordered = times.sort("rank", "duration_ns", "name", descending=[False, True, False])
+    whole = pl.col("duration_ns").sum().over("rank")
+    shares = ordered.with_columns((100 * pl.col("duration_ns") / whole).alias("pct"))
+    return shares.filter(whole > 0).unique("rank", keep="first", maintain_order=True)
+
+
+def _first(kernel_time: pl.DataFrame) -> list[dict[str, object]]:
+    """Return the kernels with the most time over all ranks."""
+    times = kernel_time.group_by("type", "name").agg(pl.col("duration_ns", "count").sum())
+    share = 100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
+    shares = times.select("name", "type", share.alias("pct"), "count")
+    return shares.sort("pct", "name", descending=[True, False]).head(_LISTED).to_dicts()

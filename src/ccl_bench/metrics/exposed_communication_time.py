@@ -1,0 +1,37 @@
+"""Communication that nothing hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.metrics import conditions, metric
+from ccl_bench.metrics.communicating import need_communication
+from ccl_bench.metrics.per_step import mean_of, shares_by_rank, time_per_step
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+    from ccl_bench.metrics import Measurement
+
+
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+def exposed_communication_time(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Time in one step in which a GPU communicated and did not compute.
+
+    Formula:
+        exposed_communication_time = |U(communication) - U(compute)| in a step, mean over steps and ranks
+
+    Caveats:
+        Waiting for a late peer is in it, and so is communication that nothing waits for. Copies that
+        run meanwhile do not count as hiding it.
+
+    Reference:
+        `exposed_comm_time` of AMD TraceLens, clipped to steps.
+    """
+    need_communication(breakdown)
+    shares = {
+        "pct_of_step": mean_of(shares_by_rank(breakdown, "exposed_communication_ns", "window_ns"), "pct"),
+        "pct_of_communication": mean_of(
+            shares_by_rank(breakdown, "exposed_communication_ns", "communication_ns"), "pct"
+        ),
+    }
+    return time_per_step(breakdown, steps, "exposed_communication_ns", shares)

@@ -1,0 +1,53 @@
+"""What sharding weights costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
+from ccl_bench.metrics.sharding import need_sharding
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.frames import pl
+
+_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard")
+
+
+@metric(unit="%", better="lower")
+def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
+    """Share of the time of steps that goes to FSDP's own work and to no compute of the model.
+
+    FSDP's own work is what its ranges launch: all-gathers of parameters, reductions of gradients,
+    copies into and out of their buffers, and resharding.
+
+    Formula:
+        fsdp_overhead = 100 * |U(work of FSDP) - U(compute of the model)| / time of steps, mean over ranks
+
+    Caveats:
+        Waiting for a late peer in an all-gather counts. Hidden work still slows down what it runs
+        beside; the times of the parts, hidden or not, are in the details. The all-reduce of hybrid
+        sharding counts as reduction. The older FullyShardedDataParallel does not mark its copies out.
+
+    Reference:
+        Ranges of torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+    """
+    need_sharding(fsdp, steps, facts)
+    shares = shares_by_rank(fsdp, "exposed_ns", "window_ns")
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            "exposed_s": seconds(fsdp, steps, "exposed_ns"),
+            "work_s": seconds(fsdp, steps, "work_ns"),
+            "work_pct_of_step": mean_of(shares_by_rank(fsdp, "work_ns", "window_ns"), "pct"),
+            **{f"{part}_s": seconds(fsdp, steps, f"{part}_ns") for part in _PARTS},
+            "host_s": seconds(fsdp, steps, "host_ns"),
+            "all_gathers_per_step": fsdp["all_gathers"].sum() / steps.height,
+            "reductions_per_step": fsdp["reduce_scatters"].sum() / steps.height,
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )

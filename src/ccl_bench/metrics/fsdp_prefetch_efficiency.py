@@ -1,0 +1,54 @@
+"""How well FSDP gathers parameters ahead of their use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
+from ccl_bench.metrics.sharding import need_sharding
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.frames import pl
+
+
+@metric(unit="%", better="higher")
+def fsdp_prefetch_efficiency(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
+    """Share of the time of FSDP's all-gathers that is hidden under compute of the model.
+
+    Formula:
+        fsdp_prefetch_efficiency = 100 * |U(all-gathers of FSDP) intersected with U(compute)|
+                                   / |U(all-gathers of FSDP)|
+
+        over the steps of each rank, mean over ranks; FSDP's own copies are no compute here.
+
+    Caveats:
+        All-gathers of tensor parallelism do not take part. An all-gather that waits for a late
+        peer under compute counts as hidden. The first gather of a pass has nothing to hide under,
+        so few layers keep this low.
+
+    Reference:
+        Prefetching in FSDP: arXiv 2304.11277, section 3.3; hidden time as in `comm_comp_overlap`.
+    """
+    need_sharding(fsdp, steps, facts)
+    shares = shares_by_rank(fsdp, "all_gather_hidden_ns", "all_gather_ns")
+    if shares.is_empty():
+        raise NotMeasurable(
+            "no all-gather can be traced back to FSDP in any step",
+            fix="record CPU and CUDA activity with torch.profiler, launches included",
+        )
+    reductions = shares_by_rank(fsdp, "reduce_scatter_hidden_ns", "reduce_scatter_ns")
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            "all_gather_s": seconds(fsdp, steps, "all_gather_ns"),
+            "hidden_s": seconds(fsdp, steps, "all_gather_hidden_ns"),
+            "reduction_hidden_pct": mean_of(reductions, "pct") if reductions.height else None,
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )

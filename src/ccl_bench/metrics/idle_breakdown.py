@@ -1,0 +1,64 @@
+"""Why the device is idle."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.launches import need_launches
+from ccl_bench.metrics.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.rows import by_rank, label, ranks_in, window_of
+
+CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
+
+
+@metric(unit="%", better="lower")
+def idle_breakdown(
+    idle: pl.DataFrame, stream_idle: pl.DataFrame, launching: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Share of the device's idle time in which it waited for the host to launch something.
+
+    A gap in which the device has no work at all waits for the host if the work that ends it was
+    launched after the gap began; for the next kernel if that was launched before and the gap
+    is shorter than 30 us; for something else, such as an event of another stream, if it is longer.
+
+    Formula:
+        idle_breakdown = 100 * time waiting for the host / idle time, over steps, mean over ranks
+
+    Caveats:
+        The whole gap counts, although part of it is the delay of launching. A gap that no work ends
+        counts as waiting for the host. HTA takes each stream for itself, where a stream is idle
+        although others work; that split is in the details as `streams_s`. Kernels of CUDA graphs
+        share one launch, and kernels that a profiler does not see inside graphs look like gaps.
+
+    Reference:
+        HolisticTraceAnalysis 0.5.0 `get_idle_time_breakdown`; its `consecutive_kernel_delay` of 30 is
+        called nanoseconds in its manual and compared with microseconds in its code.
+    """
+    need_launches(launching, steps)
+    shares = shares_by_rank(idle, "host_wait_ns", "idle_ns")
+    if shares.is_empty():
+        raise NotMeasurable("the device was never idle in a step, so there is nothing to divide")
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            "idle_s": seconds(idle, steps, "idle_ns"),
+            **{f"{name}_wait_s": seconds(idle, steps, column) for name, column in CAUSES.items()},
+            "idle_pct_of_step": mean_of(shares_by_rank(idle, "idle_ns", "window_ns"), "pct"),
+            "streams_s": _streams(stream_idle, steps),
+            "cuda_graph_launches": int(launching["graph_launches"].sum()),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )
+
+
+def _streams(stream_idle: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the gaps of each stream a step, mean over ranks, by cause."""
+    streams = stream_idle["stream"].unique().sort()
+    by_stream = {stream: stream_idle.filter(pl.col("stream") == stream) for stream in streams.drop_nulls()}
+    return {
+        label(stream): {name: seconds(rows, steps, column) for name, column in CAUSES.items()}
+        for stream, rows in by_stream.items()
+    }

@@ -1,0 +1,49 @@
+"""How unevenly ranks compute."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.per_step import mean_of, seconds_by_rank
+from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
+
+
+@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
+def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Compute time of the busiest rank over the mean of all ranks: 1 is even.
+
+    Formula:
+        load_imbalance_ratio = max over ranks of compute time in a step / mean over ranks
+
+        compute time is |U(compute)|, mean over the steps of the rank.
+
+    Caveats:
+        Stages of a pipeline differ by design, and a slower device counts like more work. Ranks
+        without a trace are not in the mean.
+
+    Reference:
+        Load imbalance of Pipit, HPCToolkit and others: maximum over mean.
+    """
+    need_rows(breakdown, "steps", RECORD)
+    times = seconds_by_rank(breakdown, steps, "compute_ns")
+    if times.height < 2:
+        raise NotMeasurable(
+            "one rank has a trace, and imbalance is between ranks", fix="record the traces of all ranks"
+        )
+    mean = mean_of(times, "s")
+    if not mean:
+        raise NotMeasurable("no rank computed in any step", fix=RECORD)
+    busiest = times.sort("s", descending=True).row(0, named=True)
+    return Measurement(
+        busiest["s"] / mean,
+        details={
+            "busiest_rank": label(busiest["rank"]),
+            "max_s": busiest["s"],
+            "mean_s": mean,
+            "min_s": float(times.select(pl.col("s").min()).item()),
+            "per_rank_s": by_rank(times, "s"),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(breakdown),
+    )

@@ -1,0 +1,87 @@
+"""How much of the memory's bandwidth copies reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.catalog import devices as device_catalog
+from ccl_bench.errors import NotApplicable, NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.per_step import mean_of
+from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.catalog.devices import Device
+
+
+@metric(unit="%", better="higher")
+def memory_bandwidth_utilization(
+    copies: pl.DataFrame, devices: pl.DataFrame, steps: pl.DataFrame, facts: Facts
+) -> Measurement:
+    """Share of the device's peak memory bandwidth that copies within its memory reach while they run.
+
+    Formula:
+        memory_bandwidth_utilization = 100 * 2 * bytes of DtoD copies / their durations / peak bandwidth
+
+        mean over ranks; each byte is read once and written once.
+
+    Caveats:
+        It says nothing of kernels, which a trace does not tell the memory traffic of: that needs
+        hardware counters (Nsight Compute, or DRAM bandwidth sampled by Nsight Systems). Small copies are
+        bound by latency. A small copy may stay in the cache and exceed the memory's peak.
+
+    Reference:
+        Device-to-device rate of NVIDIA's bandwidthTest, which counts both directions; peaks from the
+        catalog of devices.
+    """
+    need_rows(steps, "steps", RECORD)
+    own = copies.filter(pl.col("kind") == "DtoD")
+    within = own.group_by("rank").agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
+    if within.is_empty():
+        raise NotMeasurable(
+            "no copy within the device's memory is in any step, and traces hold no memory traffic of kernels",
+            fix="measure DRAM bandwidth with Nsight Compute or Nsight Systems",
+        )
+    device, source = _device(devices, facts)
+    peak = device.memory_bandwidth_bytes_per_s
+    if peak is None:
+        raise NotMeasurable(f"the memory bandwidth of {device.name} is not known")
+    rate = pl.col("bytes") * 2 / pl.col("duration_ns")
+    shares = within.select("rank", gb_per_s=rate, pct=100 * rate * 1e9 / peak).sort("rank")
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            "achieved_gb_per_s": mean_of(shares, "gb_per_s"),
+            "peak_gb_per_s": peak / 1e9,
+            "device": device.name,
+            "device_source": source,
+            "counts": "copies within the device's memory, read and write; not kernels",
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )
+
+
+def _device(devices: pl.DataFrame, facts: Facts) -> tuple[Device, str]:
+    """Return the device in the catalog and who named it: the traces, else the card."""
+    seen = devices.filter(pl.col("name") != "").select("name", "memory_bytes").unique()
+    try:
+        found = [device_catalog.device(name, memory_bytes=size) for name, size in seen.iter_rows()]
+        if len({device.name for device in found}) == 1:
+            return found[0], "deviceProperties of the traces"
+        if facts.device:
+            return device_catalog.device(facts.device.value), facts.device.source
+    except NotMeasurable as error:
+        raise NotMeasurable(error.message, fix="name the device in full in the workload card") from error
+    if found:
+        names = ", ".join(sorted({device.name for device in found}))
+        raise NotMeasurable(
+            f"the ranks saw different devices: {names}", fix="name the device in the workload card"
+        )
+    raise NotApplicable(
+        "the run names no accelerator, so there is no peak to compare with",
+        fix="write the device into the workload card",
+    )

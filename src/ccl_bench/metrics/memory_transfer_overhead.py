@@ -1,0 +1,51 @@
+"""What copies cost."""
+
+from __future__ import annotations
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+
+
+@metric(unit="%", better="lower")
+def memory_transfer_overhead(
+    copy_time: pl.DataFrame, copies: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Share of the time of steps in which the device copied memory and ran no kernel.
+
+    Formula:
+        memory_transfer_overhead = 100 * |U(copies) - U(kernels)| / time of steps, mean over ranks
+
+    Caveats:
+        Copies by the copy engines only: kernels that copy are kernels. Memory sets move nothing and are
+        left out. The time with any copy, hidden or not, is in the details, by kind.
+
+    Reference:
+        Exposed memory copies of AMD TraceLens; HolisticTraceAnalysis counts copies as kernels.
+    """
+    need_rows(steps, "steps", RECORD)
+    if not copy_time["kernel_ns"].sum() and copies.is_empty():
+        raise NotMeasurable(
+            "the traces hold no work of a device in any step",
+            fix="record CUDA activity with torch.profiler; a run on CPUs has no copies to a device",
+        )
+    shares = shares_by_rank(copy_time, "exposed_ns", "window_ns")
+    kinds = copies["kind"].unique().sort()
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            "exposed_s": seconds(copy_time, steps, "exposed_ns"),
+            "copy_s": seconds(copy_time, steps, "copy_ns"),
+            "copy_pct_of_step": mean_of(shares_by_rank(copy_time, "copy_ns", "window_ns"), "pct"),
+            "per_kind_s": {kind: _of_kind(copies, kind, steps) for kind in kinds},
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )
+
+
+def _of_kind(copies: pl.DataFrame, kind: str, steps: pl.DataFrame) -> float:
+    return seconds(copies.filter(pl.col("kind") == kind), steps, "union_ns")

@@ -1,0 +1,90 @@
+"""How much of the kernel time experts take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import NotApplicable, NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.kernels import need_kernels
+from ccl_bench.metrics.per_step import mean_of, shares_by_rank
+from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
+EXPERT_PRODUCT = (
+    r"(?i)fused_moe|moe_?gemm|moe_wna16|(?:^|[^a-z])[mk]_grouped|group(?:ed)?_?(?:gemm|mm)\w*(?:[^\w:]|$)"
+    r"|GroupProblemShape|Grouped(?:Contiguous|Masked)"
+)
+"""Matrix products of many experts at once; a namespace that is called so says nothing of a kernel in it."""
+
+EXCHANGE = (
+    r"(?i)(?:\w*ep|uccl|mooncake)::(?:\w+::)*(?:internode|intranode|internode_ll|low_latency)::"
+    r"|deep_ep|hybrid_ep::|mori::|moeA2A|moeAllToAll"
+)
+"""Libraries that do nothing but carry tokens to experts and back."""
+
+
+@metric(unit="%", better="neither")
+def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
+    """Share of kernel time in kernels that serve a mixture of experts.
+
+    Counted are routing and permutation of tokens, the grouped matrix products of experts, and
+    the dispatch and combine kernels of expert-parallel libraries: what a dense model of the same
+    shape would not have, or would do in another kernel.
+
+    Formula:
+        moe_fraction = 100 * (routing + grouped matrix products + dispatch and combine) / total kernel time
+
+        over the steps of each rank, mean over ranks; times are sums of durations.
+
+    Caveats:
+        Told from names, so a lower bound: experts computed one by one in ordinary matrix products, the
+        router's own product, activations between, and all-to-alls of NCCL are not recognisable. All-to-alls
+        that no name ties to experts are listed apart. A kernel that waits for a peer counts in full.
+
+    Reference:
+        Kernel names of DeepEP, DeepGEMM, CUTLASS, vLLM, TensorRT-LLM, Megatron-Core and torchtitan.
+    """
+    need_kernels(kernel_time, steps)
+    calls = pl.col("type") == "communication"
+    parts = {
+        "routing": pl.col("type") == "moe",
+        "grouped_matrix_products": (pl.col("type") == "gemm") & pl.col("name").str.contains(EXPERT_PRODUCT),
+        "dispatch_and_combine": calls & pl.col("name").str.contains(EXCHANGE),
+    }
+    serving = pl.any_horizontal(*parts.values())
+    if kernel_time.filter(serving).is_empty():
+        raise _absent(facts)
+    shares = _share(kernel_time, serving)
+    unclear = calls & (pl.col("collective") == "all_to_all") & ~serving
+    return Measurement(
+        mean_of(shares, "pct"),
+        details={
+            "per_rank_pct": by_rank(shares, "pct"),
+            **{f"{name}_pct": mean_of(_share(kernel_time, part), "pct") for name, part in parts.items()},
+            "other_all_to_all_pct": mean_of(_share(kernel_time, unclear), "pct"),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(shares),
+    )
+
+
+def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
+    """Return why there is no number where no kernel's name tells of experts."""
+    if facts.is_moe and facts.is_moe.value:
+        return NotMeasurable(
+            "the model is a mixture of experts, but no kernel's name tells of them",
+            fix="use fused or grouped kernels for experts; ordinary products do not say whose they are",
+        )
+    return NotApplicable(
+        "no kernel's name tells of experts: the model is dense, or its experts run in ordinary kernels"
+    )
+
+
+def _share(kernel_time: pl.DataFrame, part: pl.Expr) -> pl.DataFrame:
+    """Return the share of each rank's kernel time in the kernels of `part`."""
+    counted = pl.when(part.fill_null(value=False)).then("duration_ns").otherwise(0)
+    return shares_by_rank(kernel_time.with_columns(counted.alias("part_ns")), "part_ns", "duration_ns")

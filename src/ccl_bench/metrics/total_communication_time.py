@@ -1,0 +1,33 @@
+"""How long a step communicates."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.communicating import need_communication
+from ccl_bench.metrics.per_step import seconds, time_per_step
+
+
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+def total_communication_time(
+    breakdown: pl.DataFrame, communication_time: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Time in one step in which a GPU communicated, hidden or not.
+
+    Formula:
+        total_communication_time = |U(communication)| in a step, mean over steps and ranks
+
+    Caveats:
+        Calls that run at the same time count once; their durations added up are in the details, by
+        collective. Waiting for a late peer is in it.
+
+    Reference:
+        Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, by step.
+    """
+    need_communication(breakdown)
+    kinds = communication_time["collective"].unique().sort()
+    by_kind = {kind: communication_time.filter(pl.col("collective") == kind) for kind in kinds}
+    unions = {kind: seconds(rows, steps, "union_ns") for kind, rows in by_kind.items()}
+    sums = {kind: seconds(rows, steps, "duration_ns") for kind, rows in by_kind.items()}
+    details = {"summed_s": sum(sums.values()), "per_collective_s": unions, "per_collective_summed_s": sums}
+    return time_per_step(breakdown, steps, "communication_ns", details)

@@ -1,0 +1,39 @@
+"""How much kernel time a step takes."""
+
+from __future__ import annotations
+
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.kernels import need_kernels
+from ccl_bench.metrics.per_step import seconds, time_per_step
+
+
+@metric(unit="s", better="lower")
+def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Time that one GPU's kernels take in one step, added up.
+
+    Formula:
+        total_kernel_time = sum of the durations of kernels inside the step, mean over steps and ranks
+
+    Caveats:
+        Kernels that run at the same time count each for itself, so this can exceed the step; the time
+        with any kernel is `gpu_busy`. Communication kernels that wait for a peer count in full.
+        Copies and memory sets are no kernels. The types come from names, and a name may tell nothing
+        (`other`).
+
+    Reference:
+        HolisticTraceAnalysis `get_gpu_kernel_breakdown`, which counts the whole trace.
+    """
+    need_kernels(kernel_time, steps)
+    by_type = {
+        kind: seconds(kernel_time.filter(pl.col("type") == kind), steps, "duration_ns")
+        for kind in kernel_time["type"].unique().sort()
+    }
+    ordered = dict(sorted(by_type.items(), key=lambda item: -item[1]))
+    total = sum(ordered.values())
+    details = {
+        "per_type_s": ordered,
+        "per_type_pct": {kind: 100 * time / total for kind, time in ordered.items()},
+        "kernels_per_step": kernel_time["count"].sum() / steps.height,
+    }
+    return time_per_step(kernel_time, steps, "duration_ns", details)

@@ -1,0 +1,67 @@
+"""Ways to spoil a written run, as jobs and people do."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_BASE = re.compile(rb'("baseTimeNanoseconds":\s*)(\d+)')
+_RANK = re.compile(rb'("distributedInfo":\s*\{.*?"rank":\s*)(\d+)', re.DOTALL)
+
+
+def leave_out(path: Path) -> None:
+    """Remove a trace, as when a rank was not recorded."""
+    path.unlink()
+
+
+def truncate(path: Path, share: float) -> int:
+    """Keep the first `share` of a file's bytes on disk, as when a job is killed; return how many."""
+    kept = int(path.stat().st_size * share)
+    with path.open("r+b") as stream:
+        stream.truncate(kept)
+    return kept
+
+
+def swap_names(one: Path, other: Path) -> None:
+    """Exchange the names of two traces, so that name and content disagree on the rank."""
+    between = one.with_name(f"{one.name}.between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def shift_clock(path: Path, ns: int) -> None:
+    """Set the clock of a written trace `ns` ahead, by the base of its times."""
+    _replace(path, _BASE, lambda base: base + ns)
+
+
+def claim_rank(path: Path, rank: int) -> None:
+    """Make a trace claim to be of another rank in its `distributedInfo`."""
+    _replace(path, _RANK, lambda _: rank)
+
+
+def garble(path: Path, at: int, length: int = 200) -> None:
+    """Overwrite `length` bytes from byte `at` of an uncompressed trace with bytes that are no text."""
+    with path.open("r+b") as stream:
+        stream.seek(at)
+        stream.write(b"\xff\x00" * (length // 2))
+
+
+def _replace(path: Path, pattern: re.Pattern[bytes], change: Callable[[int], int]) -> None:
+    packed = path.suffix == ".gz"
+    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+    changed, count = pattern.subn(
+        lambda found: found[1] + str(change(int(found[2]))).encode(), content, count=1
+    )
+    if not count:
+        raise UsageError(
+            "does not hold what is to be changed", where=str(path), fix="write it in another style"
+        )
+    path.write_bytes(gzip.compress(changed, compresslevel=1, mtime=0) if packed else changed)

@@ -1,0 +1,254 @@
+"""Where the time of a step went, against a timeline that is walked nanosecond by nanosecond."""
+
+import gzip
+import itertools
+import json
+from decimal import Decimal
+
+import pytest
+from frames import derive, derive_from, instants, table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccl_bench.trace.formats.kineto.reader import read_kineto
+
+COMPUTE, COMMUNICATION = "gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+ONE_OF_EACH = [
+    "deepseek-dualpipe/train.json.gz",
+    "gloo-fsdp2-tp2-args/rank0_trace.json.gz",
+    "gloo-fsdp2-tp2-args/rank3_trace.json.gz",
+    "nccl-args/rank0.nccl_data.json.gz",
+    "dlrm-8rank/worker0_step_12.pt.trace.json.gz",
+    "dlrm-8rank/worker7_step_12.pt.trace.json.gz",
+    "megatron-tp8/megatron_kineto_0.json.gz",
+    "megatron-tp8/megatron_kineto_6.json.gz",
+]
+each_real_trace = pytest.mark.parametrize("file", ONE_OF_EACH)
+
+span = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: (t[0], t[0] + t[1]))
+spans_of_a_kind = st.lists(span, max_size=8)
+
+
+def step_marks(bounds):
+    return [
+        {
+            "name": f"ProfilerStep#{n}",
+            "start_ns": start,
+            "end_ns": end,
+            "on_device": False,
+            "process": 1,
+            "thread": 1,
+        }
+        for n, (start, end) in enumerate(bounds)
+    ]
+
+
+def ran(pairs, name):
+    return [{"name": name, "start_ns": a, "end_ns": b, "device": 0, "stream": 7} for a, b in pairs]
+
+
+def breakdown(bounds, compute=(), communication=(), memory=()):
+    return derive(
+        "breakdown",
+        annotations=table("annotations", step_marks(bounds)),
+        kernels=table("kernels", [*ran(compute, COMPUTE), *ran(communication, COMMUNICATION)]),
+        memcpy=table("memcpy", [{"kind": "DtoD", "start_ns": a, "end_ns": b} for a, b in memory]),
+    ).to_dicts()
+
+
+@st.composite
+def adjacent_steps(draw):
+    bounds = sorted(draw(st.sets(st.integers(0, 80), min_size=2, max_size=5)))
+    return list(itertools.pairwise(bounds))
+
+
+@given(
+    bounds=adjacent_steps(), compute=spans_of_a_kind, communication=spans_of_a_kind, memory=spans_of_a_kind
+)
+def test_every_nanosecond_of_a_step_is_in_one_part(bounds, compute, communication, memory):
+    if not (compute or communication or memory):
+        return
+    computing, communicating, moving = instants(compute), instants(communication), instants(memory)
+    for found, bound in zip(breakdown(bounds, compute, communication, memory), bounds, strict=True):
+        window = instants([bound])
+        assert found["window_ns"] == len(window)
+        assert found["compute_ns"] == len(window & computing)
+        assert found["communication_ns"] == len(window & communicating)
+        assert found["overlap_ns"] == len(window & computing & communicating)
+        assert found["exposed_communication_ns"] == len(window & communicating - computing)
+        assert found["exposed_memory_ns"] == len(window & moving - computing - communicating)
+        assert found["busy_ns"] == len(window & (computing | communicating | moving))
+        assert found["idle_ns"] == len(window - computing - communicating - moving)
+
+
+def test_communication_hidden_under_compute_is_not_exposed():
+    (found,) = breakdown([(0, 100)], compute=[(0, 50)], communication=[(30, 80)], memory=[(70, 90)])
+    assert found["overlap_ns"] == 50 - 30
+    assert found["exposed_communication_ns"] == 80 - 50
+    assert found["exposed_memory_ns"] == 90 - 80
+    assert found["idle_ns"] == 100 - 90
+
+
+def test_two_streams_at_once_count_once():
+    (found,) = breakdown([(0, 100)], compute=[(0, 50), (0, 50), (25, 60)])
+    assert (found["compute_ns"], found["idle_ns"]) == (60, 40)
+
+
+def test_a_synchronisation_is_no_work():
+    synchronised = [{"name": "cudaStreamSynchronize", "start_ns": 10, "end_ns": 90, "correlation": 5}]
+    found = derive(
+        "breakdown",
+        annotations=table("annotations", step_marks([(0, 100)])),
+        kernels=table("kernels", ran([(0, 10)], COMPUTE)),
+        launches=table("launches", synchronised),
+    )
+    assert found["busy_ns"].to_list() == [10]
+
+
+def test_metadata_makes_a_kernel_communication_whatever_its_name():
+    row = {"name": "my_fused_kernel", "start_ns": 0, "end_ns": 9, "collective": "allreduce"}
+    found = derive("work", kernels=table("kernels", [row]))
+    assert found.select("kind", "collective").rows() == [("communication", "all_reduce")]
+
+
+def test_a_kernel_without_a_recorded_grid_has_no_share_of_the_device():
+    rows = [
+        {"name": "a", "start_ns": 0, "end_ns": 9, "blocks_per_sm": 0.25},
+        {"name": "b", "start_ns": 1, "end_ns": 9, "blocks_per_sm": 7.0},
+        {"name": "c", "start_ns": 2, "end_ns": 9},
+    ]
+    assert derive("work", kernels=table("kernels", rows))["occupied"].to_list() == [0.25, 1.0, None]
+
+
+def content(corpus, file):
+    with gzip.open(corpus / "kineto" / file) as stream:
+        return read_kineto(stream, file)
+
+
+@each_real_trace
+def test_the_parts_of_a_real_step_add_up_to_its_window(corpus, file):
+    rows = derive_from(content(corpus, file), "breakdown").to_dicts()
+    assert rows
+    for row in rows:
+        parts = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
+        assert sum(row[part] for part in parts) == row["window_ns"]
+        assert row["communication_ns"] == row["overlap_ns"] + row["exposed_communication_ns"]
+        assert all(row[key] >= 0 for key in row if key.endswith("_ns"))
+        assert row["compute_ns"] > 0
+
+
+def union(pairs):
+    """Return the length of a union by a sweep over sorted starts."""
+    total, reach = 0, None
+    for start, end in sorted(pairs):
+        total += max(0, end - (start if reach is None else max(start, reach)))
+        reach = end if reach is None else max(reach, end)
+    return total
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_communication_of_a_real_step_equals_a_sweep_over_plain_json(corpus, rank):
+    """One step, whose window holds all kernels; times are whole microseconds."""
+    file = f"megatron-tp8/megatron_kineto_{rank}.json.gz"
+    events = json.loads(gzip.decompress((corpus / "kineto" / file).read_bytes()))["traceEvents"]
+    kernels = [
+        (e["ts"] * 1000, (e["ts"] + e["dur"]) * 1000, e["name"]) for e in events if e.get("cat") == "kernel"
+    ]
+    communicating = [(a, b) for a, b, name in kernels if name.startswith("nccl")]
+    computing = [(a, b) for a, b, name in kernels if not name.startswith("nccl")]
+    (found,) = derive_from(content(corpus, file), "breakdown").to_dicts()
+    assert found["communication_ns"] == union(communicating)
+    assert found["compute_ns"] == union(computing)
+    assert found["exposed_communication_ns"] == union(communicating + computing) - union(computing)
+
+
+# Runs without a device.
+
+
+def operator(name, start, end, thread=1, process=1):
+    return {"name": name, "start_ns": start, "end_ns": end, "process": process, "thread": thread}
+
+
+def gloo(name, start, end, thread=2):
+    return {
+        "name": name,
+        "start_ns": start,
+        "end_ns": end,
+        "process": 1,
+        "thread": thread,
+        "on_device": False,
+    }
+
+
+def host_work(cpu_ops, annotations=()):
+    found = derive("work", cpu_ops=table("cpu_ops", cpu_ops), annotations=table("annotations", annotations))
+    return sorted(found.select("start_ns", "end_ns", "kind").rows())
+
+
+def test_without_a_device_operators_that_call_no_other_are_compute():
+    found = host_work([operator("linear", 0, 10), operator("addmm", 2, 8), operator("relu", 10, 12)])
+    assert found == [(2, 8, "compute"), (10, 12, "compute")]
+
+
+def test_operators_of_equal_times_count_once():
+    assert host_work([operator("outer", 0, 10), operator("inner", 0, 10)]) == [(0, 10, "compute")]
+
+
+def test_threads_do_not_nest_in_each_other():
+    found = host_work([operator("a", 0, 10, thread=1), operator("b", 2, 8, thread=2)])
+    assert found == [(0, 10, "compute"), (2, 8, "compute")]
+
+
+def test_without_a_device_gloo_ranges_are_communication():
+    found = host_work([operator("c10d::allreduce_", 0, 9)], [gloo("gloo:all_reduce", 5, 30)])
+    assert found == [(5, 30, "communication")]
+
+
+def test_operators_inside_a_gloo_range_are_part_of_it():
+    found = host_work(
+        [operator("aten::view", 6, 7, thread=2), operator("relu", 6, 7)], [gloo("gloo:all_reduce", 5, 30)]
+    )
+    assert found == [(5, 30, "communication"), (6, 7, "compute")]
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_leaf_operators_of_a_real_run_equal_a_search_for_nested_ones(corpus, rank):
+    file = f"gloo-fsdp2-tp2-args/rank{rank}_trace.json.gz"
+    whole = json.loads(gzip.decompress((corpus / "kineto" / file).read_bytes()), parse_float=Decimal)
+    base = whole["baseTimeNanoseconds"]
+    threads = {}
+    ranges = {}
+    for e in whole["traceEvents"]:
+        if e.get("ph") != "X":
+            continue
+        start = base + int(Decimal(e["ts"]) * 1000)
+        row = (start, start + int(Decimal(e["dur"]) * 1000), e["name"])
+        if e["cat"] == "cpu_op":
+            threads.setdefault(e["tid"], []).append(row)
+        elif e["name"].startswith("gloo:"):
+            ranges.setdefault(e["tid"], []).append(row)
+    expected = []
+    for thread, rows in threads.items():
+        rows.sort(key=lambda row: (row[0], -row[1]))
+        open_rows = []
+        has_child = [False] * len(rows)
+        for index, (start, end, _) in enumerate(rows):
+            while open_rows and rows[open_rows[-1]][1] <= start:
+                open_rows.pop()
+            if open_rows and end > start:
+                has_child[open_rows[-1]] = True
+            open_rows.append(index)
+        for (start, end, name), parent in zip(rows, has_child, strict=True):
+            in_range = any(opens <= start < closes for opens, closes, _ in ranges.get(thread, []))
+            if (
+                not parent
+                and not in_range
+                and not name.startswith(("c10d::", "_c10d_functional::", "record_param_comms"))
+            ):
+                expected.append((start, end))
+    work = derive_from(content(corpus, file), "work")
+    found = work.filter(work["kind"] == "compute").select("start_ns", "end_ns").rows()
+    assert sorted(found) == sorted(expected)
+    communication = work.filter(work["kind"] == "communication").select("start_ns", "end_ns").rows()
+    assert sorted(communication) == sorted((a, b) for rows in ranges.values() for a, b, _ in rows)

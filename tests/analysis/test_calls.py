@@ -1,0 +1,142 @@
+"""Communication calls: each once, in its step, with the name and the arguments that were recorded."""
+
+import gzip
+import json
+import math
+from collections import Counter
+
+import pytest
+from frames import derive, derive_from, table
+
+from ccl_bench.trace.formats.kineto.reader import read_kineto
+
+
+def content(corpus, file):
+    with gzip.open(corpus / "kineto" / file) as stream:
+        return read_kineto(stream, file)
+
+
+def plain(corpus, file):
+    return json.loads(gzip.decompress((corpus / "kineto" / file).read_bytes()))["traceEvents"]
+
+
+def kernel(start, end, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more):
+    return {"name": name, "start_ns": start, "end_ns": end, "device": 0, "stream": 20, **more}
+
+
+def mark(number, start, end):
+    return {"name": f"ProfilerStep#{number}", "start_ns": start, "end_ns": end, "on_device": False}
+
+
+def calls(**raw):
+    return derive("calls", **{name: table(name, rows) for name, rows in raw.items()})
+
+
+def test_a_call_belongs_to_the_step_it_starts_in():
+    found = calls(
+        annotations=[mark(1, 0, 10), mark(2, 10, 20)], kernels=[kernel(9, 15), kernel(15, 16), kernel(30, 31)]
+    )
+    assert found.select("start_ns", "step").rows() == [(9, 1), (15, 2), (30, None)]
+
+
+def test_compute_kernels_are_no_calls():
+    found = calls(kernels=[kernel(0, 5, "gemm"), kernel(5, 9)])
+    assert found.select("start_ns", "collective").rows() == [(5, "all_reduce")]
+
+
+def test_a_run_that_does_not_communicate_has_no_calls():
+    assert calls(kernels=[kernel(0, 5, "gemm")]).height == 0
+    assert calls(cpu_ops=[{"name": "relu", "start_ns": 0, "end_ns": 1}]).height == 0
+    assert calls().height == 0
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_megatron_made_84_all_reduces_in_its_one_step(corpus, rank):
+    found = derive_from(content(corpus, f"megatron-tp8/megatron_kineto_{rank}.json.gz"), "calls")
+    assert Counter(found.select("step", "collective").rows()) == {(3, "all_reduce"): 84}
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_dlrm_made_five_exchanges_and_three_all_reduces(corpus, rank):
+    file = f"dlrm-8rank/worker{rank}_step_12.pt.trace.json.gz"
+    names = Counter(
+        "SendRecv" in e["name"]
+        for e in plain(corpus, file)
+        if e.get("cat") == "kernel" and "nccl" in e["name"]
+    )
+    assert names == {True: 5, False: 3}
+    found = derive_from(content(corpus, file), "calls")
+    kinds = Counter("all_reduce" if kind == "all_reduce" else "exchange" for kind in found["collective"])
+    assert kinds == {"exchange": 5, "all_reduce": 3}
+
+
+def test_a_ddp_run_made_seven_all_reduces_in_each_of_three_steps(corpus):
+    file = "nccl-args/rank0.nccl_data.json.gz"
+    kernels = [e for e in plain(corpus, file) if e.get("cat") == "kernel" and "nccl" in e["name"].lower()]
+    assert len(kernels) == 21
+    found = derive_from(content(corpus, file), "calls")
+    assert found.height == 21
+    assert sorted(Counter(found["step"]).values()) == [7, 7, 7]
+    expected = sorted(e["args"]["In msg nelems"] for e in kernels)
+    described = derive_from(content(corpus, file), "described_calls")
+    assert sorted(described["in_elements"]) == expected
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_a_gloo_run_made_the_calls_that_its_operators_record(corpus, rank):
+    file = f"gloo-fsdp2-tp2-args/rank{rank}_trace.json.gz"
+    events = plain(corpus, file)
+    bounds = [
+        (e["ts"], e["ts"] + e["dur"])
+        for e in events
+        if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep#")
+    ]
+    assert len(bounds) == 2
+    canonical = {
+        "allreduce": "all_reduce",
+        "_allgather_base": "all_gather",
+        "_reduce_scatter_base": "reduce_scatter",
+    }
+    operators = [e for e in events if e.get("name") == "record_param_comms"]
+    expected = Counter(
+        (
+            canonical[e["args"]["Collective name"]],
+            e["args"]["Process Group Description"],
+            e["args"]["Out msg nelems"],
+            e["args"]["Seq"],
+        )
+        for e in operators
+    )
+    described = derive_from(content(corpus, file), "described_calls")
+    found = Counter(described.select("collective", "group_description", "out_elements", "sequence").rows())
+    assert found == expected
+    in_a_step = sum(any(a <= e["ts"] < b for a, b in bounds) for e in operators)
+    placed = derive_from(content(corpus, file), "calls")
+    assert placed.height == len(operators) == 76
+    assert placed["step"].drop_nulls().len() == in_a_step
+    assert Counter(placed["collective"]) == Counter(name for name, *_ in expected.elements())
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_each_gloo_range_got_the_size_of_its_own_operator(corpus, rank):
+    """The range records the shape of its input too, which tells whether the right operator was found."""
+    file = f"gloo-fsdp2-tp2-args/rank{rank}_trace.json.gz"
+    ranges = sorted(
+        (e["ts"], e["dur"], math.prod(e["args"]["Input Dims"][0]))
+        for e in plain(corpus, file)
+        if e.get("name", "").startswith("gloo:")
+    )
+    described = derive_from(content(corpus, file), "described_calls").sort("start_ns")
+    assert described["in_elements"].to_list() == [size for _, _, size in ranges]
+
+
+def test_communication_without_nccl_in_its_names_is_found(corpus):
+    file = "deepseek-dualpipe/train.json.gz"
+    moving = [
+        e
+        for e in plain(corpus, file)
+        if e.get("cat") == "kernel" and ("::dispatch<" in e["name"] or "::combine<" in e["name"])
+    ]
+    found = derive_from(content(corpus, file), "calls")
+    assert moving
+    assert found.filter(found["collective"] == "all_to_all").height == len(moving)

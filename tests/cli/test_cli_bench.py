@@ -1,0 +1,173 @@
+"""`ccl-bench`: inspect, validate, completion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ccl_bench.cli.bench import main
+from ccl_bench.metrics import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OK, WRONG_USAGE, NO_INPUT = 0, 2, 4
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_inspect_shows_traces_groups_facts_and_what_can_be_measured(sharded: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(sharded)]) == OK
+    out, err = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert err == ""
+    assert lines[0] == str(sharded)
+    assert "traces 4 kineto files, 907 kB" in lines
+    assert "ranks 4 of 4: 0-3" in lines
+    assert "steps 3 steps in each trace, from ProfilerStep" in lines
+    assert "communication 192 calls: all_gather 60, all_reduce 96, reduce_scatter 36" in lines
+    assert "tp 2 2-3 2 ranks mesh_tp" in lines
+    assert "world_size 4 run_metadata.json" in lines
+    assert "workload_card.yaml workload card" in lines
+    assert any(line.startswith("mfu not applicable: ") for line in lines)
+
+
+def test_inspect_tells_what_is_missing(sharded: Path, tmp_path: Path, capsys: Captured) -> None:
+    for name in ("kineto_trace_1.json.gz", "run_metadata.json"):
+        shutil.copy(sharded / name, tmp_path)
+    (tmp_path / "notes.txt").write_text("by hand")
+    main(["inspect", str(tmp_path)])
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "ranks 1 of 4: 1; missing 0, 2-3" in lines
+    assert "warning 3 of 4 ranks have no trace: 0, 2, 3 (ranks-missing)" in lines
+    assert "notes.txt not understood, not used" in lines
+
+
+def test_inspect_as_json_has_a_place_for_everything(sharded: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(sharded), "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["ranks"] == [0, 1, 2, 3]
+    assert found["missing_ranks"] == []
+    assert [trace["steps"] for trace in found["traces"]] == [[2, 3, 4]] * 4
+    assert found["facts"]["tp"] == {"value": 2, "source": "workload card"}
+    assert [metric["metric"] for metric in found["metrics"]] == load().names()
+
+
+def test_inspect_needs_something_to_look_at(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(tmp_path)]) == NO_INPUT
+    assert "holds no trace of a known format" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["megatron-tp8", "dlrm-8rank", "deepseek-dualpipe", "nccl-args"])
+def test_inspect_reads_real_traces(kineto: Path, name: str, capsys: Captured) -> None:
+    assert main(["inspect", str(kineto / name)]) == OK
+    out = capsys.readouterr().out
+    assert "Can be measured" in out
+    assert not [line for line in out.splitlines() if line != line.rstrip()]
+
+
+def test_validate_finds_nothing_wrong_with_the_examples(
+    sharded: Path, pipelined: Path, capsys: Captured
+) -> None:
+    assert main(["validate", str(sharded), str(pipelined)]) == OK
+    assert capsys.readouterr().out.splitlines() == [
+        f"{sharded} (run): nothing wrong",
+        f"{pipelined} (run): nothing wrong",
+    ]
+
+
+def test_validate_reports_every_mistake_with_its_line(
+    sharded: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    card = tmp_path / "workload_card.yaml"
+    text = (sharded / "workload_card.yaml").read_text()
+    broken = text.replace("phase: training", "phase: traning").replace("tp: 2", "tp: two")
+    assert broken.count("traning") == 1
+    assert broken.count("tp: two") == 1
+    card.write_text(broken)
+    assert main(["validate", str(card), "--json"]) == NO_INPUT
+    [found] = json.loads(capsys.readouterr().out)
+    lines = broken.splitlines()
+    wrong = {lines[issue["line"] - 1].strip() for issue in found["issues"] if issue["severity"] == "error"}
+    assert {"phase: traning", "tp: two"} <= {line.split("  #")[0].strip() for line in wrong}
+    main(["validate", str(card)])
+    out = capsys.readouterr().out
+    assert f"{card}:" in out
+    assert "fix: " in out
+
+
+def test_validate_goes_on_after_a_path_that_is_not_there(sharded: Path, capsys: Captured) -> None:
+    assert main(["validate", "nowhere", str(sharded)]) == NO_INPUT
+    out = capsys.readouterr().out
+    assert "nowhere: there is no such file or directory" in out
+    assert f"{sharded} (run): nothing wrong" in out
+
+
+def test_validate_asks_for_traces_and_a_card(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["validate", str(tmp_path)]) == NO_INPUT
+    out = capsys.readouterr().out
+    assert "(trace-missing)" in out
+    assert "(card-missing)" in out
+    assert "1 error, 1 warning" in out
+
+
+@pytest.mark.parametrize("name", ["run_metadata.json", "training_metrics.json", "step_times_per_rank.json"])
+def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Captured) -> None:
+    assert main(["validate", str(sharded / name)]) == OK
+    assert f"({name.removesuffix('.json')}): nothing wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "fix"),
+    [
+        (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
+        (["timline"], "unknown command 'timline'", "known: completion, inspect, validate"),
+        (["inspect"], "RUN is missing", "--help"),
+        (["inspect", "a", "b"], "unexpected argument: b", "--help"),
+        (["inspect", "a", "--jsn"], "unknown option --jsn", "did you mean --json"),
+        (["validate"], "PATH is missing", "name the run"),
+        (["--nothing"], "unknown option --nothing", "--help"),
+        (["completion", "tcsh"], 'invalid value "tcsh"', "one of: bash, zsh, fish"),
+    ],
+)
+def test_a_wrong_command_line_says_what_was_meant(
+    arguments: list[str], message: str, fix: str, capsys: Captured
+) -> None:
+    assert main(arguments) == WRONG_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert fix in err.splitlines()[1]
+
+
+@pytest.mark.parametrize("arguments", [[], ["inspect"], ["validate"], ["completion"]])
+def test_help_begins_with_what_a_command_does_and_ends_with_an_example(
+    arguments: list[str], capsys: Captured
+) -> None:
+    assert main([*arguments, "--help"]) == OK
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert lines[0][0].isupper()
+    assert not lines[0].startswith("Usage")
+    assert "Example:" in lines
+    assert "ccl-bench" in lines[-1]
+
+
+def test_the_bash_completion_is_a_script_for_both_commands(capsys: Captured) -> None:
+    assert main(["completion", "bash"]) == OK
+    script = capsys.readouterr().out
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert [line.split()[-1] for line in script.splitlines() if line.startswith("complete ")] == [
+        "ccl-bench",
+        "ccl-metrics",
+    ]
+
+
+def test_metrics_are_completed_by_name(capsys: Captured) -> None:
+    from ccl_bench.cli.metrics import main as metrics_main
+
+    metrics_main(["__complete", "--metric", "coll_"])
+    assert "coll_call_num" in capsys.readouterr().out

@@ -1,0 +1,149 @@
+"""How commands begin and end: start-up time, closed pipes, Ctrl-C, bugs, missing packages."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccl_bench.cli import frame
+from ccl_bench.cli.metrics import main
+
+PROGRAMS = Path(sys.executable).parent
+
+START_UP_S = 0.6
+"""Twice the 0.3 s that a command may take to start: a guard against heavy imports, not a benchmark."""
+
+HEAVY = ("polars", "pydantic", "ruamel", "multiprocessing.pool")
+
+
+def _command(name: str, *arguments: str | Path) -> list[str]:
+    return [str(PROGRAMS / name), *map(str, arguments)]
+
+
+def _ran(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(name, *arguments), capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_installed_command_prints_the_number(sharded: Path) -> None:
+    done = _ran("ccl-metrics", "--trace", sharded, "--metric", "coll_call_num")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "16\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ccl-metrics", "--help"],
+        ["ccl-metrics", "--list-metrics"],
+        ["ccl-metrics", "--explain", "mfu"],
+        ["ccl-metrics", "--metrik"],
+        ["ccl-bench", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_without_a_run_starts_quickly(arguments: list[str]) -> None:
+    def seconds() -> float:
+        """Return the processor time of one run: on a busy machine the clock tells nothing."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _ran(*arguments)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < START_UP_S
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--list-metrics"], ["--explain", "mfu"], ["--metrik"]])
+def test_a_command_without_a_run_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from ccl_bench.cli.metrics import main\n"
+        f"main({arguments!r})\n"
+        f"loaded = [name for name in {HEAVY!r} if type(sys.modules.get(name)).__name__ == 'module']\n"
+        "sys.exit(f'LOADED {loaded}' if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_error(sharded: Path) -> None:
+    command = _command("ccl-metrics", "--trace", sharded, "--metric", "training_quality")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == frame.CLOSED_PIPE
+
+
+def test_an_interruption_is_quiet(sharded: Path) -> None:
+    program = (
+        "import sys\n"
+        "from ccl_bench import evaluate\n"
+        "def wait(*_, **__):\n"
+        "    import time\n"
+        "    sys.stderr.write('ready')\n"
+        "    sys.stderr.flush()\n"
+        "    time.sleep(60)\n"
+        "evaluate.evaluate = wait\n"
+        "from ccl_bench.cli.metrics import main\n"
+        "sys.exit(main())\n"
+    )
+    command = [sys.executable, "-c", program, "--trace", str(sharded), "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(5) == b"ready"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (frame.INTERRUPTED, b"", b"")
+
+
+def test_a_bug_shows_where_it_is(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ccl_bench.evaluate.evaluate", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["--trace", str(sharded), "--metric", "mfu"])
+
+
+def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> None:
+        raise ModuleNotFoundError("No module named 'cyclopts'", name="cyclopts")
+
+    assert frame.run("ccl-metrics", build, []) == 1  # type: ignore[arg-type]
+    assert "the package cyclopts is not installed" in capsys.readouterr().err
+
+
+def test_a_missing_module_of_our_own_is_a_bug() -> None:
+    def build() -> None:
+        raise ModuleNotFoundError("No module named 'ccl_bench.nowhere'", name="ccl_bench.nowhere")
+
+    with pytest.raises(ModuleNotFoundError):
+        frame.run("ccl-metrics", build, [])  # type: ignore[arg-type]
+
+
+def test_characters_that_steer_a_terminal_are_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--trace", "no\x1b[31mwhere", "--metric", "mfu"]) == 4
+    assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["ccl-metrics", "ccl-bench"])
+def test_the_version_is_told(program: str) -> None:
+    from ccl_bench import __version__
+
+    assert _ran(program, "--version").stdout == f"{program} {__version__}\n"
+
+
+def test_names_that_the_encoding_lacks_are_printed_with_escapes(sharded: Path, tmp_path: Path) -> None:
+    place = tmp_path / "Läufe"
+    command = _command("ccl-metrics", "--trace", place, "--metric", "mfu")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    assert done.returncode == 4
+    assert b"L\\xe4ufe" in done.stderr

@@ -1,0 +1,78 @@
+"""The same run gives the same bytes, however it was computed."""
+
+import json
+
+import jsonschema
+import pytest
+from small_runs import FSDP, PIPELINE, measured, trace, write
+
+from ccl_bench import metrics, result
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+from ccl_bench.trace import cache
+
+
+def everything(folder, **how) -> bytes:
+    """Return the results of every metric as JSON."""
+    return result.to_json(evaluate(open_run(folder), metrics.load().names(), **how))
+
+
+@pytest.mark.parametrize("folder", [FSDP, PIPELINE])
+def test_two_evaluations_give_the_same_bytes(folder):
+    assert everything(folder, use_cache=False, jobs=1) == everything(folder, use_cache=False, jobs=1)
+
+
+def test_sums_over_many_ranks_do_not_depend_on_an_order(tmp_path):
+    for rank in range(13):
+        whole = trace(rank, world=13, length=100 + 7 * rank, steps=(1, 2, 3))
+        write(tmp_path / f"kineto_trace_{rank}.json", whole)
+    names = ("gpu_busy", "gpu_idle", "comm_comp_overlap", "sm")
+
+    assert len({result.to_json(measured(tmp_path, *names)) for _ in range(10)}) == 1
+
+
+def test_tables_from_the_cache_give_the_same_bytes():
+    fresh = everything(FSDP, use_cache=False, jobs=1)
+    filling = everything(FSDP, jobs=1)
+
+    assert all(cache.is_kept(trace) for trace in open_run(FSDP).traces)
+    assert everything(FSDP, jobs=1) == filling == fresh
+
+
+def test_a_pool_of_processes_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ccl_bench.engine.local.POOL_WORTH_BYTES", 0)
+
+    assert everything(FSDP, use_cache=False, jobs=2) == everything(FSDP, use_cache=False, jobs=1)
+
+
+def test_a_metric_alone_and_among_others_gives_the_same_result():
+    names = metrics.load().names()
+    among = {found.metric: found for found in measured(FSDP, *names)}
+
+    alone = {
+        name: measured(FSDP, name)[0] for name in ("gpu_busy", "mfu", "training_quality", "coll_call_num")
+    }
+
+    assert alone == {name: among[name] for name in alone}
+
+
+def test_results_fit_the_published_schema():
+    text = everything(PIPELINE, use_cache=False, jobs=1)
+
+    schema = result.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_results_come_back_from_json_as_they_were():
+    found = measured(PIPELINE, *metrics.load().names())
+
+    assert result.from_json(result.to_json(found)) == found
+
+
+def test_json_holds_no_number_that_json_does_not_have():
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    for folder in (FSDP, PIPELINE):
+        json.loads(everything(folder, use_cache=False, jobs=1), parse_constant=refuse)

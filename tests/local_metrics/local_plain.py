@@ -1,0 +1,86 @@
+"""The same numbers from the same JSON by other means: plain Python, one event at a time."""
+
+import gzip
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+Interval = tuple[int, int]
+
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def ns(value: float) -> int:
+    return round(value * 1000)
+
+
+def interval(event: Event) -> Interval:
+    return ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])
+
+
+class Trace:
+    """The events of one file by category, times relative to the file's own base."""
+
+    def __init__(self, path: Path) -> None:
+        raw = path.read_bytes()
+        document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        self.events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+
+    def of(self, *categories: str) -> list[Event]:
+        return [event for event in self.events if str(event.get("cat")).lower() in categories]
+
+    @cached_property
+    def work(self) -> list[Event]:
+        return self.of(*DEVICE_WORK)
+
+    @cached_property
+    def launches(self) -> dict[int, Event]:
+        """First runtime or driver call of each correlation."""
+        found: dict[int, Event] = {}
+        for event in sorted(self.of("cuda_runtime", "cuda_driver"), key=lambda e: e["ts"]):
+            found.setdefault(event["args"].get("correlation", 0), event)
+        return found
+
+    def steps(self) -> list[tuple[int, Interval, Interval]]:
+        """Number, CPU range and device window of each ProfilerStep."""
+        marked = sorted(
+            (int(e["name"].split("#")[1]), interval(e))
+            for e in self.of("user_annotation")
+            if e["name"].startswith("ProfilerStep#")
+        )
+        steps, before = [], 0
+        for number, (start, end) in marked:
+            until = max([end, before] + [
+                interval(work)[1]
+                for work in self.work
+                for launch in [self.launches.get(work["args"]["correlation"])]
+                if launch and start <= ns(launch["ts"]) < end
+            ])
+            steps.append((number, (start, end), (max(start, before), until)))
+            before = until
+        return steps
+
+
+def clip(intervals: list[Interval], window: Interval) -> list[Interval]:
+    cut = [(max(start, window[0]), min(end, window[1])) for start, end in intervals]
+    return [(start, end) for start, end in cut if start < end]
+
+
+def union(intervals: list[Interval]) -> list[Interval]:
+    joined: list[list[int]] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        elif start < end:
+            joined.append([start, end])
+    return [(start, end) for start, end in joined]
+
+
+def length(intervals: list[Interval]) -> int:
+    return sum(end - start for start, end in intervals)
+
+
+def union_length(intervals: list[Interval], window: Interval) -> int:
+    return length(union(clip(intervals, window)))

@@ -1,0 +1,82 @@
+"""Small traces written by hand, and the tables that come of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.result import Result
+from ccl_bench.run import open_run
+
+Event = dict[str, Any]
+
+
+def event(category: str, name: str, start: float, end: float, tid: int = 1, **args: Any) -> Event:
+    """Return an event of [start, end) in microseconds."""
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": end - start, "args": args,
+    }  # fmt: skip
+
+
+def op(name: str, start: float, end: float, tid: int = 1, **args: Any) -> Event:
+    return event("cpu_op", name, start, end, tid, **args)
+
+
+def note(name: str, start: float, end: float, tid: int = 1) -> Event:
+    return event("user_annotation", name, start, end, tid)
+
+
+def step(number: int, start: float, end: float) -> Event:
+    return note(f"ProfilerStep#{number}", start, end)
+
+
+def launch(correlation: int, start: float, end: float, tid: int = 1, name: str = "cudaLaunchKernel") -> Event:
+    return event("cuda_runtime", name, start, end, tid, correlation=correlation)
+
+
+def kernel(name: str, correlation: int, start: float, end: float, stream: int = 7) -> Event:
+    return event("kernel", name, start, end, stream, correlation=correlation, stream=stream, device=0)
+
+
+def copy(kind: str, size: int, correlation: int, start: float, end: float, stream: int = 7) -> Event:
+    name, args = f"Memcpy {kind} (Device -> Device)", {"correlation": correlation, "stream": stream, "bytes": size}
+    return event("gpu_memcpy", name, start, end, stream, **args)
+
+
+def write(folder: Path, *ranks: Sequence[Event], device: str = "", **facts: Any) -> Path:
+    """Write a run with one trace a rank, and what `facts` of run_metadata.json are given."""
+    folder.mkdir(exist_ok=True)
+    for rank, events in enumerate(ranks):
+        document: dict[str, Any] = {
+            "distributedInfo": {"rank": rank, "world_size": len(ranks), "backend": "nccl"},
+            "traceEvents": list(events),
+        }
+        if device:
+            document["deviceProperties"] = [{"id": 0, "name": device, "totalGlobalMem": 85_000_000_000}]
+        (folder / f"kineto_trace_{rank}.json").write_text(json.dumps(document))
+    if facts:
+        (folder / "run_metadata.json").write_text(json.dumps(facts))
+    return folder
+
+
+def table(run: Path, name: str) -> pl.DataFrame:
+    return tables(run, name)[name]
+
+
+def tables(run: Path, *names: str) -> dict[str, pl.DataFrame]:
+    found = gathered(open_run(run), names, jobs=1)
+    return {name: found.inputs[name] for name in names}
+
+
+def result(run: Path, metric: str) -> Result:
+    return evaluate(open_run(run), [metric], jobs=1)[0]
+
+
+def value(run: Path, metric: str) -> float:
+    found = result(run, metric)
+    assert found.status == "ok", found.reason
+    assert found.value is not None
+    return found.value

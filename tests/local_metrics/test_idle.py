@@ -1,0 +1,196 @@
+"""Why the device was idle."""
+
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from local_plain import Trace, clip, interval, length, ns, union
+from local_traces import kernel, launch, note, op, result, step, table, tables, value, write
+
+from ccl_bench.analysis.idle import idle, stream_idle
+
+ON_DEVICE = ["nccl-args", "deepseek-dualpipe", "dlrm-8rank", "megatron-tp8"]
+
+
+def test_each_gap_is_blamed_on_what_its_end_shows(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 1000),
+        launch(1, 10, 12), kernel("a", 1, 20, 100),    # [0, 20): launched at 10, after the gap began
+        launch(2, 40, 42), kernel("b", 2, 110, 200),   # [100, 110): launched at 40, short
+        launch(3, 50, 52), kernel("c", 3, 300, 400),   # [200, 300): launched at 50, long
+        launch(4, 450, 452), kernel("d", 4, 460, 500), # [400, 460): launched at 450
+    ]  # fmt: skip
+    run = write(tmp_path, events)
+    (row,) = table(run, "idle").iter_rows(named=True)
+    assert row["host_wait_ns"] == (20 + 60 + 500) * 1000  # nothing comes after 500
+    assert row["kernel_wait_ns"] == 10 * 1000
+    assert row["other_ns"] == 100 * 1000
+    assert value(run, "idle_breakdown") == pytest.approx(100 * 580 / 690)
+    assert result(run, "idle_breakdown").details["idle_s"] == pytest.approx(690e-6)
+
+
+def test_a_gap_of_thirty_microseconds_is_no_longer_one_between_kernels(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 200),
+        launch(1, 0, 1), kernel("a", 1, 10, 50),
+        launch(2, 1, 2), kernel("b", 2, 79, 100),
+        launch(3, 2, 3), kernel("c", 3, 130, 200),
+    ]  # fmt: skip
+    (row,) = table(write(tmp_path, events), "idle").iter_rows(named=True)
+    assert (row["kernel_wait_ns"], row["other_ns"]) == (29_000 + 10_000, 30_000)
+
+
+def test_a_stream_is_idle_while_another_works_but_the_device_is_not(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        launch(1, 1, 2), kernel("a", 1, 2, 30),
+        launch(2, 3, 4), kernel("b", 2, 25, 100, stream=8),
+        launch(3, 5, 6), kernel("c", 3, 80, 90),
+    ]  # fmt: skip
+    found = tables(write(tmp_path, events), "idle", "stream_idle")
+    assert found["idle"]["idle_ns"].to_list() == [2_000]
+    assert found["stream_idle"].select("stream", "other_ns").rows() == [(7, 50_000)]
+
+
+def test_work_without_its_launch_is_no_evidence_against_the_host(tmp_path: Path) -> None:
+    events = [step(1, 0, 100), launch(1, 1, 2), kernel("a", 1, 1, 50), kernel("b", 99, 60, 100)]
+    (row,) = table(write(tmp_path, events), "idle").iter_rows(named=True)
+    assert row["other_ns"] == 10_000
+
+
+def test_cpus_have_no_idle_breakdown(tmp_path: Path) -> None:
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)])
+    assert table(run, "idle").is_empty()
+    assert result(run, "idle_breakdown").status == "not_applicable"
+
+
+def test_idle_time_without_any_launch_cannot_be_explained(tmp_path: Path) -> None:
+    run = write(tmp_path, [step(1, 0, 100), kernel("a", 1, 10, 50)])
+    assert result(run, "idle_breakdown").status == "not_measurable"
+
+
+SPANS = st.lists(
+    st.tuples(
+        st.integers(0, 300), st.integers(0, 60), st.integers(1, 3), st.one_of(st.none(), st.integers(-20, 300))
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(SPANS, st.lists(st.tuples(st.integers(1, 90), st.integers(0, 20)), min_size=1, max_size=4))
+def test_every_instant_is_blamed_as_a_walk_along_the_timeline_blames_it(
+    spans: list[tuple[int, int, int, int | None]], shapes: list[tuple[int, int]]
+) -> None:
+    unit = 5_000  # ns, so that the threshold lies among the gaps
+    work = [(start, start + size, stream, launched) for start, size, stream, launched in spans]
+    windows, at = [], 0
+    for size, pause in shapes:
+        windows.append((at, at + size))
+        at += size + pause
+    steps = pl.DataFrame(
+        {
+            "step": range(len(windows)),
+            "device_start_ns": [start * unit for start, _ in windows],
+            "device_end_ns": [end * unit for _, end in windows],
+        },
+        schema={"step": pl.Int64, "device_start_ns": pl.Int64, "device_end_ns": pl.Int64},
+    )
+    origins = pl.DataFrame(
+        [(start * unit, end * unit, stream, None if at is None else at * unit, True) for start, end, stream, at in work],
+        schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64, "launch_ns": pl.Int64, "on_device": pl.Boolean},
+        orient="row",
+    )  # fmt: skip
+    found = idle(steps, origins.sort("start_ns"))
+    for row, window in zip(found.iter_rows(named=True), windows, strict=True):
+        counted = Counter(_cause(instant, work, windows[0][0], unit) for instant in range(*window))
+        assert row["host_wait_ns"] == counted["host"] * unit
+        assert row["kernel_wait_ns"] == counted["kernel"] * unit
+        assert row["other_ns"] == counted["other"] * unit
+        assert row["idle_ns"] + counted["busy"] * unit == row["window_ns"]
+
+
+def _cause(instant: int, work: list, first: int, unit: int) -> str:
+    """Return what the device did in [instant, instant + 1), looking at every piece of work."""
+    real = [piece for piece in work if piece[0] < piece[1]]
+    if any(start <= instant < end for start, end, *_ in real):
+        return "busy"
+    begin = max([end for _, end, *_ in real if end <= instant], default=first)
+    starts = [start for start, *_ in real if start > instant]
+    if not starts:
+        return "host"
+    end = min(starts)
+    launches = [launched for start, _, _, launched in work if start == end and launched is not None]
+    if launches and min(launches) > begin:
+        return "host"
+    return "kernel" if launches and (end - begin) * unit < 30_000 else "other"
+
+
+@pytest.mark.parametrize("run", ON_DEVICE)
+def test_idle_time_of_recorded_runs_equals_a_plain_walk(corpus: Path, run: str) -> None:
+    rows = table(corpus / "kineto" / run, "idle")
+    for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
+        trace = Trace(path)
+        steps = trace.steps()
+        gaps = _gaps(trace, steps[0][2][0], steps[-1][2][1])
+        own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
+        for (_, _, window), row in zip(steps, own, strict=True):
+            sums = Counter({cause: length(clip(spans, window)) for cause, spans in gaps.items()})
+            assert (row["host_wait_ns"], row["kernel_wait_ns"], row["other_ns"]) == (
+                sums["host"], sums["kernel"], sums["other"],
+            )  # fmt: skip
+
+
+def _gaps(trace: Trace, first: int, last: int) -> dict[str, list[tuple[int, int]]]:
+    launched: dict[int, list[int]] = {}
+    for event in trace.work:
+        call = trace.launches.get(event["args"]["correlation"])
+        launched.setdefault(interval(event)[0], []).extend([ns(call["ts"])] if call else [])
+    busy = union([interval(event) for event in trace.work])
+    found: dict[str, list[tuple[int, int]]] = {"host": [], "kernel": [], "other": []}
+    edges = [first, *(end for _, end in busy)], [*(start for start, _ in busy), last]
+    for begin, end in zip(*edges, strict=True):
+        known = launched.get(end, [])
+        late = end == last or (known and min(known) > begin)
+        cause = "host" if late else "kernel" if known and end - begin < 30_000 else "other"
+        found[cause].append((begin, end))
+    return found
+
+
+# HolisticTraceAnalysis 0.5.0, get_idle_time_breakdown over the whole trace with
+# include_last_profiler_step and HTA_DISABLE_NS_ROUNDING: {stream: (host, kernel, other)}, us.
+HTA = {
+    ("nccl-args", 0): {7: (540091.32, 2150.34, 0), 40: (583924.26, 0, 0)},
+    ("deepseek-dualpipe", 0): {27: (1107, 131, 10756), 7: (417, 1797, 8130), 23: (82308, 13, 4900)},
+    ("dlrm-8rank", 0): {22: (145, 0, 0), 7: (11448, 123, 0), 24: (5906, 18, 0), 84: (4740, 3, 0)},
+    ("megatron-tp8", 0): {7: (249335, 925, 213445), 24: (309915, 0, 35290)},
+    ("megatron-tp8", 4): {7: (77009, 1017, 420543), 24: (1844, 0, 131037)},
+}
+
+
+@pytest.mark.parametrize(("run", "rank"), HTA)
+def test_streams_are_idle_as_hta_has_it(corpus: Path, run: str, rank: int) -> None:
+    origins = table(corpus / "kineto" / run, "origins").filter(pl.col("rank") == rank)
+    whole = origins.select(
+        step=pl.lit(0, dtype=pl.Int64), device_start_ns=pl.col("start_ns").min(), device_end_ns=pl.col("end_ns").max()
+    ).head(1)
+    found = stream_idle(whole, origins)
+    in_us = {row["stream"]: row for row in found.iter_rows(named=True)}
+    assert in_us.keys() == HTA[run, rank].keys()
+    for stream, expected in HTA[run, rank].items():
+        ours = [in_us[stream][f"{cause}_ns"] / 1000 for cause in ("host_wait", "kernel_wait", "other")]
+        assert ours == pytest.approx(expected, abs=0.01)
+
+
+def test_idle_time_agrees_with_the_breakdown_of_the_step(corpus: Path) -> None:
+    found = tables(corpus / "kineto" / "dlrm-8rank", "idle", "breakdown")
+    assert found["idle"]["idle_ns"].to_list() == found["breakdown"]["idle_ns"].to_list()
+
+
+def test_ranges_on_the_device_are_no_work(tmp_path: Path) -> None:
+    twin = note("ProfilerStep#1", 0, 100, 7) | {"cat": "gpu_user_annotation"}
+    events = [step(1, 0, 100), twin, launch(1, 1, 2), kernel("a", 1, 2, 52)]
+    assert table(write(tmp_path, events), "idle")["idle_ns"].to_list() == [50_000]

@@ -1,0 +1,181 @@
+"""What metrics make of tables that real traces seldom give."""
+
+import polars as pl
+import pytest
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics.coll_call_num import coll_call_num
+from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
+from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
+from ccl_bench.metrics.shares import share_of_steps
+from ccl_bench.metrics.sm import sm
+
+KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
+
+
+def rows(*records: dict) -> pl.DataFrame:
+    """Return a table of records, with the columns of a run."""
+    return pl.DataFrame(
+        [{"trace": 0, "rank": 0, "iteration": None} | record for record in records], schema_overrides=KEYS
+    )
+
+
+def step(number: int, **more) -> dict:
+    """Return a step found by its annotation."""
+    return {"step": number, "source": "ProfilerStep", **more}
+
+
+def call(number: int | None, **more) -> dict:
+    """Return an all-reduce that starts in a step."""
+    return {"step": number, "collective": "all_reduce", **more}
+
+
+def breakdown(window: int, compute: int, communication: int, overlap: int, busy: int, **more) -> dict:
+    """Return where the time of one step went, ns."""
+    return {
+        "step": 0,
+        "window_ns": window,
+        "compute_ns": compute,
+        "communication_ns": communication,
+        "overlap_ns": overlap,
+        "exposed_communication_ns": communication - overlap,
+        "exposed_memory_ns": busy - compute - communication + overlap,
+        "busy_ns": busy,
+        "idle_ns": window - busy,
+        **more,
+    }
+
+
+def test_a_step_without_calls_counts_as_a_step():
+    found = coll_call_num(rows(call(1), call(1), call(None)), rows(step(1), step(2)))
+
+    assert found.value == 2 / 2
+    assert found.details["per_step"] == {"1": 2, "2": 0}
+
+
+def test_windows_that_repeat_step_numbers_are_told_apart():
+    calls = rows(call(1, iteration=10), call(1, iteration=20, trace=1), call(1, iteration=20, trace=1))
+    steps = rows(step(1, iteration=10), step(1, iteration=20, trace=1))
+
+    found = coll_call_num(calls, steps)
+
+    assert found.details["per_step"] == {"10:1": 1, "20:1": 2}
+    assert found.value == (1 + 2) / 2
+
+
+def test_traces_of_no_known_rank_are_averaged_and_say_so():
+    calls = rows(call(1, rank=None), call(1, rank=None), call(1, rank=None, trace=1))
+    steps = rows(step(1, rank=None), step(1, rank=None, trace=1))
+
+    found = coll_call_num(calls, steps)
+
+    assert found.value == (2 + 1) / 2
+    assert found.details["rank"] == "unknown"
+    assert found.ranks == []
+
+
+def test_a_lowest_rank_without_a_call_is_no_silent_zero():
+    with pytest.raises(NotMeasurable, match="lowest rank, 0, holds no communication"):
+        coll_call_num(rows(call(1, rank=1, trace=1)), rows(step(1), step(1, rank=1, trace=1)))
+
+
+def test_no_call_in_any_step_is_no_silent_zero():
+    with pytest.raises(NotMeasurable, match="no communication is recognised"):
+        coll_call_num(rows(call(None)), rows(step(1)))
+
+
+def test_step_times_of_windows_that_repeat_step_numbers_all_count():
+    times = rows(
+        step(1, iteration=10, duration_ns=100),
+        step(1, iteration=20, duration_ns=300),
+        step(2, iteration=20, duration_ns=500),
+    )
+
+    found = iteration_wall_clock_time(times)
+
+    assert found.details["per_step_s"] == {"10:1": 1e-7, "20:1": 3e-7, "20:2": 5e-7}
+    assert found.value == pytest.approx(3e-7)
+
+
+def test_the_slowest_rank_of_each_step_counts_and_not_the_slowest_mean():
+    times = rows(
+        step(1, duration_ns=100), step(2, duration_ns=400),
+        step(1, rank=1, duration_ns=300), step(2, rank=1, duration_ns=100),
+    )  # fmt: skip
+
+    found = iteration_wall_clock_time(times)
+
+    assert found.value == pytest.approx((300 + 400) / 2 * 1e-9)
+    assert found.details["slowest_rank"] == [1, 0]
+
+
+def test_overlap_is_summed_over_steps_before_it_is_divided():
+    # 10 of 20 and 0 of 80 are 10 of 100, not the mean of 50 % and 0 %
+    found = comm_comp_overlap(
+        rows(breakdown(100, 50, 20, 10, 60), breakdown(100, 0, 80, 0, 80)), rows(step(0))
+    )
+
+    assert found.value == pytest.approx(10.0)
+
+
+def test_overlap_is_a_mean_over_ranks_whatever_their_time():
+    # rank 0: 10 of 20, rank 1: 10 of 100
+    table = rows(breakdown(200, 50, 20, 10, 60), breakdown(200, 50, 100, 10, 140, rank=1, trace=1))
+
+    assert comm_comp_overlap(table, rows(step(0))).value == pytest.approx((50 + 10) / 2)
+
+
+def test_a_rank_that_does_not_communicate_has_no_overlap_to_average():
+    table = rows(breakdown(200, 50, 20, 10, 60), breakdown(200, 50, 0, 0, 50, rank=1, trace=1))
+
+    found = comm_comp_overlap(table, rows(step(0)))
+
+    assert found.value == pytest.approx(50.0)
+    assert found.ranks == [0]
+
+
+def test_steps_without_length_give_no_share():
+    with pytest.raises(NotMeasurable, match="steps of any length"):
+        share_of_steps(rows(breakdown(0, 0, 0, 0, 0)), rows(step(0)), "busy_ns")
+
+
+def use(window: int, occupied: float, kernels: int, **more) -> dict:
+    """Return how the multiprocessors were used in one step, compute only."""
+    return {
+        "step": 0,
+        "window_ns": window,
+        "occupied_ns": occupied,
+        "compute_occupied_ns": occupied,
+        "communication_occupied_ns": 0.0,
+        "kernel_ns": window if kernels else 0,
+        "occupancy_pct": 50.0 if kernels else None,
+        "occupancy_weight_ns": window if kernels else 0,
+        "rated_kernels": kernels,
+        "kernels": kernels,
+        **more,
+    }
+
+
+def test_a_step_without_kernels_leaves_the_multiprocessors_unused():
+    # 80 of 100 in one step and none of 100 in the other
+    found = sm(rows(use(100, 80.0, 3), use(100, 0.0, 0)), rows(step(0)))
+
+    assert found.value == pytest.approx(40.0)
+    assert found.details["estimated_achieved_occupancy_pct"] == 50.0
+
+
+def test_occupancy_of_steps_is_weighted_by_the_time_of_their_kernels():
+    table = rows(
+        use(100, 80.0, 3, occupancy_pct=10.0, occupancy_weight_ns=300),
+        use(100, 80.0, 1, occupancy_pct=50.0, occupancy_weight_ns=100),
+    )
+
+    # (10 x 300 + 50 x 100) / 400
+    assert sm(table, rows(step(0))).details["estimated_achieved_occupancy_pct"] == pytest.approx(20.0)
+
+
+def test_kernels_without_a_recorded_occupancy_leave_that_detail_out():
+    table = rows(use(100, 80.0, 3, occupancy_weight_ns=0) | {"occupancy_pct": None})
+    found = sm(table.with_columns(pl.col("occupancy_pct").cast(pl.Float64)), rows(step(0)))
+
+    assert "estimated_achieved_occupancy_pct" not in found.details

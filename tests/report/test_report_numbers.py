@@ -1,0 +1,77 @@
+"""Numbers and words as text."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccl_bench.report.numbers import duration, exact, short, size
+from ccl_bench.report.words import counted, plain, ranges
+
+
+@given(st.floats(allow_nan=False))
+def test_an_exact_number_reads_back_as_itself(value: float) -> None:
+    assert float(exact(value)) == value
+
+
+@given(st.integers(-(2**53) + 1, 2**53 - 1))
+def test_a_whole_number_has_no_point(value: int) -> None:
+    assert exact(float(value)) == str(value)
+
+
+def test_what_is_no_number_is_said_as_python_says_it() -> None:
+    assert (exact(math.nan), exact(math.inf)) == ("nan", "inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (16.0, "16"),
+        (123456789.0, "123456789"),
+        (7968.707849236765, "7968.71"),
+        (0.0043428747, "0.00434287"),
+        (4.3428747e-05, "4.34287e-05"),
+        (0.0, "0"),
+    ],
+)
+def test_a_short_number_has_six_digits_and_whole_ones_all(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (85_174_583_296, "85.2 GB"), (2e12, "2 TB")],
+)
+def test_sizes_are_decimal(value: float, text: str) -> None:
+    assert size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 s"), (3e-8, "30 ns"), (2.5e-6, "2.5 µs"), (0.0145, "14.5 ms"), (1.1, "1.1 s")],
+)
+def test_durations_have_a_fitting_unit(value: float, text: str) -> None:
+    assert duration(value) == text
+
+
+def test_counted_things_are_one_or_many() -> None:
+    assert (counted(1, "rank"), counted(2, "rank"), counted(5520, "kernel")) == (
+        "1 rank",
+        "2 ranks",
+        "5,520 kernels",
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([3], "3"), ([0, 1, 2, 3], "0-3"), ([0, 2, 3, 7], "0, 2-3, 7"), ([1, 3, 5, 7], "1, 3, ... 7")],
+)
+def test_runs_of_numbers_are_drawn_together(numbers: list[int], text: str) -> None:
+    assert ranges(numbers, 2 if len(numbers) == 4 and numbers[0] == 1 else 12) == text
+
+
+def test_text_that_steers_a_terminal_becomes_harmless() -> None:
+    assert plain("a\x1b[31m\tb\nc") == "a?[31m?b c"

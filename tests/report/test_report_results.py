@@ -1,0 +1,87 @@
+"""Results as text."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.text import Text
+
+from ccl_bench.report import results as text
+from ccl_bench.report.console import aligned, printed
+from ccl_bench.result import Result, ResultFinding
+
+
+def _result(name: str = "sm", value: float | None = 35.25, **fields: Any) -> Result:
+    status = "ok" if value is not None else "not_measurable"
+    return Result(name, **{"status": status, "unit": "%", "better": "higher", "value": value, **fields})
+
+
+def _finding(number: int, severity: str = "warning") -> ResultFinding:
+    return ResultFinding("torn", severity, f"event {number} is torn", f"rank{number}.json", number)
+
+
+class _Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_single_value_stands_alone_and_several_have_names() -> None:
+    assert text.values([_result()]) == "35.25\n"
+    assert text.values([_result(), _result("coll_call_num", 42.0)]) == "sm 35.25\ncoll_call_num 42\n"
+    assert text.values([_result(value=None)]) == ""
+
+
+def test_csv_quotes_what_needs_it() -> None:
+    rows = text.as_csv([_result(value=None, reason='no "sm", no number')]).splitlines()
+    assert rows[1] == 'sm,,%,higher,not_measurable,"no ""sm"", no number",,,'
+
+
+def test_a_row_counts_the_findings_behind_its_number_but_no_notes() -> None:
+    row = _result(findings=[_finding(0), _finding(1), _finding(2, "note")])
+    assert printed(text.table([row])).splitlines()[1].split("  ")[-1].strip() == "ok, 2 findings"
+
+
+def test_a_finding_behind_several_numbers_is_told_once() -> None:
+    both = [_result(findings=[_finding(3)]), _result("gpu_busy", findings=[_finding(3)])]
+    assert text.remarks(both) == ["warning: rank3.json: event 3 is torn (torn)"]
+
+
+def test_many_findings_of_one_kind_are_counted() -> None:
+    remarks = text.remarks([_result(findings=[_finding(number) for number in range(64)])])
+    assert len(remarks) == 3
+    assert remarks[-1] == "warning: 62 more findings like this (torn)"
+
+
+def test_findings_about_a_number_that_is_not_there_are_not_told() -> None:
+    assert text.remarks([_result(value=None, findings=[_finding(0)])]) == []
+
+
+def test_a_table_in_a_pipe_is_never_wrapped_nor_coloured() -> None:
+    rows = [("name", Text("word " * 100, "red"))]
+    out = printed(aligned(("A", "B"), rows), stream=io.StringIO())
+    assert len(out.splitlines()) == 2
+    assert "\x1b" not in out
+
+
+def test_a_table_on_a_terminal_is_wrapped_to_its_width(monkeypatch: Any) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [("name", Text("word " * 20, "red"))]
+    out = printed(aligned(("A", "B"), rows), stream=_Terminal())
+    assert len(out.splitlines()) > 2
+    assert "\x1b[" in out
+
+
+def test_no_color_is_respected(monkeypatch: Any) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in printed(Text("word", "red"), stream=_Terminal())
+
+
+def test_a_name_cannot_break_the_table() -> None:
+    out = printed(aligned(("A", "B"), [("evil\nname\x1b[2J", "[bold]x[/bold]")]))
+    assert out.splitlines()[1] == "evil name?[2J  [bold]x[/bold]"

@@ -1,0 +1,109 @@
+"""`scripts/get_<metric>.sh`: one script, the metric taken from the name it is called by."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from ccl_bench.metrics import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _ran(script: Path, *arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    return subprocess.run(
+        [str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
+        **options,
+    )
+
+
+def test_there_is_a_script_for_every_name_of_every_metric(root: Path) -> None:
+    registry = load()
+    links = {path.name for path in (root / "scripts").glob("get_*.sh") if path.is_symlink()}
+    wanted = {f"get_{name}.sh" for name in (*registry.names(), *registry.aliases())}
+    assert links == wanted, "run scripts/link_metrics.py"
+
+
+def test_every_script_is_the_same_one(root: Path) -> None:
+    links = [path for path in (root / "scripts").glob("get_*.sh") if path.is_symlink()]
+    assert {str(path.readlink()) for path in links} == {"get_metric.sh"}
+
+
+def test_a_script_prints_the_number_from_anywhere(root: Path, sharded: Path, tmp_path: Path) -> None:
+    done = _ran(root / "scripts" / "get_coll_call_num.sh", sharded, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "16\n", "")
+
+
+def test_a_path_may_hold_spaces_and_signs(root: Path, sharded: Path, tmp_path: Path) -> None:
+    place = tmp_path / "fsdp + tp (4 ranks)"
+    place.symlink_to(sharded)
+    done = _ran(root / "scripts" / "get_coll_call_num_16.sh", place.name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "16\n")
+
+
+def test_a_link_from_elsewhere_works(root: Path, sharded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "my bin"
+    folder.mkdir()
+    link = folder / "get_coll_call_num.sh"
+    link.symlink_to(root / "scripts" / "get_coll_call_num.sh")
+    assert _ran(link, sharded).stdout == "16\n"
+
+
+def test_options_are_passed_on(root: Path, sharded: Path) -> None:
+    done = _ran(root / "scripts" / "get_coll_call_num.sh", sharded, "--format", "csv")
+    assert done.stdout.startswith("metric,value,unit")
+
+
+def test_the_exit_status_is_that_of_the_command(root: Path, sharded: Path) -> None:
+    script = root / "scripts" / "get_mfu.sh"
+    assert [
+        _ran(script, sharded).returncode,
+        _ran(script, "nowhere").returncode,
+        _ran(script).returncode,
+    ] == [
+        3,
+        4,
+        2,
+    ]
+
+
+def test_the_script_itself_says_how_it_is_called(root: Path) -> None:
+    done = _ran(root / "scripts" / "get_metric.sh", "somewhere")
+    assert done.returncode == 2
+    assert "call a link" in done.stderr
+
+
+def test_without_a_chosen_python_the_environment_of_the_checkout_is_taken(
+    root: Path, sharded: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "check out"
+    (copy / ".venv" / "bin").mkdir(parents=True)
+    for name in ("scripts", "tools", "src"):
+        (copy / name).symlink_to(root / name)
+    python = copy / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\necho taken >&2\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    (copy / "scripts").unlink()
+    (copy / "scripts").mkdir()
+    script = (root / "scripts" / "get_metric.sh").read_bytes()
+    (copy / "scripts" / "get_coll_call_num.sh").write_bytes(script)
+    (copy / "scripts" / "get_coll_call_num.sh").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON"}
+    done = subprocess.run(
+        [str(copy / "scripts" / "get_coll_call_num.sh"), str(sharded)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("16\n", "taken\n")

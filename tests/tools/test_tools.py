@@ -1,0 +1,137 @@
+"""The historical entry points: `tools/main.py`, `python -m tools.main`, `metric_cal`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tools.main import main
+from tools.selection import tool_names
+
+from ccl_bench.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNITS = ("_s", "_bytes", "_gb_per_s", "_pct", "_ratio", "_count")
+TEXTS = ("_reason", "_kind", "windows", "ranks", "findings")
+
+Captured = pytest.CaptureFixture[str]
+
+
+def _dict_of(tool: str, run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = importlib.import_module(f"tools.{tool}").metric_cal(run)
+    return found
+
+
+@pytest.mark.parametrize("tool", tool_names())
+def test_every_key_of_a_tool_ends_in_its_unit(tool: str, sharded: Path) -> None:
+    assert [key for key in _dict_of(tool, sharded) if not key.endswith(UNITS + TEXTS)] == []
+
+
+@pytest.mark.parametrize("tool", tool_names())
+def test_a_tool_gives_plain_numbers_texts_and_lists_in_two_levels(tool: str, sharded: Path) -> None:
+    for value in _dict_of(tool, sharded).values():
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        assert all(isinstance(item, int | float | str) for item in inner)
+
+
+def test_throughput_agrees_with_the_metrics(sharded: Path) -> None:
+    found = _dict_of("throughput", sharded)
+    assert found["tokens_per_step_count"] == 16 * 128
+    assert found["tokens_per_s"] == pytest.approx(16 * 128 / found["iteration_mean_s"])
+    assert found["per_gpu_tokens_per_s"] == pytest.approx(found["tokens_per_s"] / 4)
+    assert found["mfu_reason"].startswith("not applicable: ")
+    assert "mfu_pct" not in found
+
+
+def test_the_parts_of_a_step_come_to_the_step(sharded: Path) -> None:
+    found = _dict_of("overlap", sharded)
+    parts = ("compute_s", "exposed_communication_s", "exposed_memory_s", "idle_s")
+    assert sum(found[part] for part in parts) == pytest.approx(found["step_s"])
+    assert found["overlap_ratio"] == pytest.approx(found["overlap_pct"] / 100)
+
+
+def test_busy_and_idle_come_to_the_whole(sharded: Path) -> None:
+    found = _dict_of("gpu_utilization", sharded)
+    assert found["busy_pct"] + found["idle_pct"] == pytest.approx(100)
+
+
+def test_a_tool_refuses_what_is_not_there(tmp_path: Path, sharded: Path) -> None:
+    from tools.throughput import metric_cal
+
+    with pytest.raises(InputError):
+        metric_cal(tmp_path / "nowhere")
+    with pytest.raises(UsageError):
+        metric_cal(sharded, None, "nvprof")
+
+
+def test_the_command_prints_the_number(sharded: Path, capsys: Captured) -> None:
+    assert main([f"--trace={sharded}", "--metric=coll_call_num"]) == 0
+    assert capsys.readouterr().out == "16\n"
+
+
+def test_the_command_has_the_exit_statuses_of_ccl_metrics(sharded: Path, capsys: Captured) -> None:
+    assert main(["--trace", str(sharded), "--metric", "mfu"]) == 3
+    assert main(["--trace", str(sharded), "--metric", "mfuu"]) == 2
+    assert main(["--trace", "nowhere", "--metric", "mfu"]) == 4
+    assert capsys.readouterr().err.startswith("tools/main.py: mfu: not applicable")
+
+
+def test_the_other_form_prints_a_dict_for_each_tool_and_metric(sharded: Path, capsys: Captured) -> None:
+    arguments = ["--workload-dir", str(sharded), "--tools", "overlap,coll_call_num", "--tools", "throughput"]
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["overlap", "coll_call_num", "throughput"]
+    assert found["coll_call_num"]["coll_call_num"] == 16
+    assert found["coll_call_num"]["unit"] == "calls"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--tools", "throughputs", "--workload-dir", "x"], 2, "did you mean throughput"),
+        (["--tools", "throughput"], 2, "--workload-dir is missing"),
+        (["--tools", "throughput", "--workload-dir", "nowhere"], 4, "no such file"),
+    ],
+)
+def test_the_other_form_fails_like_every_command(
+    arguments: list[str], status: int, message: str, capsys: Captured
+) -> None:
+    assert main(arguments) == status
+    assert message in capsys.readouterr().err
+
+
+def test_a_metric_without_a_value_ends_with_its_status(sharded: Path, capsys: Captured) -> None:
+    assert main(["--workload-dir", str(sharded), "--tools", "mfu"]) == 3
+    assert json.loads(capsys.readouterr().out)["mfu"]["mfu_reason"].startswith("not applicable")
+
+
+def test_help_shows_both_forms(capsys: Captured) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"--trace\b", out)
+    assert re.search(r"--workload-dir\b", out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tools/main.py", "--trace", "examples/runs/llama-tiny-fsdp2-tp2-gloo", "--metric", "coll_call_num"],
+        [
+            "-c",
+            "from tools.overlap import metric_cal as m; m('examples/runs/llama-tiny-pp4-gloo'); print(16)",
+        ],
+    ],
+    ids=["script", "import"],
+)
+def test_they_work_from_the_root_of_the_checkout(command: list[str], root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=root, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "16\n", "")

@@ -1,0 +1,210 @@
+"""Kept tables: the same as read ones, made anew when file or folder changed, never in the way."""
+
+import multiprocessing
+import os
+import shutil
+
+import pytest
+from writing import compact, event, kernel
+
+from ccl_bench import storage
+from ccl_bench.errors import InputError
+from ccl_bench.trace import cache, discovery
+from ccl_bench.trace.reading import content_of
+
+ARGS = {
+    "Collective name": "allreduce",
+    "Out split size": "[1, 2]",
+    "Process Group Ranks": "[0, 1]",
+    "Comms Id": 2**64 - 1,
+}
+DEVICE = {"id": 0, "name": "H100", "totalGlobalMem": 1, "numSms": 132, "maxThreadsPerMultiprocessor": 2048}
+TABLES = ("kernels", "memcpy", "collectives", "devices", "cpu_ops")
+
+
+def trace_in(folder, name="rank0.json", count=3):
+    events = [kernel(f"k{n}", n, **ARGS) for n in range(count)] + [
+        event("cpu_op", ts=-1, dur=-5),
+        event("odd"),
+    ]
+    (folder / name).write_bytes(compact(events, deviceProperties=[DEVICE], distributedInfo={"rank": 2}))
+    (found,) = discovery.found_in(folder / name).traces
+    return found
+
+
+def same(one, other):
+    (content, sha), (again, sha_again) = one, other
+    assert sha == sha_again
+    assert (content.rank, content.world_size, content.attributes) == (
+        again.rank,
+        again.world_size,
+        again.attributes,
+    )
+    assert content.findings == again.findings
+    for name in TABLES:
+        assert content.table(name).schema == again.table(name).schema
+        assert content.table(name).rows() == again.table(name).rows()
+
+
+@pytest.fixture
+def unreadable_format(monkeypatch):
+    """Make any reading of a file fail, so that only kept tables can be given."""
+
+    def refuse(*_):
+        raise AssertionError("the file was read again")
+
+    monkeypatch.setattr("ccl_bench.trace.formats.kineto.reader.read_kineto", refuse)
+
+
+def test_kept_tables_equal_those_that_were_read(tmp_path):
+    trace = trace_in(tmp_path)
+    first = content_of(trace, TABLES)
+    assert cache.is_kept(trace)
+    same(first, content_of(trace, TABLES))
+    same(first, content_of(trace, TABLES, use_cache=False))
+
+
+def test_a_second_look_does_not_read_the_file(tmp_path, request):
+    trace = trace_in(tmp_path)
+    first = content_of(trace, TABLES)
+    request.getfixturevalue("unreadable_format")
+    same(first, content_of(trace, TABLES))
+
+
+def test_findings_are_kept_with_the_tables(tmp_path):
+    trace = trace_in(tmp_path)
+    content_of(trace, TABLES)
+    codes = [finding.code for finding in content_of(trace, ["kernels"])[0].findings]
+    assert codes == ["categories-unknown", "impossible-time"]
+
+
+def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
+    content_of(trace_in(tmp_path), TABLES, use_cache=False)
+    assert list(own_cache.iterdir()) == []
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    trace = trace_in(tmp_path)
+    content_of(trace, TABLES)
+    before = cache.folder(trace)
+    changed = trace_in(tmp_path, count=5)
+    assert cache.folder(changed) != before
+    assert content_of(changed, TABLES)[0].table("kernels").height == 5
+
+
+def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
+    trace = trace_in(tmp_path)
+    before = cache.folder(trace)
+    os.utime(trace.path, ns=(1, 1))
+    assert cache.folder(trace) != before
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp_path, monkeypatch):
+    trace = trace_in(tmp_path)
+
+    def overwritten(path):
+        trace_in(tmp_path, count=9)
+        return "0" * 64
+
+    monkeypatch.setattr(storage, "sha256", overwritten)
+    assert content_of(trace, TABLES)[0].table("kernels").height == 3
+    monkeypatch.undo()
+    (now,) = discovery.found_in(trace.path).traces
+    assert content_of(now, TABLES, use_cache=True)[0].table("kernels").height == 9
+
+
+def damaged_in_every_way(place):
+    """Yield after each damage done to the kept folder."""
+    files = sorted(path.name for path in place.iterdir())
+    assert "about.json" in files
+    for name in files:
+        for damage in ("truncate", "empty", "junk", "bad UTF-8", "delete", "folder"):
+            yield f"{damage} {name}", place / name, damage
+
+
+@pytest.mark.parametrize(
+    "damage", ["truncate", "empty", "junk", "bad UTF-8", "list", "foreign", "delete", "folder"]
+)
+@pytest.mark.parametrize("name", ["about.json", "kernels.parquet", "collectives.parquet"])
+def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
+    trace = trace_in(tmp_path)
+    first = content_of(trace, TABLES)
+    path = cache.folder(trace) / name
+    data = path.read_bytes()
+    path.unlink()
+    match damage:
+        case "truncate":
+            path.write_bytes(data[: len(data) // 2])
+        case "empty":
+            path.write_bytes(b"")
+        case "junk":
+            path.write_bytes(b"PAR1" + b"\x00\xff" * 200 + b"PAR1")
+        case "bad UTF-8":
+            path.write_bytes(b'{"rank": "\xff"}')
+        case "list":
+            path.write_bytes(b'{"tables": [], "findings": 5}')
+        case "foreign":
+            shutil.copy(cache.folder(trace) / "devices.parquet", path)
+        case "folder":
+            path.mkdir()
+    same(first, content_of(trace, TABLES))
+    request.getfixturevalue("unreadable_format")
+    same(first, content_of(trace, TABLES))
+
+
+@pytest.mark.parametrize("at", range(0, 100, 4))
+def test_a_flipped_byte_in_kept_tables_raises_nothing(tmp_path, at):
+    trace = trace_in(tmp_path)
+    content_of(trace, TABLES)
+    path = cache.folder(trace) / "kernels.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) * at // 100] ^= 0xFF
+    path.write_bytes(data)
+    assert content_of(trace, TABLES)[0].table("kernels").height == 3
+
+
+@pytest.mark.parametrize("where", ["", "traces", "traces/x"])
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
+    blocked = own_cache / where.removesuffix("/x")
+    trace = trace_in(tmp_path)
+    if where.endswith("/x"):
+        place = cache.folder(trace)
+        place.parent.mkdir(parents=True)
+        place.write_text("a file where the folder should be")
+    else:
+        shutil.rmtree(own_cache)
+        blocked.parent.mkdir(parents=True, exist_ok=True)
+        blocked.write_text("a file where the folder should be")
+    for _ in range(2):
+        assert content_of(trace, TABLES)[0].table("kernels").height == 3
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "_write", full)
+    trace = trace_in(tmp_path)
+    assert content_of(trace, TABLES)[0].table("kernels").height == 3
+    assert not cache.is_kept(trace)
+    assert list((own_cache / "traces").iterdir()) == []
+
+
+def test_a_file_that_vanished_is_an_input_error(tmp_path):
+    trace = trace_in(tmp_path)
+    trace.path.unlink()
+    for use_cache in (True, False):
+        with pytest.raises(InputError, match="cannot be read"):
+            content_of(trace, TABLES, use_cache=use_cache)
+
+
+def _reads(path):
+    (trace,) = discovery.found_in(path).traces
+    return [content_of(trace, TABLES)[0].table("kernels").height for _ in range(3)]
+
+
+def test_processes_that_write_at_once_all_succeed(tmp_path, own_cache):
+    trace = trace_in(tmp_path, count=500)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_reads, [trace.path] * 4) == [[500] * 3] * 4
+    assert [path.name for path in (own_cache / "traces").iterdir()] == [cache.folder(trace).name]
