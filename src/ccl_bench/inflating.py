@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isal import igzip
 from isal.igzip_lib import IsalError
@@ -20,6 +20,8 @@ _GZIP = 31
 """zlib's window bits for a stream with a gzip header."""
 
 _BLOCK_BYTES = 64 << 10
+
+_DAMAGED = (EOFError, OSError, ValueError, cast("type[Exception]", IsalError))
 
 
 class GzipFile(igzip.IGzipFile):
@@ -37,7 +39,7 @@ class GzipFile(igzip.IGzipFile):
         if not self._damage:
             try:
                 block = bytes(super().read(size))
-            except (EOFError, OSError, ValueError, IsalError) as error:
+            except _DAMAGED as error:
                 self._damage = str(error) or type(error).__name__
                 self._rest = io.BytesIO(_inflated_after(self._raw, self._given))
             else:

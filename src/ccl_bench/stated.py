@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
@@ -25,17 +25,11 @@ if TYPE_CHECKING:
     )
     from ccl_bench.trace.discovery import TraceFile
 
-    T = TypeVar("T")
-
 METADATA = "run_metadata.json"
 CARD = "workload card"
 CONFIG = "training configuration"
 
-_INPUTS = {
-    "rank_step_times": "step_times",
-    "step_times": "step_times",
-    "training_metrics": "training_metrics",
-}
+_INPUTS = {name: name for name in ("step_times", "training_metrics")} | {"rank_step_times": "step_times"}
 """Attribute of Stated → the input of metrics that it becomes; the others become facts."""
 
 _CARD_SUFFIXES = (".yaml", ".yml")
@@ -73,8 +67,7 @@ class Stated:
             reading = read(path)
             self.sha256[path] = storage.sha256(path)
         except InputError as error:
-            touches = (_INPUTS.get(attribute, "facts"),)
-            message = f"{kind}: {error.message}"
+            touches, message = (_INPUTS.get(attribute, "facts"),), f"{kind}: {error.message}"
             self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
             return
         self.issues += reading.issues
@@ -233,8 +226,7 @@ def _from_config(config: TrainConfig | None) -> dict[str, Fact[Any]]:
     if config is None:
         return {}
     plan, training = config.parallelism, config.training
-    stated_batch = training.global_batch_size
-    batch = stated_batch if stated_batch and stated_batch > 0 else None
+    batch = max(training.global_batch_size or 0, 0) or None
     return _known(
         CONFIG,
         global_batch_size=batch,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ Interval = tuple[int, int]
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def ns(value: float) -> int:
-    return round(value * 1000)
+def ns(microseconds: Decimal | int) -> int:
+    """Return whole nanoseconds; a double would lose digits of absolute times."""
+    return int((Decimal(microseconds) * 1000).to_integral_value())
 
 
 def interval(event: Event) -> Interval:
@@ -25,7 +27,7 @@ class Trace:
 
     def __init__(self, path: Path) -> None:
         raw = path.read_bytes()
-        document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw, parse_float=Decimal)
         self.events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
 
     def of(self, *categories: str) -> list[Event]:

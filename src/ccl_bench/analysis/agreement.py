@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 
@@ -51,8 +52,8 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
     if unclear.is_empty():
         return []
     message = (
-        f"{unclear.height} process groups do not say who their members are, and more ranks use them than they "
-        "have members; their calls are not matched"
+        f"{unclear.height} process groups do not say who their members are, and more ranks use them "
+        "than they have members; their calls are not matched"
     )
     return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
 
@@ -69,8 +70,34 @@ def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
     return [Finding("messages-disagree", "error", message, count=odd.height, touches=("messages",))]
 
 
+def _without_size(traffic: pl.DataFrame) -> list[Finding]:
+    silent = traffic.filter(pl.col("size_bytes").is_null() & pl.col("collective").is_in(_sized_collectives()))
+    if silent.is_empty():
+        return []
+    names = ", ".join(silent["collective"].unique().sort())
+    message = f"{silent.height} of {traffic.height} communication calls have no recorded size ({names})"
+    return [Finding("calls-without-size", "warning", message, count=silent.height, touches=("traffic",))]
+
+
+def _sized_collectives() -> list[str]:
+    return [name for name, facts in known_collectives().items() if facts.size != "none"]
+
+
+def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
+    count = int(bubbles["unmatched"].sum())
+    if not count:
+        return []
+    message = (
+        f"{count} exposed messages have no recorded partner; their whole time counts as waiting, "
+        "so bubbles are upper bounds"
+    )
+    return [Finding("messages-unmatched", "warning", message, count=count, touches=("bubbles",))]
+
+
 _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
     "groups": _ambiguous_groups,
     "matched": lambda matched: [*_disagreements(matched), *_missing_members(matched)],
     "messages": _unequal_messages,
+    "traffic": _without_size,
+    "bubbles": _unmatched_messages,
 }

@@ -53,6 +53,7 @@ def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
     rows = collectives.filter(pl.col("source") == source)
     named = naming.call_collectives(rows["name"])
+    own_sizes = naming.has_own_sizes(rows["name"])
     return rows.select(
         "start_ns",
         "end_ns",
@@ -60,6 +61,7 @@ def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
         "thread",
         *(pl.col(name).alias(f"{source} {name}") for name in ARGUMENTS),
         named.alias(f"{source} recorded"),
+        pl.when(named.is_not_null()).then(own_sizes).alias(f"{source} own_sizes"),
     ).drop(["end_ns", "thread"] if source == "kernel" else [])
 
 
@@ -84,7 +86,8 @@ def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str)
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
     """Fold the arguments of several sources into one column each."""
     folded = [
-        pl.coalesce(f"{source} {name}" for source in sources).alias(name) for name in (*ARGUMENTS, "recorded")
+        pl.coalesce(f"{source} {name}" for source in sources).alias(name)
+        for name in (*ARGUMENTS, "recorded", "own_sizes")
     ]
     return calls.with_columns(folded).select(pl.exclude(f"^({'|'.join(sources)}) .*$"))
 
@@ -105,6 +108,8 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
             found = found.hstack(arguments) if rows.height == found.height else found
             present += [source] if rows.height == found.height else []
     if not present:
-        empty = collectives.clear().select(*ARGUMENTS, recorded=pl.lit(None, dtype=pl.String))
+        empty = collectives.clear().select(
+            *ARGUMENTS, recorded=pl.lit(None, dtype=pl.String), own_sizes=pl.lit(None, dtype=pl.Boolean)
+        )
         return found.hstack(empty.clear(n=found.height))
     return _first_known(found, tuple(present))

@@ -63,7 +63,7 @@ def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(WAIT_FREE))
         .otherwise(pl.lit(UPPER_BOUND))
         .alias("basis"),
-        pl.lit(value=False).alias("uneven"),
+        "own_sizes",
     )
 
 
@@ -77,7 +77,7 @@ def _messages(messages: pl.DataFrame) -> pl.DataFrame:
         "size_bytes",
         pl.col("transfer_ns").alias("time_ns"),
         pl.lit(WAIT_FREE).alias("basis"),
-        pl.lit(value=False).alias("uneven"),
+        pl.lit(value=False).alias("own_sizes"),
     )
 
 
@@ -99,21 +99,21 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
         "size_bytes",
         (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
         pl.lit(RAW).alias("basis"),
-        "uneven",
+        "own_sizes",
     )
 
 
 def _factors(found: pl.DataFrame) -> pl.Series:
     """Return the bus-bandwidth factor of each row; each kind and size of group is looked up once."""
-    kinds = found.select("collective", "size", "uneven").unique(maintain_order=True)
+    kinds = found.select("collective", "size", "own_sizes").unique(maintain_order=True)
     factors = [_factor(*row) for row in kinds.iter_rows()]
     looked_up = kinds.with_columns(pl.Series("bus_factor", factors, dtype=pl.Float64))
-    on = ["collective", "size", "uneven"]
+    on = ["collective", "size", "own_sizes"]
     return found.join(looked_up, on=on, how="left", nulls_equal=True, maintain_order="left")["bus_factor"]
 
 
-def _factor(collective: str, size: int | None, uneven: bool | None) -> float | None:
-    name = UNEVEN if uneven and collective == "all_to_all" else collective
+def _factor(collective: str, size: int | None, own_sizes: bool | None) -> float | None:
+    name = UNEVEN if own_sizes and collective == "all_to_all" else collective
     if size is None or name not in collectives():
         return None
     try:

@@ -32,6 +32,7 @@ from ccl_bench.frames import pl
     group_ranks=("List(Int64)", "global ranks of the members as recorded"),
     sequence=("Int64", "running number of the call on its group"),
     peer=("Int64", "the other rank of a send or receive"),
+    own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
 )
 def described_calls(
     kernels: pl.DataFrame, launches: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame
@@ -67,6 +68,7 @@ def described_calls(
         "group_ranks",
         "sequence",
         "peer",
+        pl.col("own_sizes").fill_null(value=False),
     )
 
 
@@ -97,7 +99,8 @@ def call_groups(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> 
     sent_bytes=("Int64", "bytes sent by this rank"),
     received_bytes=("Int64", "bytes received by this rank"),
     size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
-    uneven=("Boolean", "whether the parts of an all-to-all differ in size"),
+    own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
+    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
     peer=("Int64", "the other rank of a send or receive"),
 )
 def calls(
@@ -123,6 +126,7 @@ def calls(
         "sent_bytes",
         "received_bytes",
         "size_bytes",
+        "own_sizes",
         "uneven",
         "peer",
     )

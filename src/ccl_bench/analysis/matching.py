@@ -42,6 +42,7 @@ def point_to_point() -> list[str]:
     end_ns=("Int64", "end on the member's clock, ns"),
     present=("Int64", "members whose call was found"),
     size=("Int64", "members of the group; null where that is not known"),
+    own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
     agrees=("Boolean", "whether all members say the same of collective and size"),
     transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
     wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
@@ -56,7 +57,7 @@ def matched(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     together = members.with_columns(
         pl.len().over(key).cast(pl.Int64).alias("present"),
         _agreement(key).alias("agrees"),
-        pl.col("uneven").any().over(key).alias("uneven"),
+        pl.col("uneven", "own_sizes").any().over(key),
         duration.min().over(key).alias("shortest_ns"),
     ).filter(pl.col("present") > 1)
     symmetric = pl.col("collective").is_in(symmetric_collectives()) & ~pl.col("uneven") & pl.col("agrees")

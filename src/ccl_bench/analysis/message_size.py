@@ -52,24 +52,30 @@ def widths(types: pl.Series) -> pl.Series:
 
 
 def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
-    """Add `sent_bytes`, `received_bytes`, the message `size_bytes` and whether splits are `uneven`."""
+    """Add `sent_bytes`, `received_bytes`, the message `size_bytes`, and for all-to-alls two marks.
+
+    `own_sizes` tells which definition of the message holds, `uneven` whether the members may leave at
+    different times: parts that differ, or whose sizes the profiler cut (`...`).
+    """
     width = widths(calls["dtype"])
+    exchange = pl.col("collective") == "all_to_all"
+    sides = (pl.col("in_elements") != pl.col("out_elements")).fill_null(value=False)
+    own_sizes = exchange & (pl.col("own_sizes") | _splits_differ() | sides)
+    cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
     sized = calls.with_columns(
         (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
-        _uneven().alias("uneven"),
+        own_sizes.alias("own_sizes"),
+        (exchange & (_splits_differ() | sides | (pl.col("own_sizes") & cut))).alias("uneven"),
     )
-    message = pl.when(pl.col("uneven")).then(_exchanged(width)).otherwise(_operand())
+    message = pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(_operand())
     return sized.with_columns(message.round().cast(pl.Int64).alias("size_bytes"))
 
 
-def _uneven() -> pl.Expr:
-    """Whether the parts of an all-to-all differ, by its split sizes or by what goes out and comes in."""
+def _splits_differ() -> pl.Expr:
+    """Whether the split sizes of a call differ among members."""
     differ = [pl.col(name).list.n_unique() > 1 for name in ("in_split", "out_split")]
-    differ.append(pl.col("in_elements") != pl.col("out_elements"))
-    return (pl.col("collective") == "all_to_all") & pl.any_horizontal(
-        d.fill_null(value=False) for d in differ
-    )
+    return pl.any_horizontal(d.fill_null(value=False) for d in differ)
 
 
 def _operand() -> pl.Expr:

@@ -27,6 +27,15 @@ def kernel_collectives(kernels: pl.DataFrame) -> pl.Series:
     return pl.select(pl.coalesce(recorded, by_name)).to_series()
 
 
+def has_own_sizes(names: pl.Series) -> pl.Series:
+    """Return whether each `Collective name` says all-to-all with a size of its own for each member."""
+    return _mapped(names, lambda name: "yes" if _is_uneven(name) else None).is_not_null()
+
+
+def _is_uneven(name: str) -> bool:
+    return collectives.canonical(name) is not None and collectives.collective(name).name == "all_to_allv"
+
+
 def call_collectives(names: pl.Series) -> pl.Series:
     """Return the collective behind `Collective name`s, `gloo:*` ranges and `c10d::*` operators."""
     return _mapped(names, lambda name: collectives.of_annotation(name) or collectives.canonical(name))

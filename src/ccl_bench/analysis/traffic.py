@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where it is unattributed"),
     sent_bytes=("Int64", "bytes sent by this rank"),
     received_bytes=("Int64", "bytes received by this rank"),
-    uneven=("Boolean", "whether the parts of an all-to-all differ in size"),
+    own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
+    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
 )
 def traffic(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One communication call of one rank.

@@ -33,17 +33,7 @@ def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp.
     """
     need_rows(sm_use, "steps", RECORD)
-    per_rank = (
-        sm_use.group_by("rank")
-        .agg(
-            *(pl.col(name).sum() for name in _SUMS),
-            _occupancy(),
-            pl.col("rated_kernels", "kernels").sum(),
-        )
-        .filter(pl.col("rated_kernels") > 0)
-        .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
-        .sort("rank")
-    )
+    per_rank = _by_rank(sm_use)
     if per_rank.is_empty():
         raise NotMeasurable(
             "no kernel has a recorded launch shape (blocks per SM)",
@@ -75,3 +65,16 @@ def _occupancy() -> pl.Expr:
     """Return the mean over kernels, each with its length; no constant, which would import polars at once."""
     weight = pl.col("occupancy_weight_ns")
     return ((pl.col("occupancy_pct") * weight).sum() / weight.sum()).fill_nan(None)
+
+
+def _by_rank(sm_use: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums over the steps of each rank whose kernels have recorded launch shapes."""
+    counts = pl.col("rated_kernels", "kernels").sum()
+    sums = (pl.col(name).sum() for name in _SUMS)
+    return (
+        sm_use.group_by("rank")
+        .agg(*sums, _occupancy().alias("occupancy_pct"), counts)
+        .filter(pl.col("rated_kernels") > 0)
+        .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
+        .sort("rank")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccl_bench.analysis.intervals import merged
+from ccl_bench.analysis.parallelism import UNKNOWN
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
@@ -46,6 +47,11 @@ def traffic_distribution(traffic: pl.DataFrame) -> Measurement:
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
     inside = attributed(traffic)
+    if set(inside["dimension"]) == {UNKNOWN}:
+        raise NotMeasurable(
+            "no process group tells which parallelism dimension it serves",
+            fix="state the parallel degrees in the workload card, and record with torch 2.2 or later",
+        )
     count = steps_of(inside)
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),

@@ -4,101 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.frames import pl
+from ccl_bench.trace.formats.kineto.values import LARGEST, decimals, integers, microseconds, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.trace.formats.kineto.events import Args, Event
-
-_LARGEST = 2**63
-
-LATEST_NS = 2**61
-"""Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
-
-
-def _number(value: object) -> float | int | None:
-    """Return `value` as a number that fits a column, or None where it is not one."""
-    try:
-        number = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
-    except InvalidOperation:
-        return None
-    if number is None or not number.is_finite() or abs(number) >= _LARGEST:
-        return None
-    return int(number) if number == int(number) else float(number)
-
-
-def whole(value: object) -> int | None:
-    """Return `value` as a whole number that fits a column, or None where it is not one."""
-    number = _number(value)
-    return number if isinstance(number, int) else None
-
-
-def integers(values: Sequence[object]) -> pl.Series:
-    """Return a column of whole numbers; what is not one becomes null."""
-    try:
-        return pl.Series(values, dtype=pl.Int64, strict=True)
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series([whole(value) for value in values], dtype=pl.Int64)
-
-
-def decimals(values: Sequence[object]) -> pl.Series:
-    """Return a column of real numbers; what is not one becomes null."""
-    try:
-        return pl.Series(values, dtype=pl.Float64, strict=True)
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series([_number(value) for value in values], dtype=pl.Float64, strict=False)
-
-
-def microseconds(values: Sequence[object]) -> pl.Series:
-    """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
-
-    `absolute` tells the two apart by their type.
-    """
-    first = next((value for value in values if value is not None), None)
-    if not isinstance(first, Decimal):
-        try:
-            return pl.Series(values, dtype=pl.Float64, strict=True)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            pass
-    return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
-
-
-def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
-    """Return a column of `frame` as whole nanoseconds, without losing a digit.
-
-    A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
-    keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
-    scaling keeps both exact. Anything finer was decoded as `Decimal`.
-    """
-    micro = pl.col(column)
-    if frame.schema[column] != pl.Float64:
-        return micro
-    micro = pl.when(micro.abs() < LATEST_NS / 1000).then(micro)
-    whole = micro.floor()
-    fraction = ((micro - whole) * 1000).round()
-    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
-
-
-def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
-    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`."""
-    start, duration = _exactly("ts", rows), _exactly("dur", rows)
-    return rows.select(
-        pl.exclude("ts", "dur"),
-        start_ns=start + base_ns,
-        end_ns=start + duration + base_ns,
-    )
-
-
-def _nanoseconds(value: object) -> int | None:
-    try:
-        exact = Decimal(str(value)).scaleb(3)
-    except (ArithmeticError, ValueError):
-        return None
-    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None
 
 
 def times(events: Sequence[Event]) -> dict[str, pl.Series]:
@@ -127,9 +41,9 @@ def _product(shape: object) -> int | None:
         shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
     if not isinstance(shape, list) or not shape:
         return None
-    sides = [side if type(side) is int else _number(side) for side in shape]
+    sides = [side if type(side) is int else number(side) for side in shape]
     product = math.prod(side for side in sides if side is not None)
-    return None if None in sides or abs(product) >= _LARGEST else int(product)
+    return None if None in sides or abs(product) >= LARGEST else int(product)
 
 
 def _products(shapes: Sequence[Any]) -> pl.Series:

@@ -17,8 +17,8 @@ import msgspec
 
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.columns import integers, microseconds, whole
 from ccl_bench.trace.formats.kineto.events import NO_ARGS
+from ccl_bench.trace.formats.kineto.values import integers, microseconds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,9 @@ _OPERANDS = {
 
 _NUMBERS = ("thread", "correlation", "external_id")
 _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
+
+_NO_TYPE = (None, "", "TensorList", "GenericList")
+"""What stands where an element type belongs, for inputs that are no single tensor."""
 
 _PEER_INPUT = 2
 """`c10d::send(tensors, group, peer, tag)` and `c10d::recv_` alike."""
@@ -132,8 +135,12 @@ def _named_arguments(arg: Args) -> dict[str, object]:
 def _positional_arguments(arg: Args) -> dict[str, object]:
     """Return the arguments of a `record_param_comms` from before they had names."""
     inputs, dims = _decoded(arg.concrete_inputs), _decoded(arg.input_dims)
+    kind = _at(_decoded(arg.input_type), 0)
+    if kind == "Scalar":  # bookkeeping such as waiting: no tensors come first, and nothing moves
+        return {}
     size = _at(inputs, -2 if _at(inputs, -1) in ("True", "False") else -1)
     return {
+        "dtype": None if kind in _NO_TYPE else kind,
         "in_elements": _tensor_elements(dims, 0),
         "group_size": whole(size),
         "group_name": _text(_at(inputs, 2)),
@@ -151,7 +158,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     is_message = event.name in {"c10d::send", "c10d::recv_"}
     return {
         "name": event.name,
-        "dtype": None if kind in ("TensorList", "GenericList") else _text(kind),
+        "dtype": None if kind in _NO_TYPE else _text(kind),
         "in_elements": _tensor_elements(dims, sent),
         "out_elements": _tensor_elements(dims, received),
         "peer": whole(_at(inputs, _PEER_INPUT)) if is_message else None,
@@ -206,7 +213,7 @@ def call(event: Event, source: str | None = None) -> dict[str, object]:
 
 
 def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """Return the `collectives` rows of calls, with times for `columns.absolute`."""
+    """Return the `collectives` rows of calls, with times for `values.absolute`."""
     rows = {
         name: pl.Series([call.get(name) for call in calls], dtype=column.type)
         for name, column in TABLES["collectives"].columns.items()

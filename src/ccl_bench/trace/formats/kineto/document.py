@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.columns import LATEST_NS, whole
 from ccl_bench.trace.formats.kineto.salvage import repaired
+from ccl_bench.trace.formats.kineto.values import LATEST_NS, whole
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

@@ -13,7 +13,7 @@ from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.kineto import columns, communication, document, plausibility
+from ccl_bench.trace.formats.kineto import columns, communication, document, plausibility, values
 from ccl_bench.trace.formats.kineto.decoding import event_lists
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, NO_ARGS, UNUSED_CATEGORIES
 from ccl_bench.trace.formats.kineto.pieces import Document
@@ -97,7 +97,7 @@ class _Builder:
             return None
         # A piece with odd times in it holds exact nanoseconds, the others hold doubles.
         alike = groupby(sorted(self.rows[name], key=_clock_type), key=_clock_type)
-        timed = pl.concat([columns.absolute(pl.concat(parts), base_ns) for _, parts in alike])
+        timed = pl.concat([values.absolute(pl.concat(parts), base_ns) for _, parts in alike])
         return timed.sort("start_ns", maintain_order=True)
 
     def tables(self, base_ns: int) -> dict[str, pl.DataFrame]:

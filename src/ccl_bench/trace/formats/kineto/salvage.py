@@ -30,7 +30,7 @@ _ESCAPE = re.compile(
     rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|' + _PAIR + rb")|(u[dD][89a-fA-F][0-9a-fA-F]{2}))?"
 )
 _NO_VALUE = re.compile(
-    b"(" + _STRING + rb')|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])',
+    b"(" + _STRING + rb")|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])",
     re.IGNORECASE | re.DOTALL,
 )
 _NAME = re.compile(

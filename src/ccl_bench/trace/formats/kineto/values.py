@@ -1,0 +1,97 @@
+"""Numbers and times as files hold them, to columns; what is none becomes null."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LARGEST = 2**63
+
+LATEST_NS = 2**61
+"""Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
+
+
+def number(value: object) -> float | int | None:
+    """Return `value` as a number that fits a column, or None where it is not one."""
+    try:
+        exact = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
+    except InvalidOperation:
+        return None
+    if exact is None or not exact.is_finite() or abs(exact) >= LARGEST:
+        return None
+    return int(exact) if exact == int(exact) else float(exact)
+
+
+def whole(value: object) -> int | None:
+    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    found = number(value)
+    return found if isinstance(found, int) else None
+
+
+def integers(values: Sequence[object]) -> pl.Series:
+    """Return a column of whole numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Int64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([whole(value) for value in values], dtype=pl.Int64)
+
+
+def decimals(values: Sequence[object]) -> pl.Series:
+    """Return a column of real numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Float64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([number(value) for value in values], dtype=pl.Float64, strict=False)
+
+
+def microseconds(values: Sequence[object]) -> pl.Series:
+    """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
+
+    `absolute` tells the two apart by their type.
+    """
+    first = next((value for value in values if value is not None), None)
+    if not isinstance(first, Decimal):
+        try:
+            return pl.Series(values, dtype=pl.Float64, strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            pass
+    return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
+
+
+def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
+    """Return a column of `frame` as whole nanoseconds, without losing a digit.
+
+    A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
+    keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
+    scaling keeps both exact. Anything finer was decoded as `Decimal`.
+    """
+    micro = pl.col(column)
+    if frame.schema[column] != pl.Float64:
+        return micro
+    micro = pl.when(micro.abs() < LATEST_NS / 1000).then(micro)
+    whole = micro.floor()
+    fraction = ((micro - whole) * 1000).round()
+    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
+
+
+def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`."""
+    start, duration = _exactly("ts", rows), _exactly("dur", rows)
+    return rows.select(
+        pl.exclude("ts", "dur"),
+        start_ns=start + base_ns,
+        end_ns=start + duration + base_ns,
+    )
+
+
+def _nanoseconds(value: object) -> int | None:
+    try:
+        exact = Decimal(str(value)).scaleb(3)
+    except (ArithmeticError, ValueError):
+        return None
+    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None

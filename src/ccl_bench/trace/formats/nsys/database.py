@@ -1,0 +1,189 @@
+"""Read an export with SQLite: untrusted, of any schema version, perhaps damaged.
+
+The file is opened immutable and read-only. Only real tables are read, never a view, a virtual
+table or a generated column, so that no SQL of the file's author runs. A table that lacks a column
+has nulls in it, one that is damaged gives the rows before the damage.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import InputError
+from ccl_bench.frames import pl
+from ccl_bench.trace.formats.nsys.columns import column, empty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+QUERY_SECONDS = 120.0
+"""Longest time without a row; scanning a table of 10 GB takes a fraction of it."""
+
+LONGEST_VALUE_BYTES = 64 << 20
+LONGEST_TEXT = 1 << 16
+"""Characters of a name that are kept."""
+
+_ROWS_AT_A_TIME = 1 << 16
+_STEPS_BETWEEN_LOOKS = 100_000
+_LEAST_ROW_BYTES = 8
+_MOST_PARAMETERS = 900
+
+_WAY_OUT = "export the report again: nsys export --type sqlite -o NAME.sqlite NAME.nsys-rep"
+
+Filter = tuple[str, tuple[int, ...]]
+"""A condition in SQL and the values for its question marks."""
+
+EVERY_ROW: Filter = ("", ())
+
+
+class Database:
+    """One open export: its tables, and what turned out to be damaged in them."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str, size: int) -> None:
+        self.name = name
+        """What messages call the file."""
+        self.damage: dict[str, str] = {}
+        """Table → why rows of it are missing."""
+        self._connection = connection
+        self._most_rows = max(size // _LEAST_ROW_BYTES, 1)
+        self._until = 0.0
+        connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+        self.columns, self.refused = self._tables()
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._until
+
+    def _tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
+        """Return the columns of each real table, and the names of views and virtual tables."""
+        try:
+            rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
+            real = [name for name, kind, page in rows if kind == "table" and page and isinstance(name, str)]
+            columns = {
+                name: frozenset(row[1] for row in self.rows(f"PRAGMA table_info({_quoted(name)})"))
+                for name in real
+            }
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"cannot be read: {error}", where=self.name, fix=_WAY_OUT) from error
+        refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
+        return columns, sorted(map(str, refused))
+
+    def __contains__(self, table: str) -> bool:
+        """Whether there is a table of this name, with or without rows."""
+        return table in self.columns
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether there is a table with all these columns."""
+        return self.columns.get(table, frozenset()).issuperset(columns) and table in self.columns
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+        """Yield the rows of a query; InputError where none comes for too long."""
+        self._until = time.monotonic() + QUERY_SECONDS
+        try:
+            with closing(self._connection.execute(query, values)) as cursor:
+                while found := cursor.fetchmany(_ROWS_AT_A_TIME):
+                    yield from found
+                    self._until = time.monotonic() + QUERY_SECONDS
+        except sqlite3.OperationalError as error:
+            if "interrupted" not in str(error):
+                raise
+            message = f"reading stopped after {QUERY_SECONDS:.0f} s without a row"
+            raise InputError(message, where=self.name, fix=_WAY_OUT) from error
+
+    def frame(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
+        """Return columns of a table; those that it lacks are null, a table that is absent is empty.
+
+        `kinds` maps each column to `integer`, `real`, `text` or `blob`.
+        """
+        if table not in self.columns:
+            return empty(kinds)
+        wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
+        condition, values = only
+        query = f"SELECT {wanted} FROM {_quoted(table)}" + (f" WHERE {condition}" if condition else "")
+        parts = [_typed(kinds, rows) for rows in self._whole_rows(table, query, values)]
+        return pl.concat(parts) if parts else empty(kinds)
+
+    def _expression(self, table: str, name: str, kind: str) -> str:
+        if name not in self.columns[table]:
+            return "NULL"
+        if kind == "text":
+            return f"substr({_quoted(name)}, 1, {LONGEST_TEXT})"
+        return f"CAST({_quoted(name)} AS BLOB)" if kind == "blob" else _quoted(name)
+
+    def _whole_rows(
+        self, table: str, query: str, values: Sequence[object]
+    ) -> Iterator[list[tuple[object, ...]]]:
+        """Yield rows in parts, up to the first damage."""
+        block: list[tuple[object, ...]] = []
+        count = 0
+        try:
+            for count, row in enumerate(self.rows(query, values), 1):
+                block.append(row)
+                if len(block) == _ROWS_AT_A_TIME:
+                    yield block
+                    block = []
+                if count > self._most_rows:
+                    self.damage[table] = "it claims more rows than the file can hold"
+                    break
+        except sqlite3.DatabaseError as error:
+            self.damage[table] = f"{error}, after {count:,} rows"
+        if block:
+            yield block
+
+    def only(self, table: str, column_name: str, condition: str, *values: int) -> Filter:
+        """Return a condition on one column, or none where the table lacks that column."""
+        if not self.has(table, column_name):
+            return EVERY_ROW
+        return condition.format(_quoted(column_name)), values
+
+    def strings(self, ids: pl.Series) -> pl.Series:
+        """Return the text behind each id of `StringIds`; null where there is none."""
+        wanted = ids.drop_nulls().unique().to_list()
+        known: dict[int, str] = {}
+        for first in range(0, len(wanted), _MOST_PARAMETERS):
+            part = wanted[first : first + _MOST_PARAMETERS]
+            only = f'"id" IN ({",".join("?" * len(part))})', tuple(part)
+            found = self.frame("StringIds", {"id": "integer", "value": "text"}, only).drop_nulls()
+            known |= dict(zip(found["id"], found["value"], strict=True))
+        return ids.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _typed(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
+    values = zip(*rows, strict=True)
+    return pl.DataFrame([column(name, kind, part) for (name, kind), part in zip(kinds.items(), values, strict=True)])
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", errors="replace")
+
+
+@contextmanager
+def opened(path: Path, name: str = "") -> Iterator[Database]:
+    """Open an export; InputError where the file is no database that can be read.
+
+    `name` names the file in messages.
+    """
+    name = name or str(path)
+    try:
+        size = path.stat().st_size
+        address = path.absolute().as_uri() + "?mode=ro&immutable=1"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=0)
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(f"cannot be opened: {error}", where=name, fix="check the path") from error
+    with closing(connection):
+        connection.text_factory = _text
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):
+            connection.execute(f"PRAGMA {guard}").close()
+        try:
+            yield Database(connection, name, size)
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"is damaged: {error}", where=name, fix=_WAY_OUT) from error

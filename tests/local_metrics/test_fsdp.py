@@ -1,0 +1,117 @@
+"""What fully sharded data parallelism costs."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from local_plain import Event, Interval, Trace, clip, interval, length, union
+from local_traces import kernel, launch, note, op, result, step, table, value, write
+
+GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)"
+SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)"
+
+
+def sharded_step() -> list[Event]:
+    return [
+        step(1, 0, 1000),
+        note("FSDP::pre_forward (blocks.0)", 0, 60),
+        note("FSDP::all_gather (blocks.0)", 10, 30),
+        launch(1, 12, 13), kernel("copy_in", 1, 20, 30, stream=8),
+        launch(2, 15, 16), kernel(GATHER, 2, 30, 130, stream=9),
+        note("FSDP::all_gather_copy_out (blocks.0)", 35, 50),
+        launch(3, 40, 41), kernel("split_with_sizes_copy_out", 3, 130, 145),
+        launch(4, 70, 71), kernel("gemm", 4, 145, 300),                       # the model's own
+        note("FSDP::all_gather (blocks.1)", 80, 100),
+        launch(5, 85, 86), kernel(GATHER, 5, 250, 350, stream=9),             # 50 of 100 hidden
+        note("FSDP::post_backward_reduce (blocks.1)", 400, 450),
+        launch(6, 405, 406), kernel("chunk_cat", 6, 500, 510),
+        launch(7, 410, 411), kernel(SCATTER, 7, 510, 600, stream=10),
+        launch(8, 470, 471), kernel("gemm", 8, 510, 540),                     # hides 30
+        note("FSDP::post_backward_reshard (blocks.1)", 460, 465),
+        launch(9, 700, 701), kernel(GATHER, 9, 800, 900, stream=11),          # tensor parallelism
+    ]  # fmt: skip
+
+
+def test_work_is_fsdps_own_where_its_ranges_launched_it(tmp_path: Path) -> None:
+    run = write(tmp_path, sharded_step(), sharded_step())
+    row = table(run, "fsdp").row(0, named=True)
+    assert (row["all_gathers"], row["reduce_scatters"]) == (2, 1)
+    assert row["all_gather_ns"] == 200_000
+    assert row["all_gather_hidden_ns"] == 50_000
+    assert row["reduce_scatter_ns"] == 90_000
+    assert row["reduce_scatter_hidden_ns"] == 30_000
+    assert row["copy_in_ns"] == 20_000
+    assert row["copy_out_ns"] == 15_000
+    assert row["work_ns"] == 200_000 + 90_000 + 20_000 + 15_000
+    assert row["exposed_ns"] == row["work_ns"] - 80_000
+    assert row["host_ns"] == (60 + 20 + 50 + 5) * 1000
+
+
+def test_overhead_and_prefetch_efficiency_follow(tmp_path: Path) -> None:
+    run = write(tmp_path, sharded_step(), sharded_step())
+    assert value(run, "fsdp_overhead") == pytest.approx(24.5)
+    assert value(run, "fsdp_prefetch_efficiency") == pytest.approx(25)
+    assert result(run, "fsdp_overhead").details["all_gather_s"] == pytest.approx(200e-6)
+    assert result(run, "fsdp_prefetch_efficiency").details["reduction_hidden_pct"] == pytest.approx(100 / 3)
+
+
+def test_a_run_without_sharding_has_no_sharding_to_pay_for(tmp_path: Path) -> None:
+    run = write(tmp_path, [step(1, 0, 100), launch(1, 1, 2), kernel("gemm", 1, 10, 20)])
+    assert result(run, "fsdp_overhead").status == "not_applicable"
+    assert result(run, "fsdp_prefetch_efficiency").status == "not_applicable"
+
+
+def test_gathers_that_cannot_be_traced_back_are_no_zero(tmp_path: Path) -> None:
+    events = [event for event in sharded_step() if event["cat"] != "cuda_runtime"]
+    assert result(write(tmp_path, events), "fsdp_prefetch_efficiency").status == "not_measurable"
+
+
+def test_hidden_time_on_cpus_comes_from_operators_of_other_threads(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 200),
+        note("FSDP::all_gather (a)", 10, 30), op("c10d::_allgather_base_", 15, 20),
+        note("gloo:all_gather", 25, 125, tid=9),
+        op("aten::mm", 50, 75),
+    ]  # fmt: skip
+    assert value(write(tmp_path, events), "fsdp_prefetch_efficiency") == pytest.approx(25)
+
+
+def _starter(trace: Trace, number: int) -> Event:
+    """Return the operator that started the range of gloo with this number in order."""
+    return sorted(trace.of("cpu_op"), key=lambda e: e["ts"])[number]
+
+
+def _inside(trace: Trace, prefix: str) -> list[Interval]:
+    return [interval(e) for e in trace.of("user_annotation") if e["name"].startswith(prefix)]
+
+
+def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
+    run = corpus / "kineto" / "gloo-fsdp2-tp2-args"
+    rows = table(run, "fsdp")
+    for rank, path in enumerate(sorted(run.glob("*.gz"))):
+        trace = Trace(path)
+        ranges = sorted((interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:")))
+        calls = sorted(interval(e) for e in trace.of("cpu_op") if e["name"] == "record_param_comms")
+        assert len(ranges) == len(calls)
+        gathering = [s for s in _inside(trace, "FSDP::all_gather") if s not in _inside(trace, "FSDP::all_gather_copy_out")]
+        reducing = _inside(trace, "FSDP::post_backward_reduce")
+        own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
+        for (_, cpu, _), row in zip(trace.steps(), own, strict=True):
+            for column, places in (("all_gather_ns", gathering), ("reduce_scatter_ns", reducing)):
+                mine = [
+                    span
+                    for span, call in zip(ranges, calls, strict=True)
+                    if any(start <= call[0] < end for start, end in places)
+                ]
+                assert row[column] == length(union(clip(mine, cpu)))
+            hosts = [interval(e) for e in trace.of("user_annotation") if e["name"].startswith("FSDP::")]
+            assert row["host_ns"] == length(union(clip(hosts, cpu)))
+
+
+def test_the_bundled_run_gathers_every_block_and_reduces_each_once() -> None:
+    run = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+    rows = table(run, "fsdp")
+    # two blocks and the root gather once forward, the blocks again backward; all three reduce
+    assert rows["all_gathers"].to_list() == [5] * rows.height
+    assert rows["reduce_scatters"].to_list() == [3] * rows.height
+    assert rows.filter(pl.col("exposed_ns") > pl.col("work_ns")).is_empty()

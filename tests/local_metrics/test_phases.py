@@ -1,0 +1,305 @@
+"""Forward, backward, optimizer: which phase launched what."""
+
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from local_plain import Event, Interval, Trace, clip, interval, length, ns, union
+from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
+
+from ccl_bench.analysis import markers
+
+EVALUATE = "autograd::engine::evaluate_function: "
+ACCUMULATE = EVALUATE + "torch::autograd::AccumulateGrad"
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
+
+
+def training_step() -> list[Event]:
+    """One step: thread 1 is the program's, thread 2 autograd's."""
+    return [
+        step(1, 0, 1000),
+        note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 20),
+        launch(1, 10, 11), copy("HtoD", 100, 1, 12, 20),                       # other: data loading
+        op("aten::linear", 30, 60, **{"Sequence number": 7, "Fwd thread id": 0}),
+        launch(2, 40, 41), kernel("gemm_a", 2, 50, 150),                       # forward
+        launch(3, 45, 46), kernel(REDUCE, 3, 150, 170),                        # forward communication
+        op(EVALUATE + "AddmmBackward0", 200, 300, tid=2, **{"Sequence number": 7, "Fwd thread id": 1}),
+        op("aten::relu", 210, 220, tid=2, **{"Sequence number": 8, "Fwd thread id": 0}),
+        launch(4, 215, 216, tid=2), kernel("relu", 4, 220, 240),               # backward, recomputed
+        launch(5, 250, 251, tid=2), kernel("gemm_b", 5, 260, 400),             # backward
+        op(ACCUMULATE, 300, 350, tid=2),
+        launch(6, 310, 311, tid=2), kernel("add", 6, 400, 410),                # gradient accumulation
+        launch(7, 320, 321, tid=2), kernel(REDUCE, 7, 410, 500, stream=9),     # gradient communication
+        launch(8, 360, 361, tid=2), kernel("cast", 8, 500, 520),               # backward: autograd's thread
+        op("aten::clip", 400, 410),
+        launch(9, 405, 406), kernel("norm", 9, 520, 530),                      # other: after the backward pass
+        note("Optimizer.step#AdamW.step", 500, 600),
+        launch(10, 550, 551), kernel("adam", 10, 600, 650),                    # optimizer
+        note("Optimizer.zero_grad#AdamW.zero_grad", 600, 700),
+        launch(11, 650, 651), kernel("fill", 11, 660, 670),                    # other
+        kernel("lost", 99, 700, 703),                                          # unattributed
+    ]  # fmt: skip
+
+
+def times(run: Path, column: str = "time_ns") -> dict[str, int]:
+    rows = table(run, "phases")
+    return {phase: time // 1000 for phase, time in rows.select("phase", column).iter_rows() if time}
+
+
+def test_work_belongs_to_the_phase_that_launched_it(tmp_path: Path) -> None:
+    run = write(tmp_path, training_step())
+    assert times(run) == {
+        "forward": 100,
+        "backward": 20 + 140 + 20,
+        "optimizer": 50,
+        "gradient_accumulation": 10,
+        "other": 8 + 10 + 10,
+        "unattributed": 3,
+    }
+    assert times(run, "communication_ns") == {"forward": 20, "gradient_communication": 90}
+    assert times(run, "busy_ns")["forward"] == 120
+    assert times(run, "recomputed_ns") == {"backward": 20}
+
+
+def test_phases_say_when_forward_ends_and_backward_begins(tmp_path: Path) -> None:
+    rows = {row["phase"]: row for row in table(write(tmp_path, training_step()), "phases").iter_rows(named=True)}
+    assert rows["forward"]["end_ns"] == 150_000
+    assert rows["backward"]["start_ns"] == 220_000
+    assert rows["gradient_communication"]["start_ns"] is None
+
+
+def test_metrics_of_phases_are_seconds_a_step(tmp_path: Path) -> None:
+    run = write(tmp_path, training_step())
+    assert value(run, "forward_time") == pytest.approx(100e-6)
+    assert value(run, "backward_time") == pytest.approx(180e-6)
+    assert value(run, "optimizer_time") == pytest.approx(50e-6)
+    details = result(run, "backward_time").details
+    assert details["recomputed_s"] == pytest.approx(20e-6)
+    assert details["gradient_communication_s"] == pytest.approx(90e-6)
+    assert details["pct_of_step"] == pytest.approx(18)
+
+
+def test_concurrent_work_of_a_phase_counts_once_in_time_and_twice_in_the_sum(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        op("aten::mm", 0, 20),
+        launch(1, 1, 2), kernel("a", 1, 10, 50),
+        launch(2, 3, 4), kernel("b", 2, 30, 60, stream=8),
+        op(EVALUATE + "MmBackward0", 70, 80, tid=2), launch(3, 71, 72, tid=2), kernel("c", 3, 80, 90),
+    ]  # fmt: skip
+    run = write(tmp_path, events)
+    assert times(run) == {"forward": 50, "backward": 10}
+    assert times(run, "duration_ns") == {"forward": 70, "backward": 10}
+
+
+def test_microbatches_alternate_between_forward_and_backward(tmp_path: Path) -> None:
+    events = [step(1, 0, 400)]
+    for start in (0, 200):
+        events += [
+            op("aten::mm", start, start + 90),
+            launch(start + 1, start + 10, start + 11), kernel("f", start + 1, start + 20, start + 30),
+            op(EVALUATE + "MmBackward0", start + 100, start + 190, tid=2),
+            launch(start + 2, start + 110, start + 111, tid=2), kernel("b", start + 2, start + 120, start + 140),
+        ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"forward": 20, "backward": 40}
+
+
+def test_an_optimizer_inside_the_backward_pass_is_the_optimizer(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        op("aten::mm", 0, 5), launch(9, 1, 2), kernel("f", 9, 2, 3),
+        op(ACCUMULATE, 10, 50, tid=2),
+        note("Optimizer.step#SGD.step", 20, 40, tid=2),
+        launch(1, 30, 31, tid=2), kernel("sgd", 1, 40, 47),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"forward": 1, "optimizer": 7}
+
+
+def test_a_backward_pass_inside_the_optimizer_is_backward(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        note("Optimizer.step#LBFGS.step", 10, 90),
+        note("backward", 20, 40),
+        op("aten::mm", 20, 30), launch(1, 25, 26), kernel("b", 1, 30, 37),
+        launch(2, 50, 51), kernel("o", 2, 60, 61),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"backward": 7, "optimizer": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("## forward ##", "forward"),
+        ("Forward 3", "forward"),
+        ("attn(F)", "forward"),
+        ("PP:0F1", "forward"),
+        ("DistributedDataParallel.forward", "forward"),
+        ("FSDP::pre_forward (blocks.0)", "forward"),
+        ("## backward ##", "backward"),
+        ("backward_step", "backward"),
+        ("mlp(W)", "backward"),
+        ("PP:1W0", "backward"),
+        ("FSDP::root_post_backward_callback", "backward"),
+        ("## optimizer ##", "optimizer"),
+        ("optimizer_step", "optimizer"),
+        ("forward_backward", "other"),
+        ("Optimizer.zero_grad#SGD.zero_grad", "other"),
+    ],
+)
+def test_ranges_say_what_they_are_by_name(tmp_path: Path, name: str, phase: str) -> None:
+    events = [
+        step(1, 0, 100),
+        op(EVALUATE + "X", 1, 2, tid=2),  # over before anything is launched, so nothing is forward by default
+        note(name, 10, 50),
+        op("aten::mm", 10, 20), launch(1, 15, 16), kernel("k", 1, 30, 35),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {phase: 5}
+
+
+def test_ddp_copies_between_gradients_and_buckets_are_gradient_communication(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        op(ACCUMULATE, 10, 50, tid=2),
+        op("torch::distributed::reducer::mul_out", 20, 30, tid=2),
+        launch(1, 25, 26, tid=2), kernel("mul", 1, 30, 37),
+        op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 60, 70, tid=2),
+        launch(2, 65, 66, tid=2), copy("DtoD", 10, 2, 70, 72),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"gradient_communication": 9}
+
+
+def test_without_a_device_operators_that_call_no_other_count(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        op("aten::linear", 10, 30), op("aten::mm", 12, 22),
+        op(EVALUATE + "MmBackward0", 40, 70), op("MmBackward0", 41, 69), op("aten::mm", 45, 65),
+        note("Optimizer.step#SGD.step", 80, 90), op("aten::add_", 81, 84),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"forward": 10, "backward": 20, "optimizer": 3}
+
+
+def test_forward_and_backward_cannot_be_told_apart_where_neither_is_marked(tmp_path: Path) -> None:
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 0, 5), launch(9, 1, 2), kernel("f", 9, 2, 3)])
+    for metric in ("forward_time", "backward_time", "optimizer_time"):
+        assert result(run, metric).status == "not_measurable"
+
+
+def test_without_launches_no_work_has_a_phase(tmp_path: Path) -> None:
+    found = result(write(tmp_path, [step(1, 0, 100), kernel("f", 9, 2, 3)]), "forward_time")
+    assert found.status == "not_measurable"
+    assert "traced back" in (found.reason or "")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20), st.integers(1, 2)), max_size=8),
+    st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 75)), st.integers(1, 2)), max_size=8),
+)
+def test_the_enclosing_range_begins_where_a_look_at_each_instant_finds_it(
+    spans: list[tuple[int, int, int]], points: list[tuple[int | None, int]]
+) -> None:
+    ranges = pl.DataFrame(
+        [(start, start + size, thread) for start, size, thread in spans],
+        schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "thread": pl.Int64},
+        orient="row",
+    )
+    times = pl.DataFrame(points, schema={"at": pl.Int64, "thread": pl.Int64}, orient="row")
+    expected = []
+    for at, thread in points:
+        covered = {t for start, size, own in spans if own == thread for t in range(start, start + size)}
+        touching = {start for start, size, own in spans if own == thread and size} | covered
+        begin = at if at in covered else None
+        while begin is not None and begin - 1 in touching:
+            begin -= 1
+        expected.append(begin)
+    assert markers.enclosing(times, ranges, "at").to_list() == expected
+
+
+def _marks(trace: Trace) -> dict[int, list[tuple[Interval, str]]]:
+    """Return, by thread, the ranges and operators that say which phase they are, read from the rules in words."""
+    found: dict[int, list[tuple[Interval, str]]] = {}
+    for event in trace.of("cpu_op", "user_annotation"):
+        name = event["name"]
+        if name.startswith(EVALUATE):
+            mark = "accumulate" if "AccumulateGrad" in name else "backward"
+        elif name.startswith(("torch::distributed::reducer::", "torch.distributed.ddp.reducer::")):
+            mark = "reduce"
+        elif name.startswith("Optimizer.step#") or name == "## optimizer ##":
+            mark = "optimizer"
+        elif name == "## backward ##" or name.endswith(("(B)", "(W)")):
+            mark = "backward"
+        elif name in ("## forward ##", "DistributedDataParallel.forward") or name.endswith("(F)"):
+            mark = "forward"
+        elif name.startswith(("Optimizer.zero_grad#", "enumerate(DataLoader)#")):
+            mark = "aside"
+        else:
+            continue
+        found.setdefault(event["tid"], []).append((interval(event), mark))
+    return found
+
+
+def _plain_phase(event: Event, trace: Trace, marks: dict[int, list[tuple[Interval, str]]], program: int) -> str:
+    call = trace.launches.get(event["args"]["correlation"])
+    if call is None:
+        return "unattributed"
+    at, thread = ns(call["ts"]), call["tid"]
+    around = sorted((span[0], mark) for span, mark in marks.get(thread, []) if span[0] <= at < span[1])
+    inside = {mark for _, mark in around}
+    is_call = event["cat"] == "kernel" and ("nccl" in event["name"] or "::ep::inter" in event["name"])
+    in_backward = inside & {"backward", "accumulate"} or (thread != program and marks.get(thread))
+    if "reduce" in inside or (is_call and "accumulate" in inside):
+        return "gradient_communication"
+    if "get_dispatch_layout" in event["name"]:
+        is_call = False
+    if "optimizer" in inside:
+        return "optimizer"
+    if in_backward:
+        return "gradient_accumulation" if "accumulate" in inside else "backward"
+    if "aside" in inside and "forward" not in inside:
+        return "other"
+    if "forward" in inside:
+        return "forward"
+    ends = [span[1] for spans in marks.values() for span, mark in spans if mark in ("backward", "accumulate")]
+    begins = [span[0] for spans in marks.values() for span, mark in spans if mark == "optimizer"]
+    for _, (start, end), _ in trace.steps():
+        if start <= at < end:
+            over = [t for t in ends if start < t <= end] or [t for t in begins if start <= t < end]
+            return "forward" if at < (max(over) if over and over[0] in ends else min(over, default=end)) else "other"
+    return "other"
+
+
+@pytest.mark.parametrize("run", ["nccl-args", "deepseek-dualpipe", "dlrm-8rank"])
+def test_phases_of_recorded_runs_equal_a_plain_attribution(corpus: Path, run: str) -> None:
+    rows = table(corpus / "kineto" / run, "phases")
+    for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
+        trace = Trace(path)
+        marks = _marks(trace)
+        program = next(e["tid"] for e in trace.of("user_annotation") if e["name"].startswith("ProfilerStep"))
+        spans: dict[str, list[Interval]] = {}
+        for event in trace.work:
+            if not (event["cat"] == "kernel" and _communicates(event)):
+                spans.setdefault(_plain_phase(event, trace, marks, program), []).append(interval(event))
+        expected = Counter(
+            {
+                (number, phase): length(union(clip(parts, window)))
+                for number, _, window in trace.steps()
+                for phase, parts in spans.items()
+            }
+        )
+        own = rows.filter(pl.col("rank") == rank)
+        found = {(number, phase): time for number, phase, time in own.select("step", "phase", "time_ns").iter_rows()}
+        assert {key: time for key, time in found.items() if time} == {k: t for k, t in expected.items() if t}
+
+
+def _communicates(event: Event) -> bool:
+    name = event["name"]
+    return name.startswith("nccl") or ("::ep::internode::" in name and "layout" not in name)
+
+
+def test_no_time_of_a_step_is_lost_between_phases(corpus: Path) -> None:
+    for run in ("nccl-args", "deepseek-dualpipe", "dlrm-8rank", "gloo-fsdp2-tp2-args"):
+        counts = table(corpus / "kineto" / run, "phases")["count"].sum()
+        work = table(corpus / "kineto" / run, "origins")
+        assert counts == work.filter(pl.col("kind") != "communication").height
