@@ -78,10 +78,8 @@ class Stated:
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics: `facts`, `step_times` or `training_metrics`."""
-        behind = [attribute for attribute in self.origins if _INPUTS.get(attribute, "facts") == name]
-        if "rank_step_times" in behind:
-            behind = ["rank_step_times"]
-        return [self.origins[attribute] for attribute in behind]
+        behind = {key: path for key, path in self.origins.items() if _INPUTS.get(key, "facts") == name}
+        return [behind["rank_step_times"]] if "rank_step_times" in behind else list(behind.values())
 
 
 def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:

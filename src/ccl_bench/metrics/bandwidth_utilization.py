@@ -33,8 +33,9 @@ Formula:
 Caveats:
     t is free of waiting where all members were matched: the shortest duration among them. Where some
     members lack a trace it is an "upper bound", and where none could be matched the "raw" duration,
-    waiting included; `basis` says which, and they are never mixed. Calls inside a node and between nodes are listed apart. Small messages are bound
-    by latency: look at the sizes. A group of one moves nothing.
+    waiting included; `basis` says which, and they are never mixed. Calls inside a node and between
+    nodes are listed apart. Small messages are bound by latency: look at the sizes. A group of one
+    moves nothing.
 
 Reference:
     nccl-tests doc/PERFORMANCE.md.

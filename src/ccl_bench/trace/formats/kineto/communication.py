@@ -109,6 +109,11 @@ def _text(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
+def _element_type(kind: object) -> str | None:
+    """Return a recorded `Input type` if it names the type of a tensor's elements."""
+    return kind if isinstance(kind, str) and kind not in _NO_TYPE else None
+
+
 def _named_arguments(arg: Args) -> dict[str, object]:
     """Return the arguments that PyTorch records by name."""
     peer = arg.target_rank if arg.collective == "send" else arg.source_rank
@@ -140,7 +145,7 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
         return {}
     size = _at(inputs, -2 if _at(inputs, -1) in ("True", "False") else -1)
     return {
-        "dtype": None if kind in _NO_TYPE else kind,
+        "dtype": _element_type(kind),
         "in_elements": _tensor_elements(dims, 0),
         "group_size": whole(size),
         "group_name": _text(_at(inputs, 2)),
@@ -158,7 +163,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     is_message = event.name in {"c10d::send", "c10d::recv_"}
     return {
         "name": event.name,
-        "dtype": None if kind in _NO_TYPE else _text(kind),
+        "dtype": _element_type(kind),
         "in_elements": _tensor_elements(dims, sent),
         "out_elements": _tensor_elements(dims, received),
         "peer": whole(_at(inputs, _PEER_INPUT)) if is_message else None,
@@ -170,7 +175,7 @@ def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
     types = _decoded(arg.input_type)
     return {
         "name": event.name,
-        "dtype": _text(_at(types, 0)),
+        "dtype": _element_type(_at(types, 0)),
         "in_elements": _tensor_elements(_decoded(arg.input_dims), 0),
     }
 
