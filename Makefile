@@ -36,7 +36,7 @@ demo: $(CORE) ## Install the core and measure the bundled run
 	@echo
 	$(BIN)/ccl-metrics --trace $(EXAMPLE) --all
 
-test: $(TEST) ## Install what the tests need and run all of them that this machine can
+test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
@@ -59,7 +59,7 @@ outputs: $(TEST) ## Write the real output of commands into README and manual aga
 	$(BIN)/python tests/docs/pages.py
 
 bench: $(TEST) ## Measure speed and memory on this machine
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/load.py
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

@@ -157,7 +157,7 @@ _TABLES = (
         end_ns=_END,
         source=(
             "String",
-            "`kernel`, `host` (record_param_comms), `gloo` or `nccl` (a CPU range), `op` (a c10d operator)",
+            "`kernel`, `host` (record_param_comms), CPU ranges `gloo`, `nccl`, `mpi`, `library` (NCCL), `op`",
         ),
         name=("String", "name as recorded"),
         thread=("Int64", "CPU thread, or stream for a kernel"),
@@ -176,8 +176,16 @@ _TABLES = (
         group_stride=("Int64", "stride between global ranks of the group"),
         sequence=("Int64", "`Seq`: running number of the call on its group"),
         communicator=("String", "`Comms Id`, an unsigned 64-bit number kept as text"),
-        peer=("Int64", "the other rank of a send or receive"),
+        peer=("Int64", "the other rank of a send or receive; of `library`, its number in the communicator"),
         is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
+        "counters",
+        "One sample of a hardware counter.",
+        time_ns=("Int64", "time of the sample, ns"),
+        device=("Int64", "device number"),
+        name=("String", "counter, such as `SM Active` or `DRAM Read`"),
+        value=("Float64", "value, % of what the device can do"),
     ),
     _table(
         "autograd_links",

@@ -54,12 +54,15 @@ class Trace:
         )
         steps, before = [], 0
         for number, (start, end) in marked:
-            until = max([end, before] + [
-                interval(work)[1]
-                for work in self.work
-                for launch in [self.launches.get(work["args"]["correlation"])]
-                if launch and start <= ns(launch["ts"]) < end
-            ])
+            until = max(
+                [end, before]
+                + [
+                    interval(work)[1]
+                    for work in self.work
+                    for launch in [self.launches.get(work["args"]["correlation"])]
+                    if launch and start <= ns(launch["ts"]) < end
+                ]
+            )
             steps.append((number, (start, end), (max(start, before), until)))
             before = until
         return steps

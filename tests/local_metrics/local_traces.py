@@ -16,9 +16,8 @@ Event = dict[str, Any]
 
 def event(category: str, name: str, start: float, end: float, tid: int = 1, **args: Any) -> Event:
     """Return an event of [start, end) in microseconds."""
-    return {
-        "ph": "X", "cat": category, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": end - start, "args": args,
-    }  # fmt: skip
+    place = {"pid": 1, "tid": tid, "ts": start, "dur": end - start}
+    return {"ph": "X", "cat": category, "name": name, **place, "args": args}
 
 
 def op(name: str, start: float, end: float, tid: int = 1, **args: Any) -> Event:
@@ -42,7 +41,10 @@ def kernel(name: str, correlation: int, start: float, end: float, stream: int = 
 
 
 def copy(kind: str, size: int, correlation: int, start: float, end: float, stream: int = 7) -> Event:
-    name, args = f"Memcpy {kind} (Device -> Device)", {"correlation": correlation, "stream": stream, "bytes": size}
+    name, args = (
+        f"Memcpy {kind} (Device -> Device)",
+        {"correlation": correlation, "stream": stream, "bytes": size},
+    )
     return event("gpu_memcpy", name, start, end, stream, **args)
 
 

@@ -76,11 +76,6 @@ def test_hidden_time_on_cpus_comes_from_operators_of_other_threads(tmp_path: Pat
     assert value(write(tmp_path, events), "fsdp_prefetch_efficiency") == pytest.approx(25)
 
 
-def _starter(trace: Trace, number: int) -> Event:
-    """Return the operator that started the range of gloo with this number in order."""
-    return sorted(trace.of("cpu_op"), key=lambda e: e["ts"])[number]
-
-
 def _inside(trace: Trace, prefix: str) -> list[Interval]:
     return [interval(e) for e in trace.of("user_annotation") if e["name"].startswith(prefix)]
 
@@ -90,10 +85,14 @@ def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
     rows = table(run, "fsdp")
     for rank, path in enumerate(sorted(run.glob("*.gz"))):
         trace = Trace(path)
-        ranges = sorted((interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:")))
+        ranges = sorted(interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:"))
         calls = sorted(interval(e) for e in trace.of("cpu_op") if e["name"] == "record_param_comms")
         assert len(ranges) == len(calls)
-        gathering = [s for s in _inside(trace, "FSDP::all_gather") if s not in _inside(trace, "FSDP::all_gather_copy_out")]
+        gathering = [
+            s
+            for s in _inside(trace, "FSDP::all_gather")
+            if s not in _inside(trace, "FSDP::all_gather_copy_out")
+        ]
         reducing = _inside(trace, "FSDP::post_backward_reduce")
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
         for (_, cpu, _), row in zip(trace.steps(), own, strict=True):

@@ -74,7 +74,10 @@ def test_idle_time_without_any_launch_cannot_be_explained(tmp_path: Path) -> Non
 
 SPANS = st.lists(
     st.tuples(
-        st.integers(0, 300), st.integers(0, 60), st.integers(1, 3), st.one_of(st.none(), st.integers(-20, 300))
+        st.integers(0, 300),
+        st.integers(0, 60),
+        st.integers(1, 3),
+        st.one_of(st.none(), st.integers(-20, 300)),
     ),
     min_size=1,
     max_size=12,
@@ -99,11 +102,14 @@ def test_every_instant_is_blamed_as_a_walk_along_the_timeline_blames_it(
         },
         schema={"step": pl.Int64, "device_start_ns": pl.Int64, "device_end_ns": pl.Int64},
     )
-    origins = pl.DataFrame(
-        [(start * unit, end * unit, stream, None if at is None else at * unit, True) for start, end, stream, at in work],
-        schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64, "launch_ns": pl.Int64, "on_device": pl.Boolean},
-        orient="row",
-    )  # fmt: skip
+    rows = [
+        (start * unit, end * unit, stream, None if at is None else at * unit, True)
+        for start, end, stream, at in work
+    ]
+    columns = dict.fromkeys(("start_ns", "end_ns", "stream", "launch_ns"), pl.Int64) | {
+        "on_device": pl.Boolean
+    }
+    origins = pl.DataFrame(rows, schema=columns, orient="row")
     found = idle(steps, origins.sort("start_ns"))
     for row, window in zip(found.iter_rows(named=True), windows, strict=True):
         counted = Counter(_cause(instant, work, windows[0][0], unit) for instant in range(*window))
@@ -175,7 +181,9 @@ HTA = {
 def test_streams_are_idle_as_hta_has_it(corpus: Path, run: str, rank: int) -> None:
     origins = table(corpus / "kineto" / run, "origins").filter(pl.col("rank") == rank)
     whole = origins.select(
-        step=pl.lit(0, dtype=pl.Int64), device_start_ns=pl.col("start_ns").min(), device_end_ns=pl.col("end_ns").max()
+        step=pl.lit(0, dtype=pl.Int64),
+        device_start_ns=pl.col("start_ns").min(),
+        device_end_ns=pl.col("end_ns").max(),
     ).head(1)
     found = stream_idle(whole, origins)
     in_us = {row["stream"]: row for row in found.iter_rows(named=True)}

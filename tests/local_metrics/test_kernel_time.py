@@ -76,7 +76,13 @@ def test_recorded_metadata_makes_a_kernel_communication_under_any_name(tmp_path:
     ],
 )
 def test_kernels_that_serve_experts_are_told_by_name(tmp_path: Path, name: str, part: str) -> None:
-    events = [step(1, 0, 100), launch(1, 1, 2), kernel(name, 1, 10, 40), launch(2, 3, 4), kernel(GEMM, 2, 40, 50)]
+    events = [
+        step(1, 0, 100),
+        launch(1, 1, 2),
+        kernel(name, 1, 10, 40),
+        launch(2, 3, 4),
+        kernel(GEMM, 2, 40, 50),
+    ]
     details = result(write(tmp_path, events), "moe_fraction").details
     assert value(tmp_path, "moe_fraction") == pytest.approx(75)
     assert details[part] == pytest.approx(75)
@@ -84,7 +90,9 @@ def test_kernels_that_serve_experts_are_told_by_name(tmp_path: Path, name: str, 
 
 def test_a_namespace_called_grouped_does_not_make_every_kernel_one_of_experts(tmp_path: Path) -> None:
     name = "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(int)"
-    found = result(write(tmp_path, [step(1, 0, 100), launch(1, 1, 2), kernel(name, 1, 10, 40)]), "moe_fraction")
+    found = result(
+        write(tmp_path, [step(1, 0, 100), launch(1, 1, 2), kernel(name, 1, 10, 40)]), "moe_fraction"
+    )
     assert found.status == "not_applicable"
 
 
@@ -108,7 +116,9 @@ def test_kernel_time_of_recorded_runs_equals_a_plain_sum(corpus: Path, run: str)
                 counts[key] += window[0] <= interval(event)[0] < window[1]
                 times[key] += length(clip([interval(event)], window))
         own = rows.filter(pl.col("rank") == rank)
-        found = {row[:3]: row[3:] for row in own.select("step", "type", "name", "count", "duration_ns").iter_rows()}
+        found = {
+            row[:3]: row[3:] for row in own.select("step", "type", "name", "count", "duration_ns").iter_rows()
+        }
         assert found == {key: (counts[key], times[key]) for key in times if counts[key] or times[key]}
 
 
@@ -136,7 +146,13 @@ def test_communication_of_recorded_runs_equals_a_plain_union(corpus: Path, run: 
 
 def test_calls_at_the_same_time_count_once_in_all_and_each_in_their_sum(tmp_path: Path) -> None:
     gather = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)"
-    own = [step(1, 0, 100), launch(1, 1, 2), kernel(REDUCE, 1, 10, 50), launch(2, 3, 4), kernel(gather, 2, 30, 70, 9)]
+    own = [
+        step(1, 0, 100),
+        launch(1, 1, 2),
+        kernel(REDUCE, 1, 10, 50),
+        launch(2, 3, 4),
+        kernel(gather, 2, 30, 70, 9),
+    ]
     run = write(tmp_path, own, own)
     assert value(run, "total_communication_time") == pytest.approx(60e-6)
     details = result(run, "total_communication_time").details

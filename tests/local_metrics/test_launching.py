@@ -81,7 +81,7 @@ def test_launches_of_recorded_runs_equal_a_plain_count(corpus: Path, run: str) -
 
 
 def _latencies_of_idle_streams(trace: Trace, fruitful: dict, first: dict) -> list[int]:
-    """Return start of work minus start of call, where all earlier work of the stream had ended by the call."""
+    """Return start of work minus start of call, where the stream had nothing left to do by the call."""
     streams: dict[int, list[tuple[int, int]]] = {}
     for event in trace.work:
         streams.setdefault(event["args"]["stream"], []).append(interval(event))
@@ -94,7 +94,7 @@ def _latencies_of_idle_streams(trace: Trace, fruitful: dict, first: dict) -> lis
     return found
 
 
-# HolisticTraceAnalysis 0.5.0, get_cuda_kernel_launch_stats: launches, sum of CPU durations and of launch delays, us.
+# HolisticTraceAnalysis 0.5.0, get_cuda_kernel_launch_stats: launches, their CPU durations and delays, us.
 @pytest.mark.parametrize(
     ("run", "rank", "launches", "calls_us", "delays_us"),
     [
@@ -112,5 +112,7 @@ def test_launches_cost_what_hta_says(
     trace = Trace(sorted((corpus / "kineto" / run).glob("*.gz"))[rank])
     started = {event["args"]["correlation"] for event in trace.work}
     calls = [e for c, e in trace.launches.items() if c not in started and e["name"].startswith("cudaMem")]
-    assert (rows["call_ns"].sum() - sum(ns(e["dur"]) for e in calls)) / 1000 == pytest.approx(calls_us, abs=0.01)
+    assert (rows["call_ns"].sum() - sum(ns(e["dur"]) for e in calls)) / 1000 == pytest.approx(
+        calls_us, abs=0.01
+    )
     assert rows["delay_ns"].sum() / 1000 == pytest.approx(delays_us, abs=0.01)

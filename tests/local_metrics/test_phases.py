@@ -1,13 +1,12 @@
 """Forward, backward, optimizer: which phase launched what."""
 
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_plain import Event, Interval, Trace, clip, interval, length, ns, union
+from local_plain import Event
 from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
 
 from ccl_bench.analysis import markers
@@ -35,7 +34,7 @@ def training_step() -> list[Event]:
         launch(7, 320, 321, tid=2), kernel(REDUCE, 7, 410, 500, stream=9),     # gradient communication
         launch(8, 360, 361, tid=2), kernel("cast", 8, 500, 520),               # backward: autograd's thread
         op("aten::clip", 400, 410),
-        launch(9, 405, 406), kernel("norm", 9, 520, 530),                      # other: after the backward pass
+        launch(9, 405, 406), kernel("norm", 9, 520, 530),                      # other: backward is over
         note("Optimizer.step#AdamW.step", 500, 600),
         launch(10, 550, 551), kernel("adam", 10, 600, 650),                    # optimizer
         note("Optimizer.zero_grad#AdamW.zero_grad", 600, 700),
@@ -65,7 +64,9 @@ def test_work_belongs_to_the_phase_that_launched_it(tmp_path: Path) -> None:
 
 
 def test_phases_say_when_forward_ends_and_backward_begins(tmp_path: Path) -> None:
-    rows = {row["phase"]: row for row in table(write(tmp_path, training_step()), "phases").iter_rows(named=True)}
+    rows = {
+        row["phase"]: row for row in table(write(tmp_path, training_step()), "phases").iter_rows(named=True)
+    }
     assert rows["forward"]["end_ns"] == 150_000
     assert rows["backward"]["start_ns"] == 220_000
     assert rows["gradient_communication"]["start_ns"] is None
@@ -100,10 +101,12 @@ def test_microbatches_alternate_between_forward_and_backward(tmp_path: Path) -> 
     for start in (0, 200):
         events += [
             op("aten::mm", start, start + 90),
-            launch(start + 1, start + 10, start + 11), kernel("f", start + 1, start + 20, start + 30),
+            launch(start + 1, start + 10, start + 11),
+            kernel("f", start + 1, start + 20, start + 30),
             op(EVALUATE + "MmBackward0", start + 100, start + 190, tid=2),
-            launch(start + 2, start + 110, start + 111, tid=2), kernel("b", start + 2, start + 120, start + 140),
-        ]  # fmt: skip
+            launch(start + 2, start + 110, start + 111, tid=2),
+            kernel("b", start + 2, start + 120, start + 140),
+        ]
     assert times(write(tmp_path, events)) == {"forward": 20, "backward": 40}
 
 
@@ -215,91 +218,3 @@ def test_the_enclosing_range_begins_where_a_look_at_each_instant_finds_it(
             begin -= 1
         expected.append(begin)
     assert markers.enclosing(times, ranges, "at").to_list() == expected
-
-
-def _marks(trace: Trace) -> dict[int, list[tuple[Interval, str]]]:
-    """Return, by thread, the ranges and operators that say which phase they are, read from the rules in words."""
-    found: dict[int, list[tuple[Interval, str]]] = {}
-    for event in trace.of("cpu_op", "user_annotation"):
-        name = event["name"]
-        if name.startswith(EVALUATE):
-            mark = "accumulate" if "AccumulateGrad" in name else "backward"
-        elif name.startswith(("torch::distributed::reducer::", "torch.distributed.ddp.reducer::")):
-            mark = "reduce"
-        elif name.startswith("Optimizer.step#") or name == "## optimizer ##":
-            mark = "optimizer"
-        elif name == "## backward ##" or name.endswith(("(B)", "(W)")):
-            mark = "backward"
-        elif name in ("## forward ##", "DistributedDataParallel.forward") or name.endswith("(F)"):
-            mark = "forward"
-        elif name.startswith(("Optimizer.zero_grad#", "enumerate(DataLoader)#")):
-            mark = "aside"
-        else:
-            continue
-        found.setdefault(event["tid"], []).append((interval(event), mark))
-    return found
-
-
-def _plain_phase(event: Event, trace: Trace, marks: dict[int, list[tuple[Interval, str]]], program: int) -> str:
-    call = trace.launches.get(event["args"]["correlation"])
-    if call is None:
-        return "unattributed"
-    at, thread = ns(call["ts"]), call["tid"]
-    around = sorted((span[0], mark) for span, mark in marks.get(thread, []) if span[0] <= at < span[1])
-    inside = {mark for _, mark in around}
-    is_call = event["cat"] == "kernel" and ("nccl" in event["name"] or "::ep::inter" in event["name"])
-    in_backward = inside & {"backward", "accumulate"} or (thread != program and marks.get(thread))
-    if "reduce" in inside or (is_call and "accumulate" in inside):
-        return "gradient_communication"
-    if "get_dispatch_layout" in event["name"]:
-        is_call = False
-    if "optimizer" in inside:
-        return "optimizer"
-    if in_backward:
-        return "gradient_accumulation" if "accumulate" in inside else "backward"
-    if "aside" in inside and "forward" not in inside:
-        return "other"
-    if "forward" in inside:
-        return "forward"
-    ends = [span[1] for spans in marks.values() for span, mark in spans if mark in ("backward", "accumulate")]
-    begins = [span[0] for spans in marks.values() for span, mark in spans if mark == "optimizer"]
-    for _, (start, end), _ in trace.steps():
-        if start <= at < end:
-            over = [t for t in ends if start < t <= end] or [t for t in begins if start <= t < end]
-            return "forward" if at < (max(over) if over and over[0] in ends else min(over, default=end)) else "other"
-    return "other"
-
-
-@pytest.mark.parametrize("run", ["nccl-args", "deepseek-dualpipe", "dlrm-8rank"])
-def test_phases_of_recorded_runs_equal_a_plain_attribution(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "phases")
-    for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
-        marks = _marks(trace)
-        program = next(e["tid"] for e in trace.of("user_annotation") if e["name"].startswith("ProfilerStep"))
-        spans: dict[str, list[Interval]] = {}
-        for event in trace.work:
-            if not (event["cat"] == "kernel" and _communicates(event)):
-                spans.setdefault(_plain_phase(event, trace, marks, program), []).append(interval(event))
-        expected = Counter(
-            {
-                (number, phase): length(union(clip(parts, window)))
-                for number, _, window in trace.steps()
-                for phase, parts in spans.items()
-            }
-        )
-        own = rows.filter(pl.col("rank") == rank)
-        found = {(number, phase): time for number, phase, time in own.select("step", "phase", "time_ns").iter_rows()}
-        assert {key: time for key, time in found.items() if time} == {k: t for k, t in expected.items() if t}
-
-
-def _communicates(event: Event) -> bool:
-    name = event["name"]
-    return name.startswith("nccl") or ("::ep::internode::" in name and "layout" not in name)
-
-
-def test_no_time_of_a_step_is_lost_between_phases(corpus: Path) -> None:
-    for run in ("nccl-args", "deepseek-dualpipe", "dlrm-8rank", "gloo-fsdp2-tp2-args"):
-        counts = table(corpus / "kineto" / run, "phases")["count"].sum()
-        work = table(corpus / "kineto" / run, "origins")
-        assert counts == work.filter(pl.col("kind") != "communication").height

@@ -113,15 +113,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
     assert content_of(now, TABLES, use_cache=True)[0].table("kernels").height == 9
 
 
-def damaged_in_every_way(place):
-    """Yield after each damage done to the kept folder."""
-    files = sorted(path.name for path in place.iterdir())
-    assert "about.json" in files
-    for name in files:
-        for damage in ("truncate", "empty", "junk", "bad UTF-8", "delete", "folder"):
-            yield f"{damage} {name}", place / name, damage
-
-
 @pytest.mark.parametrize(
     "damage", ["truncate", "empty", "junk", "bad UTF-8", "list", "foreign", "delete", "folder"]
 )

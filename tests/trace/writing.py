@@ -79,6 +79,17 @@ def _without_spaces(value) -> str:
 LAYOUTS = {"pretty": pretty, "compact": compact}
 
 
+def op(name, ts, **more):
+    """Return one operator that takes a microsecond."""
+    return event("cpu_op", name, ts, 1, **more)
+
+
+def many(count=40):
+    """Return operators `op0`, `op1`, ... with arguments of the shapes that real ones have."""
+    shapes = {"Input Dims": [[4, 2048], [], [[1]]], "Concrete Inputs": ["", "[-1]", "}, {"]}
+    return [op(f"op{n}", n, **{"External id": n, **shapes}) for n in range(count)]
+
+
 def read(data: bytes) -> TraceContent:
     """Return the content of the trace in `data`."""
     return read_kineto(io.BytesIO(data), "trace.json")

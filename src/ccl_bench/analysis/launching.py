@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.markers import matching
 from ccl_bench.analysis.placing import per_window, placed
 from ccl_bench.frames import pl
 
@@ -74,11 +75,12 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
 
 def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that start work, each with the first work it started and the state of the stream."""
-    text = launches["name"].cast(pl.String)
     first = origins.drop_nulls("launch_ns").unique("correlation", keep="first", maintain_order=True)
     started = first.select("correlation", "stream", work_start_ns="start_ns")
     calls = (
-        launches.with_columns(is_graph=text.str.contains(GRAPH_LAUNCH), named=text.str.contains(LAUNCH_CALL))
+        launches.with_columns(
+            is_graph=matching(launches["name"], GRAPH_LAUNCH), named=matching(launches["name"], LAUNCH_CALL)
+        )
         .filter((pl.col("correlation") > 0).fill_null(value=False))
         .join(started, on="correlation", how="left", maintain_order="left")
         .filter(pl.col("named") | pl.col("work_start_ns").is_not_null())

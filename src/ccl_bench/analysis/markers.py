@@ -45,12 +45,16 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
     return annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
 
 
+def matching(names: pl.Series, pattern: str) -> pl.Series:
+    """Tell which names match a pattern; each distinct name is looked at once."""
+    distinct = names.unique().drop_nulls()
+    wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
+    return names.is_in(wanted.implode()).fill_null(value=False)
+
+
 def named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return start, end and thread of the rows whose name matches; each distinct name is looked at once."""
-    names = table["name"].cast(pl.String)
-    wanted = names.unique().drop_nulls()
-    wanted = wanted.filter(wanted.str.contains(pattern))
-    return table.filter(names.is_in(wanted.implode())).select("start_ns", "end_ns", "thread")
+    """Return start, end and thread of the rows whose name matches."""
+    return table.filter(matching(table["name"], pattern)).select("start_ns", "end_ns", "thread")
 
 
 def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -59,14 +63,11 @@ def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     Only operators that record for autograd carry a sequence number; those of the forward pass have
     forward thread 0, and inside a backward node there are none unless it runs forward again.
     """
-    names = cpu_ops["name"].cast(pl.String)
     forward = pl.col("sequence_number").is_not_null() & (pl.col("forward_thread").fill_null(0) == 0)
-    recorded = cpu_ops.filter(
-        forward & ~names.str.contains(REDISTRIBUTION) & ~names.str.starts_with(EVALUATE)
-    )
-    return recorded.select("start_ns", "end_ns", "thread").filter(
-        enclosing(recorded, named(cpu_ops, f"^{EVALUATE}"), "start_ns").is_not_null()
-    )
+    recorded = cpu_ops.filter(forward)
+    own = recorded.filter(~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
+    inside = enclosing(own, named(cpu_ops, f"^{EVALUATE}"), "start_ns")
+    return own.filter(inside.is_not_null()).select("start_ns", "end_ns", "thread")
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:

@@ -61,10 +61,12 @@ class Database:
         """Return the columns of each real table, and the names of views and virtual tables."""
         try:
             rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
-            real = [name for name, kind, page in rows if kind == "table" and page and isinstance(name, str)]
             columns = {
-                name: frozenset(row[1] for row in self.rows(f"PRAGMA table_info({_quoted(name)})"))
-                for name in real
+                str(name): frozenset(
+                    str(row[1]) for row in self.rows(f"PRAGMA table_info({_quoted(str(name))})")
+                )
+                for name, kind, page in rows
+                if kind == "table" and page
             }
         except sqlite3.DatabaseError as error:
             raise InputError(f"cannot be read: {error}", where=self.name, fix=_WAY_OUT) from error
@@ -102,7 +104,7 @@ class Database:
             return empty(kinds)
         wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
         condition, values = only
-        query = f"SELECT {wanted} FROM {_quoted(table)}" + (f" WHERE {condition}" if condition else "")
+        query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
         parts = [_typed(kinds, rows) for rows in self._whole_rows(table, query, values)]
         return pl.concat(parts) if parts else empty(kinds)
 
@@ -157,7 +159,7 @@ def _quoted(name: str) -> str:
 
 def _typed(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
     values = zip(*rows, strict=True)
-    return pl.DataFrame([column(name, kind, part) for (name, kind), part in zip(kinds.items(), values, strict=True)])
+    return pl.DataFrame([column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
 
 def _text(raw: bytes) -> str:

@@ -1,0 +1,177 @@
+"""Communication calls of one process, as PyTorch, NCCL and MPI marked them on the CPU.
+
+- `nccl:*`, `record_param_comms` and `c10d::*` are ranges that PyTorch marks under `emit_nvtx`.
+- `ncclAllReduce` and the like are ranges of NCCL itself, with sizes where the export holds payloads.
+- `MPI_*` are ranges of MPI, in tables of their own or, in older versions, among the NVTX ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.catalog import collectives as catalogue
+from ccl_bench.frames import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.nsys import host, payloads
+from ccl_bench.trace.formats.nsys.ranks import THREAD
+from ccl_bench.trace.formats.nsys.times import absolute
+
+if TYPE_CHECKING:
+    from ccl_bench.trace.formats.nsys.database import Database
+    from ccl_bench.trace.formats.nsys.processes import Process
+
+_BYTE = "uint8"
+"""Sizes in bytes are counts of these."""
+
+_FROM_PYTORCH = {"nccl:": "nccl", "gloo:": "gloo", "record_param_comms": "host", "c10d::": "op"}
+_SIZES = re.compile(r", sizes = \[\[([\d, ]+)\]")
+_GATHERED = ("all_gather", "gather")
+"""NCCL is given what one member contributes; the other side is as many times that as there are members."""
+_SCATTERED = ("reduce_scatter", "scatter")
+
+
+def collectives(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
+    ended = ranges.drop_nulls("end_ns")
+    said = _payloads(database, process, base_ns)
+    parts = [_by_pytorch(ended), _by_nccl(ended, said), *_by_mpi(database, process, ended, base_ns)]
+    rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
+    return rows.sort("start_ns", maintain_order=True)
+
+
+def _rows(source: str, calls: list[dict[str, object]]) -> pl.DataFrame:
+    names = TABLES["collectives"].columns
+    if not calls:
+        return TABLES["collectives"].empty()
+    columns = {name: [call.get(name) for call in calls] for name in names}
+    return TABLES["collectives"].frame(columns | {"source": [source] * len(calls)})
+
+
+def _call(row: dict[str, object], **known: object) -> dict[str, object]:
+    return {key: row[key] for key in ("start_ns", "end_ns", "name", "thread")} | known
+
+
+def _starting_with(ranges: pl.DataFrame, prefix: str) -> list[dict[str, object]]:
+    return ranges.filter(pl.col("name").str.starts_with(prefix)).to_dicts()
+
+
+def _by_pytorch(ranges: pl.DataFrame) -> pl.DataFrame:
+    parts = []
+    for prefix, source in _FROM_PYTORCH.items():
+        rows = _starting_with(ranges, prefix)
+        parts.append(_rows(source, [_call(row, in_elements=_elements(str(row["text"]))) for row in rows]))
+    return TABLES["collectives"].together(parts)
+
+
+def _elements(text: str) -> int | None:
+    """Return the elements in the first tensor of a range with recorded shapes."""
+    match = _SIZES.search(text)
+    if not match:
+        return None
+    product = 1
+    for side in re.findall(r"\d{1,18}", match[1]):
+        product *= int(side)
+    return product if product < 2**62 else None
+
+
+def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[int, int], dict[str, int]]:
+    """Return (start, thread) → fields for the NVTX ranges with a payload."""
+    known = payloads.schemas(database)
+    if not known or not database.has(host.NVTX, "binaryData"):
+        return {}
+    condition, values = host.of_process(database, host.NVTX, process)
+    only = (" AND ".join(filter(None, [condition, '"binaryData" IS NOT NULL'])), values)
+    kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
+    found = database.frame(host.NVTX, kinds, only).with_columns(absolute("start", base_ns))
+    return {
+        (start, thread & THREAD): payloads.fields(payload, known)
+        for start, thread, payload in found.drop_nulls().iter_rows()
+    }
+
+
+def _by_nccl(ranges: pl.DataFrame, said: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
+    """Return the calls of NCCL's own interface, with what their payloads tell."""
+    members: dict[int, int] = {}
+    calls = []
+    for row in _starting_with(ranges, "nccl"):
+        name = str(row["name"]).removeprefix("nccl")
+        told = said.get((row["start_ns"], row["thread"]), {})  # type: ignore[arg-type]
+        if payloads.MEMBERS in told and payloads.COMMUNICATOR in told:
+            members[told[payloads.COMMUNICATOR]] = told[payloads.MEMBERS]
+        if name[:1].isupper() and (collective := catalogue.canonical(name)):
+            calls.append(_call(row, **_arguments(collective, told, members)))
+    return _rows("library", calls)
+
+
+def _arguments(collective: str, told: dict[str, int], members: dict[int, int]) -> dict[str, object]:
+    communicator, size = told.get(payloads.COMMUNICATOR), told.get(payloads.MESSAGE_BYTES)
+    count = members.get(communicator) if communicator is not None else None
+    known: dict[str, object] = {
+        "group_size": count,
+        "communicator": None if communicator is None else str(communicator),
+        "peer": told.get(payloads.PEER),
+    }
+    if size is None or not 0 <= size < 2**48:
+        return known
+    every = size * count if count and 0 < count < 2**14 else None
+    sent, received = size, size
+    if collective in _GATHERED:
+        return known | {"dtype": _BYTE, "in_elements": sent, "out_elements": every}
+    if collective in _SCATTERED:
+        return known | {"dtype": _BYTE, "in_elements": every, "out_elements": received}
+    if collective == "all_to_all":
+        return known | {"dtype": _BYTE, "in_elements": every, "out_elements": every}
+    return known | {
+        "dtype": _BYTE,
+        "in_elements": None if collective == "recv" else sent,
+        "out_elements": None if collective == "send" else received,
+    }
+
+
+def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> list[pl.DataFrame]:
+    """Return the calls of MPI, from its tables; from the ranges where there are no tables."""
+    recorded = [
+        _mpi_calls(database, process, table, base_ns)
+        for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS")
+        if table in database
+    ]
+    if recorded:
+        return recorded
+    named = [row for row in _starting_with(ranges, "MPI_") if _of_mpi(str(row["name"]))]
+    return [_rows("mpi", [_call(row) for row in named])]
+
+
+def _of_mpi(name: str) -> str | None:
+    """Return the canonical collective behind the name of an MPI call, blocking or not."""
+    word = name.removeprefix("MPI_")
+    return catalogue.canonical(word) or catalogue.canonical(word.removeprefix("I"))
+
+
+def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -> pl.DataFrame:
+    kinds = dict.fromkeys(
+        ("start", "end", "globalTid", "textId", "commHandle", "remoteRank", "size", "recvSize"), "integer"
+    )
+    found = database.frame(table, kinds, host.of_process(database, table, process))
+    names = database.strings(found["textId"]).fill_null(host.UNNAMED)
+    receives = names.str.contains(r"(?i)^MPI_\w*recv")
+    is_message = "P2P" in table
+    size = pl.when(pl.col("size") >= 0).then("size")
+    sides = (
+        (pl.when(~receives).then(size), pl.when(receives).then(size))
+        if is_message
+        else (size, pl.when(pl.col("recvSize") >= 0).then("recvSize"))
+    )
+    rows = found.select(
+        absolute("start", base_ns).alias("start_ns"),
+        absolute("end", base_ns).alias("end_ns"),
+        pl.lit("mpi").alias("source"),
+        names.alias("name"),
+        (pl.col("globalTid") & THREAD).alias("thread"),
+        pl.lit(_BYTE).alias("dtype"),
+        sides[0].alias("in_elements"),
+        sides[1].alias("out_elements"),
+        pl.col("commHandle").cast(pl.String).alias("communicator"),
+        pl.when(pl.col("remoteRank") >= 0).then("remoteRank").alias("peer"),
+    )
+    return TABLES["collectives"].frame(rows.to_dict())

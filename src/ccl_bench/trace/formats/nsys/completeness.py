@@ -1,0 +1,116 @@
+"""What a report misses: kernels hidden in CUDA graphs, dropped events, damaged tables."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.findings import Finding
+from ccl_bench.frames import pl
+from ccl_bench.trace.formats.nsys import device_work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.trace.formats.nsys.database import Database
+    from ccl_bench.trace.formats.nsys.processes import Process
+
+KERNEL_LAUNCH = r"^(?:cuda|cu)Launch(?:Cooperative)?Kernel"
+GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
+CAPTURE = r"^(?:cuda|cu)StreamBeginCapture"
+
+FEW = 0.01
+"""Share of launches that may lack their kernel, as at either end of a recording."""
+
+_DROPPED = re.compile(r"(?i)not all \w+ events|\bdropped\b|\blost\b|\boverflow|\bran out of\b")
+_TABLES = {
+    device_work.KERNELS: ("kernels",),
+    device_work.GRAPHS: ("kernels",),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("memcpy",),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("memcpy",),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("launches",),
+    "NVTX_EVENTS": ("annotations", "cpu_ops", "collectives"),
+    "MPI_COLLECTIVES_EVENTS": ("annotations", "collectives"),
+    "MPI_P2P_EVENTS": ("annotations", "collectives"),
+    "GPU_METRICS": ("counters",),
+    "GENERIC_EVENTS": ("counters",),
+}
+"""Table of an export → our tables that are made of it."""
+
+
+def findings(
+    database: Database, process: Process, tables: dict[str, pl.DataFrame], file: str
+) -> Iterator[Finding]:
+    """Yield what is missing from the tables of one process."""
+    yield from _hidden_kernels(database, process, tables, file)
+    yield from _missing_kernels(tables, file)
+    yield from _dropped(database, process, file)
+    yield from _refused(database, file)
+    yield from damaged(database, file)
+
+
+def _hidden_kernels(
+    database: Database, process: Process, tables: dict[str, pl.DataFrame], file: str
+) -> Iterator[Finding]:
+    """Tell of graphs that ran as a whole, with no row for each kernel in them."""
+    only = device_work.of_process(database, device_work.GRAPHS, process)
+    kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
+    graphs = database.frame(device_work.GRAPHS, kinds, only)
+    graphs = graphs.filter(~pl.col("deviceId").is_in(process.other_devices).fill_null(value=False))
+    work = pl.concat([tables[name]["correlation"] for name in ("kernels", "memcpy")])
+    launched = _named(tables["launches"], GRAPH_LAUNCH)
+    empty = launched.filter(~launched["correlation"].is_in(work.drop_nulls().implode())).height
+    count = max(graphs.height, empty)
+    if count:
+        seconds = int((graphs["end"] - graphs["start"]).clip(0).sum()) / 1e9
+        length = f", {seconds:.3f} s long in all," if graphs.height else ""
+        yield Finding(
+            "cuda-graphs-hide-kernels",
+            "error",
+            f"{count} CUDA graphs{length} were recorded without the kernels in them: busy, idle, overlap and "
+            "every count and time of kernels are wrong",
+            file,
+            count=count,
+            touches=("kernels", "memcpy"),
+        )
+
+
+def _named(launches: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    return launches.filter(launches["name"].cast(pl.String).str.contains(pattern))
+
+
+def _missing_kernels(tables: dict[str, pl.DataFrame], file: str) -> Iterator[Finding]:
+    """Tell of launches whose kernel is not there; while a graph is captured that is as it should be."""
+    launches = tables["launches"]
+    made = _named(launches, KERNEL_LAUNCH).drop_nulls("correlation")
+    if not made.height or _named(launches, f"{CAPTURE}|{GRAPH_LAUNCH}").height:
+        return
+    ran = made["correlation"].is_in(tables["kernels"]["correlation"].drop_nulls().implode())
+    missing = made.height - int(ran.sum())
+    if missing > FEW * made.height:
+        share = 100 * missing / made.height
+        message = f"{missing} of {made.height} kernel launches ({share:.1f} %) have no kernel in the report"
+        yield Finding("kernels-missing", "warning", message, file, count=missing, touches=("kernels",))
+
+
+def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
+    """Tell what the profiler itself said it had lost of this process."""
+    kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
+    for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
+        if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):
+            yield Finding("events-dropped", "warning", f"the profiler said: {text.strip()[:200]}", file)
+
+
+def _refused(database: Database, file: str) -> Iterator[Finding]:
+    views = [name for name in database.refused if name in _TABLES or name == "StringIds"]
+    if views:
+        message = f"not read, for it is no table: {', '.join(views)}"
+        touched = tuple({name: None for view in views for name in _TABLES.get(view, ())})
+        yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched)
+
+
+def damaged(database: Database, file: str) -> Iterator[Finding]:
+    """Yield the tables that gave fewer rows than they have."""
+    for table, why in database.damage.items():
+        touches = _TABLES.get(table, ())
+        yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)

@@ -1,0 +1,108 @@
+"""The SQLite export of a report: made once, in the cache and not beside the report."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.nsys import REPORT_MAGIC, is_report
+from ccl_bench.trace.formats.nsys.conversion import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+LAYOUT = 1
+"""Raised when the same report would be exported another way."""
+
+MOST_UNPACKED_BYTES = 64 << 30
+"""A gzip file that holds more is refused."""
+
+_BLOCK_BYTES = 1 << 20
+
+
+def exported(path: Path, name: str = "") -> Path:
+    """Return the SQLite export of a report; an export is its own, a compressed one is unpacked.
+
+    `name` names the file in messages. Raises InputError where no `nsys` is there, or where it
+    cannot read the report.
+    """
+    name = name or str(path)
+    is_converted = is_report(storage.head(path, len(REPORT_MAGIC)))
+    try:
+        with path.open("rb") as stream:
+            is_packed = stream.read(len(storage.GZIP_MAGIC)) == storage.GZIP_MAGIC
+        if not is_packed and not is_converted:
+            return path
+        place = _place(path)
+    except OSError as error:
+        raise storage.unreadable(path, error) from error
+    if place.is_file():
+        return place
+    with _becoming(place.parent) as folder:
+        source = _unpacked(path, folder / "unpacked.nsys-rep", name) if is_packed else path
+        if is_converted:
+            convert(source, folder / "export.sqlite", name)
+            source = folder / "export.sqlite"
+        source.rename(folder / place.name)
+        (folder / "unpacked.nsys-rep").unlink(missing_ok=True)
+    return place
+
+
+def _place(path: Path) -> Path:
+    """Return where the export of `path` is kept; another file of that name has another place."""
+    stat = path.stat()
+    file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]
+    return storage.cache_directory() / "nsys" / key / "export.sqlite3"
+
+
+@contextmanager
+def _becoming(place: Path) -> Iterator[Path]:
+    """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+    except OSError as error:
+        raise _unwritable(place, error) from error
+    try:
+        yield folder
+        if not place.is_dir():
+            folder.rename(place)
+    except OSError as error:
+        if not place.is_dir():  # otherwise another process was faster
+            raise _unwritable(place, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    reason = error.strerror or str(error)
+    fix = f"name a folder with room in ${storage.CACHE_VARIABLE}"
+    return InputError(f"cannot be written: {reason}", where=str(place), fix=fix)
+
+
+def _unpacked(path: Path, copy: Path, name: str) -> Path:
+    """Write what a gzip file holds to `copy`, up to where it is damaged."""
+    size = 0
+    with storage.opened(path) as stream, copy.open("wb") as output:
+        while block := _block(stream):
+            size += len(block)
+            if size > MOST_UNPACKED_BYTES:
+                message = f"unpacks to more than {MOST_UNPACKED_BYTES:,} bytes"
+                raise InputError(message, where=name, fix="unpack it yourself if that is right")
+            output.write(block)
+    return copy
+
+
+def _block(stream: BinaryIO) -> bytes:
+    try:
+        return stream.read(_BLOCK_BYTES)
+    except storage.DAMAGED:
+        return b""

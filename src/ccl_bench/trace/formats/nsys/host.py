@@ -1,0 +1,99 @@
+"""Calls of the CUDA runtime, and the ranges that a program marked, of one process.
+
+`torch.autograd.profiler.emit_nvtx` marks each operator and appends what it knows of it to the name
+(`aten::mm, seq = 3, op_id = 7, sizes = [[2, 2]]`): such a range is an operator, too, and both go by
+the name alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.nsys.ranks import THREAD, THREAD_BITS
+from ccl_bench.trace.formats.nsys.times import absolute
+
+if TYPE_CHECKING:
+    from ccl_bench.trace.formats.nsys.database import Database, Filter
+    from ccl_bench.trace.formats.nsys.processes import Process
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX = "NVTX_EVENTS"
+
+RANGE_TYPES = (59, 60, 70, 71)
+"""`eventType` of push/pop and start/end ranges, of NVTX and of NVTX text files."""
+
+_RANGE = {"start": "integer", "end": "integer", "globalTid": "integer"}
+_API_VERSION = r"_v\d{4,5}$"
+_OPERATOR = r", (?:seq|op_id) = \d+"
+_OF_OPERATOR = r"(?s), (?:seq|op_id|sizes|input_op_ids) = .*$"
+
+UNNAMED = "(unnamed)"
+
+
+def of_process(database: Database, table: str, process: Process) -> Filter:
+    """Return the condition for the rows of the threads of one process."""
+    first = process.global_pid
+    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first + THREAD)
+
+
+def _thread(base_ns: int) -> list[pl.Expr]:
+    return [
+        absolute("start", base_ns).alias("start_ns"),
+        absolute("end", base_ns).alias("end_ns"),
+        (pl.col("globalTid") // (1 << THREAD_BITS) & THREAD).alias("process"),
+        (pl.col("globalTid") & THREAD).alias("thread"),
+    ]
+
+
+def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+    """Return the `launches` rows of one process, by the names of the API without its versions."""
+    kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
+    found = database.frame(RUNTIME, kinds, of_process(database, RUNTIME, process))
+    names = database.strings(found["nameId"]).fill_null(UNNAMED).str.replace(_API_VERSION, "")
+    rows = found.select(
+        *_thread(base_ns),
+        names.cast(pl.Categorical).alias("name"),
+        pl.col("correlationId").alias("correlation"),
+    )
+    return TABLES["launches"].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
+
+
+def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+    """Return the ranges that one process marked by NVTX or MPI, in order, with `text` as recorded.
+
+    `name` is the text without what is appended for an operator; ranges that never ended have no
+    end.
+    """
+    kinds = _RANGE | {"eventType": "integer", "text": "text", "textId": "integer"}
+    parts = [_marked(database, process, kinds)]
+    for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"):
+        parts.append(database.frame(table, kinds, of_process(database, table, process)))
+    found = pl.concat(parts)
+    texts = pl.coalesce("text", database.strings(found["textId"]), pl.lit(UNNAMED))
+    is_operator = pl.col("text").str.contains(_OPERATOR)
+    name = pl.when(is_operator).then(pl.col("text").str.replace(_OF_OPERATOR, "")).otherwise("text")
+    return (
+        found.with_columns(texts.alias("text"))
+        .select(*_thread(base_ns), "text", name.alias("name"), is_operator.alias("is_operator"))
+        .sort("start_ns", maintain_order=True)
+    )
+
+
+def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
+    found = database.frame(NVTX, kinds, of_process(database, NVTX, process))
+    return found.filter(pl.col("eventType").is_in(RANGE_TYPES))
+
+
+def marked(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the `annotations` rows of ranges that ended."""
+    ended = found.drop_nulls("end_ns").with_columns(pl.col("name").cast(pl.Categorical))
+    return TABLES["annotations"].frame(ended.with_columns(on_device=pl.lit(value=False)).to_dict())
+
+
+def cpu_ops(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the `cpu_ops` rows of ranges that ended: the operators among them."""
+    communicates = pl.col("name").str.contains("^(?:gloo|nccl):")
+    operators = found.drop_nulls("end_ns").filter("is_operator", ~communicates)
+    return TABLES["cpu_ops"].frame(operators.with_columns(pl.col("name").cast(pl.Categorical)).to_dict())

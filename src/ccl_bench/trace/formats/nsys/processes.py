@@ -1,0 +1,180 @@
+"""The processes of a report that are ranks: each is a trace of its own.
+
+A process is a rank if it used a device; in a report without device work, if it marked ranges. A
+process that ran kernels on several devices is several traces, one for each device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.nsys.database import opened
+from ccl_bench.trace.formats.nsys.export import exported
+from ccl_bench.trace.formats.nsys.ranks import (
+    THREAD,
+    THREAD_BITS,
+    place_in_environment,
+    process_of,
+    recorded_ranks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ccl_bench.trace.formats.nsys.database import Database
+
+RUNNING = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+MOVING = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+RANGES = ("NVTX_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_OTHER_EVENTS")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a report, or what one process did on one of its devices."""
+
+    id: str
+    """What selects it, such as `pid145` or `pid145-device1`."""
+    global_pid: int
+    """Nsight Systems' number of the process, unique in a report."""
+    pid: int
+    """Process id of the operating system."""
+    name: str
+    """Name of the program; empty where it was not recorded."""
+    devices: tuple[int, ...]
+    """Devices whose work the trace holds, sorted; empty without device work."""
+    rank: int | None = None
+    """Rank, if the report says."""
+    world_size: int | None = None
+    """Number of ranks in the job, if the report says."""
+    local_rank: int | None = None
+    """Place in the order of devices, where every process of the report has one device of its own."""
+    other_devices: tuple[int, ...] = ()
+    """Devices of the same process whose work belongs to other traces."""
+
+
+def processes(path: Path) -> list[Process]:
+    """Return the processes of a report or export that are ranks, in order of device and process id."""
+    with opened(exported(path), str(path)) as database:
+        return processes_in(database)
+
+
+def selected(database: Database, process: str | None) -> Process:
+    """Return the process called `process`; the only one where no name is given."""
+    found = processes_in(database)
+    if process is None and len(found) <= 1:
+        return found[0] if found else Process("", 0, 0, "", ())
+    named = next((candidate for candidate in found if candidate.id == process), None)
+    if named is None:
+        listed = ", ".join(candidate.id for candidate in found) or "none"
+        what = f"there is no process {process}" if process else "it holds several processes"
+        raise InputError(what, where=database.name, fix=f"choose one of: {listed}")
+    return named
+
+
+def processes_in(database: Database) -> list[Process]:
+    """Return the processes of an open export that are ranks, in order of device and process id."""
+    devices = _devices(database)
+    owners = sorted(devices) or sorted(_owners_of_ranges(database))
+    named, known = _names(database), recorded_ranks(database)
+    found = [
+        Process(
+            id=f"pid{_pid(owner)}",
+            global_pid=owner,
+            pid=_pid(owner),
+            name=named.get(owner, ""),
+            devices=tuple(sorted(devices.get(owner, ()))),
+            rank=known.get(owner),
+        )
+        for owner in owners
+    ]
+    return _ordered(part for process in _placed(_told_apart(found), database) for part in _by_device(process))
+
+
+def _pid(global_pid: int) -> int:
+    return global_pid >> THREAD_BITS & THREAD
+
+
+def _devices(database: Database) -> dict[int, set[int]]:
+    """Return `globalPid` → devices with kernels, or with copies where a process ran no kernel."""
+    found: dict[int, set[int]] = {}
+    for tables in (RUNNING, MOVING):
+        used = [pair for table in tables for pair in _pairs(database, table)]
+        known = set(found)
+        for process, device in used:
+            if process not in known:
+                found.setdefault(process, set()).add(device)
+    return found
+
+
+def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
+    if not database.has(table, "globalPid", "deviceId"):
+        return []
+    rows = database.rows(f'SELECT DISTINCT "globalPid", "deviceId" FROM "{table}"')  # noqa: S608
+    return [(p, d) for p, d in rows if isinstance(p, int) and isinstance(d, int)]
+
+
+def _owners_of_ranges(database: Database) -> set[int]:
+    found: set[int] = set()
+    for table in RANGES:
+        if database.has(table, "globalTid", "end"):
+            query = f'SELECT DISTINCT "globalTid" FROM "{table}" WHERE "end" IS NOT NULL'  # noqa: S608
+            found |= {process_of(row[0]) for row in database.rows(query) if isinstance(row[0], int)}
+    return found
+
+
+def _names(database: Database) -> dict[int, str]:
+    named = database.frame("PROCESSES", {"globalPid": "integer", "name": "text"}).drop_nulls()
+    return dict(zip(named["globalPid"], named["name"], strict=True))
+
+
+def _told_apart(found: list[Process]) -> list[Process]:
+    """Return the processes with ids that differ also where hosts share process ids."""
+    shared = {pid for pid, count in Counter(process.pid for process in found).items() if count > 1}
+    return [
+        replace(process, id=f"{process.id}-host{process.global_pid >> 2 * THREAD_BITS & 0xFFFF:x}")
+        if process.pid in shared
+        else process
+        for process in found
+    ]
+
+
+def _placed(found: list[Process], database: Database) -> list[Process]:
+    """Return the processes with what the environment tells of a single one, and with local ranks.
+
+    The environment is that of the recorded command: behind a launcher it is not the ranks' own.
+    """
+    if len(found) == 1 and len(found[0].devices) <= 1:
+        rank, size = place_in_environment(database)
+        known = found[0].rank
+        if known in {None, rank}:
+            return [replace(found[0], rank=rank if known is None else known, world_size=size)]
+        return found
+    single = [process.devices[0] for process in found if len(process.devices) == 1]
+    if len(single) < len(found) or len(set(single)) < len(found):
+        return found
+    order = sorted(single)
+    return [replace(process, local_rank=order.index(process.devices[0])) for process in found]
+
+
+def _by_device(process: Process) -> list[Process]:
+    """Return one process for each device; a rank that belongs to several devices is not one's own."""
+    if len(process.devices) <= 1:
+        return [process]
+    return [
+        replace(
+            process,
+            id=f"{process.id}-device{device}",
+            devices=(device,),
+            other_devices=tuple(other for other in process.devices if other != device),
+            rank=None,
+        )
+        for device in process.devices
+    ]
+
+
+def _ordered(found: Iterable[Process]) -> list[Process]:
+    return sorted(found, key=lambda process: (process.devices, process.global_pid))
