@@ -18,8 +18,8 @@ COMMANDS = sorted({(page.name, line) for page in PAGES for line in commands(page
 COMPARED = {command for block in SHOWN for command, _ in sessions(block.body)}
 PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 
-# Options of every program, and those of the scripts that record the bundled runs.
-FOREIGN_OPTIONS = {"--backend", "--help", "--version"}
+# Options of every program, of the scripts that record the bundled runs, and of nsys.
+FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace=node", "--help", "--version"}
 
 
 @cache

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.parallelism import UNKNOWN, dimension_of, spans_nodes
+from ccl_bench.analysis.parallelism import UNKNOWN, dimension_of, mesh, spans_nodes
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
@@ -16,35 +16,46 @@ if TYPE_CHECKING:
     across_ranks=True,
     group=("String", "name of the group, the same on every member"),
     members=("List(Int64)", "global ranks of the members; null where they are not known"),
-    known_from=("String", "`recorded`, `pg_config`, `stride`, `world size` or `unknown`"),
+    known_from=("String", "`recorded`, `pg_config`, `stride`, `world size`, `name` or `unknown`"),
     description=("String", "description as recorded"),
     size=("Int64", "members"),
     dimension=("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
     spans_nodes=("Boolean", "whether members are on several nodes; null where that is not known"),
     seen_by=("Int64", "ranks whose traces have calls in the group"),
-    ambiguous=("Boolean", "whether more ranks use the name than the group has members"),
+    ambiguous=("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
 )
 def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One process group of the run."""
+    unknown_rank = -1 - pl.col("trace")
     found = call_groups.group_by("group", maintain_order=True).agg(
         pl.col("members", "known_from", "description", "size").first(),
-        pl.col("rank").n_unique().cast(pl.Int64).alias("seen_by"),
+        pl.coalesce("rank", unknown_rank).n_unique().cast(pl.Int64).alias("seen_by"),
     )
     rows = []
     for row in found.iter_rows(named=True):
-        members, source = row["members"], row["known_from"]
-        if members is None and facts.world_size and row["size"] == facts.world_size.value:
-            members, source = list(range(facts.world_size.value)), "world size"
-        ambiguous = members is None and row["size"] is not None and row["seen_by"] > row["size"]
+        if row["members"] is None and facts.world_size and row["size"] == facts.world_size.value:
+            row |= {"members": list(range(facts.world_size.value)), "known_from": "world size"}
+        ambiguous = row["members"] is None and _may_be_several(row, facts)
         rows.append(
             row
             | {
-                "members": members,
-                "known_from": source,
-                "dimension": UNKNOWN if ambiguous else dimension_of(row["description"], members, facts),
-                "spans_nodes": spans_nodes(members, facts),
+                "dimension": UNKNOWN if ambiguous else dimension_of(row["description"], row["members"], facts),
+                "spans_nodes": spans_nodes(row["members"], facts),
                 "ambiguous": ambiguous,
             }
         )
     table = DERIVED.get("groups").table
     return table.frame({name: [row[name] for row in rows] for name in table.columns})
+
+
+def _may_be_several(row: dict[str, Any], facts: Facts) -> bool:
+    """Whether ranks that give a group of unknown members this name may mean different groups.
+
+    They may where more ranks use it than it has members, where it is smaller than the job and has no
+    number of its own, and, if no size is recorded either, where the job has groups along several axes.
+    """
+    size = row["size"]
+    if size is None:
+        return sum(degree > 1 for degree in mesh(facts).values()) > 1
+    is_part = facts.world_size is not None and size < facts.world_size.value
+    return bool(row["seen_by"] > size or (is_part and row["known_from"] != "name"))

@@ -8,6 +8,9 @@ from ccl_bench.frames import pl
 
 IDENTITY = ("group_name", "group_description", "group_size", "group_start", "group_stride", "group_ranks")
 
+_UNKNOWN = "? "
+"""Start of the name of a group whose members are not known."""
+
 _COUNTER_DIGITS = 6
 """Longest group name that is a counter; longer ones are addresses and differ from rank to rank."""
 
@@ -25,7 +28,7 @@ def members_text(ranks: list[int]) -> str:
 def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
     """Return the members of a group and how they are known: `recorded`, `pg_config`, `stride`.
 
-    A list cut by the profiler (`...`) is rebuilt from the job's group table or from start,
+    Of a group that only its running number tells from others, that is `name`; else `unknown`. A list cut by the profiler (`...`) is rebuilt from the job's group table or from start,
     stride and size, never guessed.
     """
     ranks, size = row["group_ranks"], row["group_size"]
@@ -37,7 +40,7 @@ def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[lis
     start, stride = row["group_start"], row["group_stride"]
     if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int) and stride > 0 <= start:
         return [start + stride * position for position in range(size)], "stride"
-    return None, "unknown"
+    return None, "name" if _counter(row) else "unknown"
 
 
 def group_key(row: dict[str, object], members: list[int] | None) -> str:
@@ -45,10 +48,19 @@ def group_key(row: dict[str, object], members: list[int] | None) -> str:
     description = str(row["group_description"] or "")
     if members:
         return f"{description} {members_text(members)}".strip()
-    name = str(row["group_name"] or "")
-    counter = name if name.isdecimal() and len(name) <= _COUNTER_DIGITS else ""
     size = row["group_size"] if row["group_size"] is not None else ""
-    return f"? {description} size {size} name {counter} stream {row['lane']}"
+    return f"{_UNKNOWN}{description} size {size} name {_counter(row)} stream {row['lane']}"
+
+
+def _counter(row: dict[str, object]) -> str:
+    """Return the name of a group where it is the running number that all ranks count alike."""
+    name = str(row["group_name"] or "")
+    return name if name.isdecimal() and len(name) <= _COUNTER_DIGITS else ""
+
+
+def is_named_alike() -> pl.Expr:
+    """Whether every member gives the `group` of a row this name; a stream's place differs between ranks."""
+    return ~pl.col("group").str.starts_with(_UNKNOWN)
 
 
 def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -13,7 +13,7 @@ from ccl_bench.card.model import Card
 from ccl_bench.card.nodes import Entry, Mapping, Node, Scalar, Sequence
 from ccl_bench.card.template import yaml_scalar
 from ccl_bench.card.text_files import text_of
-from ccl_bench.card.values import is_absent
+from ccl_bench.card.values import is_absent, says_absent
 from ccl_bench.card.workload import Bandwidth
 from ccl_bench.card.writing import replace_text
 from ccl_bench.card.yaml_reading import yaml_mapping
@@ -64,14 +64,19 @@ def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list
             raise UsageError(
                 f"a card has no {name}", fix=did_you_mean(name, known) or f"known: {', '.join(known)}"
             )
-        if value is None or value in ("", [], (), {}):
-            continue
         if isinstance(value, dict):
             yield from (
-                (f"{name}.{key}", ([*name.split("."), str(key)], item)) for key, item in value.items()
+                (f"{name}.{key}", ([*name.split("."), str(key)], item))
+                for key, item in value.items()
+                if not _says_nothing(item)
             )
-        else:
+        elif not _says_nothing(value):
             yield name, ([*parent.split("."), last] if is_variable else name.split("."), value)
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a value would be read back as absent."""
+    return value is None or value in ([], (), {}) or (isinstance(value, str) and says_absent(value))
 
 
 class _Filler:

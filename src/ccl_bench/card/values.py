@@ -35,7 +35,12 @@ class NotUnderstoodError(ValueError):
 
 def is_absent(scalar: Scalar) -> bool:
     """Whether the value says that there is none."""
-    return scalar.value is None or (isinstance(scalar.value, str) and scalar.value.strip().lower() in ABSENT)
+    return scalar.value is None or (isinstance(scalar.value, str) and says_absent(scalar.value))
+
+
+def says_absent(text: str) -> bool:
+    """Whether a text says that there is no value."""
+    return text.strip().lower() in ABSENT
 
 
 def number(scalar: Scalar, units: Collection[str]) -> tuple[float | int, str]:

@@ -9,12 +9,12 @@ from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
+    from ccl_bench.trace.content import TraceContent
+    from ccl_bench.frames import pl
     from ccl_bench.trace.discovery import TraceFile
 
 

@@ -28,7 +28,7 @@ def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]
         )
     if whole.beta_s_per_byte <= 0:
         raise NotMeasurable(
-            f"larger messages did not take longer (R squared {whole.r_squared:.2f}), so the model does not hold",
+            f"larger messages did not take longer (R squared {whole.r_squared:.2f}): the model does not hold",
             fix="look at the bandwidths by message size: bandwidth_utilization_allreduce and the like",
         )
     parts = []

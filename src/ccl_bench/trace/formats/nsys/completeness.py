@@ -22,7 +22,9 @@ CAPTURE = r"^(?:cuda|cu)StreamBeginCapture"
 FEW = 0.01
 """Share of launches that may lack their kernel, as at either end of a recording."""
 
-_DROPPED = re.compile(r"(?i)not all \w+ events|\bdropped\b|\blost\b|\boverflow|\bran out of\b")
+_DROPPED = re.compile(
+    r"(?i)not all (?:CUDA|CUPTI|NVTX|MPI|GPU) events|\bdropped\b|\blost\b|\boverflow|\bran out of\b"
+)
 _TABLES = {
     device_work.KERNELS: ("kernels",),
     device_work.GRAPHS: ("kernels",),

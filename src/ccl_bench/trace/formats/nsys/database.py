@@ -24,15 +24,14 @@ QUERY_SECONDS = 120.0
 """Longest time without a row; scanning a table of 10 GB takes a fraction of it."""
 
 LONGEST_VALUE_BYTES = 64 << 20
-LONGEST_TEXT = 1 << 16
-"""Characters of a name that are kept."""
-
 _ROWS_AT_A_TIME = 1 << 16
 _STEPS_BETWEEN_LOOKS = 100_000
 _LEAST_ROW_BYTES = 8
 _MOST_PARAMETERS = 900
 
 _WAY_OUT = "export the report again: nsys export --type sqlite -o NAME.sqlite NAME.nsys-rep"
+
+_SIGNS = ("StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 Filter = tuple[str, tuple[int, ...]]
 """A condition in SQL and the values for its question marks."""
@@ -105,14 +104,24 @@ class Database:
         wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
         condition, values = only
         query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
-        parts = [_typed(kinds, rows) for rows in self._whole_rows(table, query, values)]
+        return self._typed(table, kinds, query, values)
+
+    def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
+        """Return the different rows of columns of a table; none where it lacks one of them."""
+        if not self.has(table, *kinds):
+            return empty(kinds)
+        condition, values = only
+        wanted = ", ".join(map(_quoted, kinds))
+        query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
+        return self._typed(table, kinds, query, values)
+
+    def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
+        parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
         return pl.concat(parts) if parts else empty(kinds)
 
     def _expression(self, table: str, name: str, kind: str) -> str:
         if name not in self.columns[table]:
             return "NULL"
-        if kind == "text":
-            return f"substr({_quoted(name)}, 1, {LONGEST_TEXT})"
         return f"CAST({_quoted(name)} AS BLOB)" if kind == "blob" else _quoted(name)
 
     def _whole_rows(
@@ -157,7 +166,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _typed(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
+def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
     values = zip(*rows, strict=True)
     return pl.DataFrame([column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
@@ -186,6 +195,10 @@ def opened(path: Path, name: str = "") -> Iterator[Database]:
         for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):
             connection.execute(f"PRAGMA {guard}").close()
         try:
-            yield Database(connection, name, size)
+            database = Database(connection, name, size)
+            if not any(table in database for table in _SIGNS):
+                fix = "leave it out of the run, or name it otherwise than .sqlite"
+                raise InputError("is no export of Nsight Systems", where=name, fix=fix)
+            yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=_WAY_OUT) from error

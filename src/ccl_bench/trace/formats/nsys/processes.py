@@ -111,18 +111,16 @@ def _devices(database: Database) -> dict[int, set[int]]:
 
 
 def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
-    if not database.has(table, "globalPid", "deviceId"):
-        return []
-    rows = database.rows(f'SELECT DISTINCT "globalPid", "deviceId" FROM "{table}"')  # noqa: S608
-    return [(p, d) for p, d in rows if isinstance(p, int) and isinstance(d, int)]
+    used = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"}).drop_nulls()
+    return [(process, device) for process, device in used.iter_rows()]
 
 
 def _owners_of_ranges(database: Database) -> set[int]:
     found: set[int] = set()
     for table in RANGES:
-        if database.has(table, "globalTid", "end"):
-            query = f'SELECT DISTINCT "globalTid" FROM "{table}" WHERE "end" IS NOT NULL'  # noqa: S608
-            found |= {process_of(row[0]) for row in database.rows(query) if isinstance(row[0], int)}
+        only = database.only(table, "end", "{} IS NOT NULL")
+        threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"]
+        found |= {process_of(thread) for thread in threads.drop_nulls()}
     return found
 
 

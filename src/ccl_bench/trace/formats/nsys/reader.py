@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.trace.content import TraceContent
@@ -26,10 +25,6 @@ TABLES = frozenset(
 )
 """Raw tables that a report can fill."""
 
-_SIGNS = ("StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA")
-
-_NO_EXPORT = "export it with: nsys export --type sqlite, or leave the file out of the run"
-
 
 def read_nsys(path: Path, file: str, process: str | None = None) -> TraceContent:
     """Return the content of a report or export for one of its processes; `file` names it in messages.
@@ -38,8 +33,6 @@ def read_nsys(path: Path, file: str, process: str | None = None) -> TraceContent
     Raises InputError when the file is no export that can be read, or cannot be turned into one.
     """
     with opened(exported(path, file), file) as database:
-        if not any(table in database for table in _SIGNS):
-            raise InputError("is a database, but no export of Nsight Systems", where=file, fix=_NO_EXPORT)
         return _content(database, selected(database, process), file)
 
 
