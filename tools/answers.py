@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,18 +14,41 @@ if TYPE_CHECKING:
 Number = int | float
 
 
-def results_of(
-    names: Iterable[str], trace_dir: str | Path, workload_card_path: str | Path | None, profile_mode: str
-) -> dict[str, Result]:
-    """Return {name: result} of the named metrics for the run at `trace_dir`.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a tool makes its dict of: the results of metrics, and tables beneath them."""
 
-    Raises InputError where there is nothing to read and UsageError for an unknown name or mode.
+    results: dict[str, Result]
+    tables: dict[str, Any]
+
+    def of(self, *names: str) -> list[Result]:
+        """Return the results of the named metrics."""
+        return [self.results[name] for name in names]
+
+
+def answers_of(
+    names: Iterable[str],
+    trace_dir: str | Path,
+    workload_card_path: str | Path | None,
+    profile_mode: str,
+    *,
+    tables: Iterable[str] = (),
+) -> Answers:
+    """Return the results of the named metrics for the run at `trace_dir`, and tables of it, read at once.
+
+    A table that cannot be computed is absent. Raises InputError where there is nothing to read and
+    UsageError for an unknown name or mode.
     """
-    from ccl_bench.cli.opening import opened_run
-    from ccl_bench.evaluate import evaluate
+    from ccl_bench.answering import answered
+    from ccl_bench.evaluate import gathered, needs_of
+    from ccl_bench.run import open_run
 
-    run = opened_run(trace_dir, card=workload_card_path, profile_mode=profile_mode)
-    return {result.metric: result for result in evaluate(run, names)}
+    names, tables = list(names), list(tables)
+    run = open_run(trace_dir, card=workload_card_path, profile_mode=profile_mode)
+    evidence = gathered(run, dict.fromkeys([*tables, *needs_of(run, names)]))
+    results = {result.metric: result for result in answered(run.facts, names, evidence)}
+    known = {name: evidence.inputs[name] for name in tables if name in evidence.inputs}
+    return Answers(results, known)
 
 
 def plain(number: float) -> Number:
@@ -41,8 +65,8 @@ def answer(key: str, result: Result) -> dict[str, Number | str]:
 
 
 def renamed(details: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return those of `details` that `names` maps to a key, under that key."""
-    return {key: details[name] for name, key in names.items() if name in details}
+    """Return those of `details` that `names` maps to a key, under that key; what is None is left out."""
+    return {key: details[name] for name, key in names.items() if details.get(name) is not None}
 
 
 def origin(results: Iterable[Result]) -> dict[str, list[str] | list[int]]:

@@ -14,7 +14,7 @@ import tools
 from ccl_bench.cli import options
 from ccl_bench.errors import UsageError
 from ccl_bench.registry import did_you_mean
-from tools.answers import answer, origin, results_of
+from tools.answers import Answers, answer, answers_of, origin
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -24,10 +24,16 @@ ABOUT = """Compute what tools and metrics say of a run, and print it as JSON, on
 Exit status: 0 with at least one value; 2 wrong usage; 3 no value; 4 input missing or unreadable.
 """
 
+ALL = "all"
+
 Directory = Annotated[str, Parameter(metavar="RUN", help="Directory of the run.")]
 Names = Annotated[
     list[str],
-    Parameter(name="--tools", metavar="NAME[,NAME...]", help="Tools and metrics; repeat or use commas."),
+    Parameter(
+        name="--tools",
+        metavar="NAME[,NAME...]",
+        help="Tools and metrics, or all for every tool; repeat or use commas.",
+    ),
 ]
 
 
@@ -51,9 +57,9 @@ def run_tools(
     profile_mode: options.ProfileMode = "auto",
 ) -> int:
     """Print the dict of each named tool or metric."""
-    chosen = [name for given in names for name in given.split(",") if name]
+    chosen = _chosen(names)
     _check(chosen)
-    answers = {name: _answer(name, workload_dir, workload_card, profile_mode) for name in chosen}
+    answers = _answers(chosen, workload_dir, workload_card, profile_mode)
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(answers), indent=2).decode() + "\n")
     return 0 if any(_has_number(found) for found in answers.values()) else 3
 
@@ -70,13 +76,29 @@ def _check(names: list[str]) -> None:
             raise UsageError(f"unknown tool or metric {name!r}", fix=fix)
 
 
-def _answer(name: str, place: str, card: str | None, mode: str) -> dict[str, Any]:
-    if name in tool_names():
-        found: dict[str, Any] = importlib.import_module(f"tools.{name}").metric_cal(place, card, mode)
-        return found
-    result = results_of([name], place, card, mode)[name]
-    unit = {"unit": result.unit}
-    return {**answer(name, result), **unit, **result.details, **origin([result])}
+def _chosen(names: list[str]) -> list[str]:
+    """Return the names one by one, each once; `all` stands for every tool."""
+    given = [name for text in names for name in text.split(",") if name]
+    if not given:
+        raise UsageError("no tool is named", fix=f"one of: {', '.join(tool_names())}, or all")
+    every = [tool_names() if name == ALL else [name] for name in given]
+    return list(dict.fromkeys(name for some in every for name in some))
+
+
+def _answers(names: list[str], place: str, card: str | None, mode: str) -> dict[str, dict[str, Any]]:
+    """Return the dict of each named tool or metric; the run is read once for all."""
+    modules = {name: importlib.import_module(f"tools.{name}") for name in names if name in tool_names()}
+    wanted = [m for name in names for m in (modules[name].METRICS if name in modules else [name])]
+    tables = [table for module in modules.values() for table in getattr(module, "TABLES", ())]
+    found = answers_of(dict.fromkeys(wanted), place, card, mode, tables=dict.fromkeys(tables))
+    return {
+        name: modules[name].described(found) if name in modules else _metric(found, name) for name in names
+    }
+
+
+def _metric(found: Answers, name: str) -> dict[str, Any]:
+    result = found.results[name]
+    return {**answer(name, result), "unit": result.unit, **result.details, **origin([result])}
 
 
 def _has_number(found: dict[str, Any]) -> bool:

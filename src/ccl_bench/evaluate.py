@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import __version__, analysis, engine, metrics
+from ccl_bench import analysis, engine, metrics
 from ccl_bench.analysis.agreement import cross_rank_findings
-from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
-from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
+from ccl_bench.analysis.derived import DERIVED, in_order, unprovided
+from ccl_bench.analysis.facts import NotedFacts
+from ccl_bench.answering import answered
+from ccl_bench.evidence import Evidence
 from ccl_bench.frames import pl
-from ccl_bench.metrics.rows import RECORD
-from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.schema import TABLES
+from ccl_bench.stated_facts import device_contradictions
 from ccl_bench.tables_of_side_files import step_times_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ccl_bench.answering import Failures
     from ccl_bench.engine.local import Progress
     from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.findings import Finding
-    from ccl_bench.metrics import Metric
+    from ccl_bench.result import Result
     from ccl_bench.run import Run
 
 KEYS = ("trace", "rank", "iteration")
 """Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""
 
-_SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
-
-
-@dataclass(slots=True)
-class Evidence:
-    """Everything that metrics may ask for, by the name they ask with."""
-
-    inputs: dict[str, Any] = field(default_factory=dict)
-    """Tables and facts."""
-    traces: list[Reduced] = field(default_factory=list)
-    """What each trace came to."""
-    findings: list[Finding] = field(default_factory=list)
-    """Everything that is wrong with the run or its traces."""
-    given: frozenset[str] = frozenset()
-    """Inputs that rest on no trace."""
-    files: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Input that rests on no trace → the files behind it, each with its SHA-256."""
-
 
 def given_by(run: Run) -> dict[str, Any]:
     """Return the inputs that need no trace: facts, side files, step times where a side file has them."""
     stated = run.stated
-    inputs: dict[str, Any] = {"facts": run.facts, "training_metrics": stated.training_metrics}
+    inputs: dict[str, Any] = {
+        "facts": run.facts,
+        "training_metrics": stated.training_metrics,
+        "memory_stats": stated.memory_stats,
+        "moe_assignments": stated.moe_assignments,
+    }
     recorded = step_times_in(stated)
     if recorded is not None:
         inputs["step_times"] = recorded
@@ -83,12 +69,27 @@ def gathered(
     evidence.findings += left_out.findings
     _drop(inputs, {"steps", *contents} & {*local}, left_out.other_steps)
     for name in in_order(tables):
-        derived = DERIVED.get(name)
-        if derived.across_ranks and name not in inputs:
-            inputs[name] = derived.compute(*(inputs[need] for need in derived.needs))
-    evidence.findings += cross_rank_findings(inputs)
+        if DERIVED.get(name).across_ranks and name not in inputs:
+            _add_across_ranks(name, evidence)
+    evidence.findings += [*cross_rank_findings(inputs), *device_contradictions(inputs)]
     _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
     return evidence
+
+
+def _add_across_ranks(name: str, evidence: Evidence) -> None:
+    """Compute a table from those of all traces; one that fails takes only what rests on it along."""
+    needs = DERIVED.get(name).needs
+    failed = next((evidence.broken[need] for need in needs if need in evidence.broken), None)
+    if failed:
+        evidence.broken[name] = failed
+        return
+    facts = NotedFacts(evidence.inputs["facts"])
+    given = [facts if need == "facts" else evidence.inputs[need] for need in needs]
+    try:
+        evidence.inputs[name] = DERIVED.get(name).compute(*given)
+    except Exception as error:  # a plug-in's table may raise anything
+        evidence.broken[name] = error
+    evidence.asked[name] = facts.asked
 
 
 def _files_behind(run: Run, name: str) -> dict[str, str]:
@@ -138,97 +139,25 @@ def evaluate(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
+    failures: Failures | None = None,
 ) -> list[Result]:
     """Return the result of each named metric, in the order of the names.
 
-    Traces are parsed only if some metric makes sense for the run, each once for all metrics.
+    Traces are parsed only if some metric makes sense for the run, each once for all metrics. A metric
+    that raises something unexpected fails for itself; `failures` receives what it raised.
     Raises UsageError for an unknown metric.
     """
+    names = list(names)
+    wanted = needs_of(run, names)
+    evidence = gathered(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
+    return answered(run.facts, names, evidence, failures)
+
+
+def needs_of(run: Run, names: Iterable[str]) -> list[str]:
+    """Return the tables and other inputs of those named metrics that make sense for the run."""
     registry = metrics.load()
-    wanted = {name: registry.get(name) for name in names}
-    refused = {name: found.inapplicable(run.facts) for name, found in wanted.items()}
     analysis.load()
     given = given_by(run)
-    computed = [m for name, m in wanted.items() if not refused[name] and not unprovided(m.needs, given)]
-    needs = {need for found in computed for need in found.needs}
-    evidence = gathered(run, sorted(needs), jobs=jobs, use_cache=use_cache, progress=progress)
-    results = []
-    for name, found in wanted.items():
-        reason = refused[name]
-        answer = _refusal(found, reason) if reason else _answer(found, evidence)
-        provenance = _provenance(found, evidence, was_refused=bool(reason))
-        results.append(replace(answer, metric=name, provenance=provenance))
-    return results
-
-
-def _refusal(metric: Metric, reason: str) -> Result:
-    return Result(metric.name, "not_applicable", metric.unit, metric.better, reason=reason)
-
-
-def _answer(metric: Metric, evidence: Evidence) -> Result:
-    """Compute one metric; whatever keeps it from a value becomes the result."""
-    base = Result(metric.name, "ok", metric.unit, metric.better, findings=_touching(metric, evidence))
-    try:
-        if gaps := unprovided(metric.needs, evidence.given):
-            raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
-        found = metric.compute(*(evidence.inputs[need] for need in metric.needs))
-        if not math.isfinite(found.value):
-            raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
-    except CclBenchError as error:
-        unread = _unread(metric, evidence)
-        if unread and isinstance(error, NoValue):
-            error = unread
-        return replace(base, status=status_of(error), reason=error.message, fix=error.fix)
-    return replace(
-        base,
-        value=found.value * metric.scale,
-        details=dict(found.details),
-        window=found.window,
-        ranks=list(found.ranks),
-    )
-
-
-def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
-    """Return the better reason for a missing number where no trace could be read at all."""
-    unread = [finding for finding in evidence.findings if finding.code == "trace-unreadable"]
-    if not unread or len(unread) < len(evidence.traces) or not _raw(metric, evidence):
-        return None
-    return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
-
-
-def _raw(metric: Metric, evidence: Evidence) -> set[str]:
-    """Return the tables of traces that the metric's number rests on."""
-    return raw_needs(need for need in metric.needs if need not in evidence.given)
-
-
-def _touching(metric: Metric, evidence: Evidence) -> list[ResultFinding]:
-    """Return the findings about anything that the metric's number rests on."""
-    raw = _raw(metric, evidence)
-    used = {*raw, *metric.needs, *in_order(need for need in metric.needs if need not in evidence.given)}
-    return [
-        ResultFinding(f.code, f.severity, f.message, f.file, f.rank, f.count)
-        for f in evidence.findings
-        if (used & set(f.touches) if f.touches else raw)
-    ]
-
-
-def _provenance(metric: Metric, evidence: Evidence, *, was_refused: bool) -> Provenance:
-    if was_refused:
-        return Provenance(__version__, metric.revision)
-    rests_on = evidence.traces if _raw(metric, evidence) else []
-    traces = [
-        TraceProvenance(
-            reduced.trace.relative,
-            reduced.sha256,
-            reduced.trace.size,
-            reduced.trace.form.name,
-            reduced.trace.form.revision,
-            reduced.rank,
-            reduced.trace.iteration,
-        )
-        for reduced in rests_on
-        if reduced.sha256
-    ]
-    facts = {name: fact.source for name, fact in evidence.inputs["facts"]} if "facts" in metric.needs else {}
-    files = {name: digest for need in metric.needs for name, digest in evidence.files.get(need, {}).items()}
-    return Provenance(__version__, metric.revision, traces, facts, files)
+    sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
+    computed = [found for found in sensible if not unprovided(found.needs, given)]
+    return sorted({need for found in computed for need in found.needs})

@@ -8,7 +8,8 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.answering import answered
+from ccl_bench.evaluate import gathered, needs_of
 from ccl_bench.frames import pl
 from ccl_bench.inspection import (
     InspectedDevice,
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from ccl_bench.card import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.evaluate import Evidence
+    from ccl_bench.evidence import Evidence
     from ccl_bench.findings import Finding
+    from ccl_bench.result import Result
     from ccl_bench.run import Run
 
 TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
@@ -40,10 +42,22 @@ _SECOND_NS = 1_000_000_000
 def inspect(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Inspection:
-    """Return what is in `run`: every trace is read, and every metric is tried."""
-    registry = metrics.load()
-    evidence = gathered(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
-    results = evaluate(run, registry.names(), jobs=jobs, use_cache=use_cache)
+    """Return what is in `run`: every trace is read, once, and every metric is tried."""
+    return inspected(run, jobs=jobs, use_cache=use_cache, progress=progress)[0]
+
+
+def inspected(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> tuple[Inspection, list[Result]]:
+    """Return what is in `run`, and the result of every metric."""
+    names = metrics.load().names()
+    wanted = dict.fromkeys((*TABLES, *needs_of(run, names)))
+    evidence = gathered(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
+    results = answered(run.facts, names, evidence)
+    return _inspection(run, evidence, results), results
+
+
+def _inspection(run: Run, evidence: Evidence, results: list[Result]) -> Inspection:
     world_size = run.facts.world_size.value if run.facts.world_size else None
     ranks = sorted({trace.rank for trace in evidence.traces if trace.rank is not None})
     return Inspection(

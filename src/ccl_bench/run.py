@@ -13,8 +13,9 @@ from ccl_bench import remote, storage
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
-from ccl_bench.stated import Stated, facts_from, stated_in
-from ccl_bench.trace import discovery
+from ccl_bench.stated import METADATA, Stated, stated_in
+from ccl_bench.stated_facts import contradictions, facts_from, sources_of
+from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,23 +49,64 @@ class Run:
         return sorted({trace.rank for trace in self.traces if trace.rank is not None})
 
 
-def open_run(place: str | Path, *, card: str | Path | None = None, profile_mode: str = "auto") -> Run:
+def open_run(
+    place: str | Path,
+    *,
+    card: str | Path | None = None,
+    config: str | Path | None = None,
+    profile_mode: str = "auto",
+) -> Run:
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
-    `card` names a workload card elsewhere. Raises InputError where there is nothing to read and
-    UsageError for an unknown profile mode.
+    `card` and `config` name a workload card and a training configuration elsewhere. Raises
+    InputError where there is nothing to read and UsageError for an unknown profile mode.
     """
+    run = found_at(place, card=card, config=config, profile_mode=profile_mode)
+    if run.traces or any(path.is_relative_to(run.path) for path in run.stated.files):
+        return run
+    raise _nothing_read(run, profile_mode)
+
+
+def found_at(
+    place: str | Path,
+    *,
+    card: str | Path | None = None,
+    config: str | Path | None = None,
+    profile_mode: str = "auto",
+) -> Run:
+    """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.location(place)
     with remote.reachable(root):
         found = discovery.found_in(root, _rank_map(root))
-        stated = stated_in(found.others, storage.location(card) if card else None)
+        stated = stated_in(found.others, *(storage.location(p) if p else None for p in (card, config)))
     traces = [t for t in found.traces if profile_mode in {"auto", t.form.profile}]
-    facts = facts_from(stated, traces)
-    run = Run(root, traces, _not_understood(found.others, stated, root), facts, stated)
-    run.findings = [*found.findings, *stated.findings, *_completeness(run)]
+    sources = sources_of(stated, traces)
+    run = Run(root, traces, _not_understood(found.others, stated, root), facts_from(sources), stated)
+    run.findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces)]
+    run.findings += _completeness(run)
     return run
+
+
+def _nothing_read(run: Run, profile_mode: str) -> InputError:
+    """Return the error for a place where nothing can be read, with what was looked for."""
+    unreadable = [f"{finding.file} {finding.message}" for finding in run.findings]
+    if unreadable:
+        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+        fix = "check the files and their permissions"
+        return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
+    is_folder = run.path.is_dir()
+    what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
+    known = ", ".join(form.name for form in formats.load())
+    others = f"; there are only files such as {run.others[0].name}" if run.others and is_folder else ""
+    if is_folder:
+        what = f"{what} ({known}), no workload card and no side file such as {METADATA}{others}"
+    return InputError(
+        f"holds {what}" if is_folder else f"is {what} ({known})",
+        where=str(run.path),
+        fix="give the directory or file that the profiler wrote",
+    )
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ccl_bench.card import (
         Card,
         Issue,
+        MemoryStats,
+        MoeAssignments,
         RankStepTimes,
         RunMetadata,
         StepTimes,
@@ -27,7 +30,9 @@ METADATA = "run_metadata.json"
 CARD = "workload card"
 CONFIG = "training configuration"
 
-_INPUTS = {name: name for name in ("step_times", "training_metrics")} | {"rank_step_times": "step_times"}
+_INPUTS = {name: name for name in ("step_times", "training_metrics", "memory_stats", "moe_assignments")} | {
+    "rank_step_times": "step_times"
+}
 """Attribute of Stated → the input of metrics that it becomes; the others become facts."""
 
 _CARD_SUFFIXES = (".yaml", ".yml")
@@ -44,6 +49,9 @@ class Stated:
     step_times: StepTimes | None = None
     rank_step_times: RankStepTimes | None = None
     training_metrics: TrainingMetrics | None = None
+    memory_stats: MemoryStats | None = None
+    moe_assignments: MoeAssignments | None = None
+    """Of all files that hold some, together."""
     files: dict[Path, str] = field(default_factory=dict)
     """What each file was read as."""
     issues: list[Issue] = field(default_factory=list)
@@ -56,54 +64,61 @@ class Stated:
     """Hash of each file that was read."""
 
     def read(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
-        """Keep the content of a file as `attribute`; one that cannot be read is a finding.
-
-        Of a file of durations without a single usable one nothing is kept, so that the next source counts.
-        """
-        self.files[path] = kind
+        """Keep the content of a file as `attribute`; one that cannot be read is a finding."""
         try:
-            reading = read(path)
-            self.sha256[path] = storage.sha256(path)
+            self.keep(kind, attribute, path, read)
         except InputError as error:
             touches, message = (_INPUTS.get(attribute, "facts"),), f"{kind}: {error.message}"
             self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
-            return
+
+    def keep(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
+        """Keep the content of a file as `attribute`; raise InputError where it cannot be read.
+
+        Of a file without anything usable nothing is kept, so that the next source counts.
+        """
+        self.files[path] = kind
+        reading = read(path)
+        self.sha256[path] = storage.sha256(path)
         self.issues += reading.issues
         content = reading.card if kind == CARD else reading.value
-        if getattr(content, "seconds", True):
+        if all(getattr(content, name, True) for name in ("seconds", "devices")):
             setattr(self, attribute, content)
             self.origins[attribute] = path
 
     def origins_of(self, name: str) -> list[Path]:
-        """Return the files behind one input of metrics: `facts`, `step_times` or `training_metrics`."""
+        """Return the files behind one input of metrics, such as `facts` or `step_times`."""
+        if name == "moe_assignments":
+            return [path for path, kind in self.files.items() if kind == name and path in self.sha256]
         behind = {key: path for key, path in self.origins.items() if _INPUTS.get(key, "facts") == name}
         return [behind["rank_step_times"]] if "rank_step_times" in behind else list(behind.values())
 
 
-def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:
+def stated_in(
+    others: Iterable[Path], card_path: Path | None = None, config_path: Path | None = None
+) -> Stated:
     """Read the card, metadata, configuration and side files among `others`.
 
-    Of several of a kind the one nearest to the top counts. A card named by the caller must be
-    readable; any other unreadable file is a finding.
+    Of several of a kind the one nearest to the top counts. A card or configuration named by the
+    caller must be readable; any other unreadable file is a finding.
     """
     others = [path for path in others if path.suffix.lower() in _STATING_SUFFIXES]
-    if not others and card_path is None:
+    if not others and card_path is None and config_path is None:
         return Stated()
     from ccl_bench import card as cards
 
     stated = Stated()
     ordered = sorted(others, key=_precedence)
     if card_path:
-        reading = cards.read_card(card_path)
-        stated.card, stated.files[card_path] = reading.card, CARD
-        stated.origins["card"], stated.sha256[card_path] = card_path, storage.sha256(card_path)
-        stated.issues += reading.issues
+        stated.keep(CARD, "card", card_path, cards.read_card)
+    if config_path:
+        stated.keep(CONFIG, "config", config_path, cards.read_train_config)
     side_files: dict[str, tuple[str, Callable[[Path], Any]]] = {
         METADATA: ("metadata", cards.read_metadata),
         "step_times_per_rank.json": ("rank_step_times", cards.read_rank_step_times),
         "step_times.json": ("step_times", cards.read_step_times),
         "step_durations.json": ("step_times", cards.read_step_times),
         "training_metrics.json": ("training_metrics", cards.read_training_metrics),
+        **dict.fromkeys(cards.MEMORY_FILE_NAMES, ("memory_stats", cards.read_memory_stats)),
     }
     for path in ordered:
         suffix = path.suffix.lower()
@@ -115,9 +130,16 @@ def stated_in(others: Iterable[Path], card_path: Path | None) -> Stated:
             attribute, reader = side_files[path.name]
             if getattr(stated, attribute) is None:
                 stated.read(path.name, attribute, path, reader)
+        elif path.match(cards.MOE_FILE_PATTERN):
+            found = functools.partial(cards.read_moe_assignments, before=stated.moe_assignments)
+            stated.read("moe_assignments", "moe_assignments", path, found)
     return stated
 
 
+_SECOND = {"step_durations.json", "memory_snapshot.json"}
+"""Files that count where there is no other of their kind beside them."""
+
+
 def _precedence(path: Path) -> tuple[int, bool, bool, str]:
-    """Return the sort key of files: the top first, and `step_times.json` before `step_durations.json`."""
-    return len(path.parts), path.stem != "workload_card", path.name == "step_durations.json", str(path)
+    """Return the sort key of files: the top first, and in a folder those that tell most."""
+    return len(path.parts), path.stem != "workload_card", path.name in _SECOND, str(path)

@@ -54,6 +54,8 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
         cards.SideFile.STEP_TIMES: cards.read_step_times,
         cards.SideFile.RANK_STEP_TIMES: cards.read_rank_step_times,
         cards.SideFile.TRAINING_METRICS: cards.read_training_metrics,
+        cards.SideFile.MEMORY_STATS: cards.read_memory_stats,
+        cards.SideFile.MOE_ASSIGNMENTS: cards.read_moe_assignments,
     }
     kind = cards.side_file_named(path.name)
     return (str(kind), readers[kind]) if kind in readers else None
@@ -63,9 +65,9 @@ def _run(place: str, **reading: Any) -> Validation:
     """Return what is wrong with a run: its files, the set of its traces, and each trace."""
     from ccl_bench.evaluate import gathered
     from ccl_bench.inspect_run import issues
-    from ccl_bench.run import open_run
+    from ccl_bench.run import found_at
 
-    run = open_run(place)
+    run = found_at(place)
     findings = gathered(run, ("contents",), **reading).findings if run.traces else run.findings
     folder = run.path if run.path.is_dir() else run.path.parent
     found = [_placed(issue, folder) for issue in issues(run, findings)]

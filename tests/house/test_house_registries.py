@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ccl_bench import analysis, metrics
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.evaluate import given_by
+from ccl_bench.run import Run
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
 
@@ -21,7 +24,7 @@ analysis.load()
 
 SECTIONS = ("Formula:", "Caveats:", "Reference:")
 UNITS = {"%", "FLOP/byte", "GB", "GB/s", "calls", "nats", "ratio", "s", "s/byte", "tokens/s"}
-OTHER_INPUTS = {"facts", "training_metrics"}
+OTHER_INPUTS = set(given_by(Run(Path())))
 """What metrics and tables across ranks may ask for beside tables."""
 
 DEFINED = {

@@ -55,7 +55,14 @@ def kernel(start, end, name=1, **more):
 
 
 def mark(start, end, text=None, kind=59, **more):
-    return {"start": start, "end": end, "text": text, "eventType": kind, "globalTid": THREAD, "textId": None} | more
+    return {
+        "start": start,
+        "end": end,
+        "text": text,
+        "eventType": kind,
+        "globalTid": THREAD,
+        "textId": None,
+    } | more
 
 
 def rows(table, *columns):

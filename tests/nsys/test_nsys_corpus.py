@@ -58,7 +58,9 @@ def test_each_event_is_in_the_tables_once(place, sql):
     assert height(traces, "kernels") == sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     assert height(traces, "memcpy") == sum(map(sql, copies))
     assert height(traces, "launches") == sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    assert height(traces, "annotations") == sql("SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60)")
+    assert height(traces, "annotations") == sql(
+        "SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60)"
+    )
 
 
 @every_file
@@ -108,13 +110,23 @@ def test_two_processes_of_one_report_are_two_traces(place):
 
 
 @pytest.mark.parametrize("file", [TWO_GPUS])
-def test_a_send_recv_kernel_is_the_all_to_all_that_pytorch_called(place):
+def test_a_send_recv_kernel_is_the_all_to_all_that_pytorch_called(place, sql):
     traces = every_trace(place)
     calls = [derived(trace, "calls") for trace in traces]
     assert [table.height for table in calls] == [33, 33]
-    named = [trace.table("kernels")["name"].cast(str).str.starts_with("ncclDevKernel_SendRecv") for trace in traces]
+    named = [
+        trace.table("kernels")["name"].cast(str).str.starts_with("ncclDevKernel_SendRecv") for trace in traces
+    ]
     assert sum(names.sum() for names in named) == 66
-    assert [table.filter(table["collective"] == "all_to_all").height for table in calls] == [33, 32]
+    inside = """SELECT count(DISTINCT k.rowid) FROM CUPTI_ACTIVITY_KIND_KERNEL k
+        JOIN StringIds s ON s.id = k.shortName AND s.value LIKE '%SendRecv%'
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId
+            AND r.globalTid >> 24 = k.globalPid >> 24
+        JOIN NVTX_EVENTS n ON n.globalTid = r.globalTid AND r.start BETWEEN n.start AND n."end"
+        WHERE n.text LIKE 'nccl:all_to_all%'"""
+    assert (
+        sum(table.filter(table["collective"] == "all_to_all").height for table in calls) == sql(inside) == 64
+    )
 
 
 @pytest.mark.parametrize("file", [TWO_GPUS])

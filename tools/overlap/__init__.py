@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tools.answers import answer, origin, renamed, results_of
+from tools.answers import Answers, answer, answers_of, origin, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,12 +28,16 @@ def metric_cal(
     trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
 ) -> dict[str, Any]:
     """Return the overlap, the communication that is exposed, and the parts of a mean step."""
-    found = results_of(METRICS, trace_dir, workload_card_path, profile_mode)
-    share, ratio = (found[name] for name in METRICS)
+    return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode))
+
+
+def described(answers: Answers) -> dict[str, Any]:
+    """Return the dict of `metric_cal` from what was measured of the run."""
+    share, ratio = answers.of(*METRICS)
     return {
         **answer("overlap_pct", share),
         **answer("overlap_ratio", ratio),
         **renamed(share.details, _DETAILS),
         **renamed(share.details.get("mean_step_s", {}), _PARTS),
-        **origin(found.values()),
+        **origin(answers.of(*METRICS)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tools.answers import answer, origin, renamed, results_of
+from tools.answers import Answers, answer, answers_of, origin, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,12 @@ def metric_cal(
     trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
 ) -> dict[str, Any]:
     """Return tokens per second of the job and of one GPU, statistics of the step time, and MFU."""
-    found = results_of(METRICS, trace_dir, workload_card_path, profile_mode)
-    rate, time, mfu = (found[name] for name in METRICS)
+    return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode))
+
+
+def described(answers: Answers) -> dict[str, Any]:
+    """Return the dict of `metric_cal` from what was measured of the run."""
+    rate, time, mfu = answers.of(*METRICS)
     return {
         **answer("tokens_per_s", rate),
         **renamed(rate.details, _RATE),
@@ -41,5 +45,5 @@ def metric_cal(
         **renamed(time.details.get("spread_s", {}), _TIMES),
         **renamed(time.details, _DETAILS),
         **answer("mfu_pct", mfu),
-        **origin(found.values()),
+        **origin(answers.of(*METRICS)),
     }

@@ -47,15 +47,37 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
     return [Finding("members-missing", "warning", message, count=partial.height, touches=("matched",))]
 
 
+def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
+    refused = arrivals.filter(pl.col("order").is_null())
+    if refused.is_empty():
+        return []
+    message = (
+        f"the order of arrival at {refused.height} of {arrivals.height} collectives is not told: clocks are "
+        "less certain than its members were apart"
+    )
+    return [Finding("arrival-refused", "note", message, count=refused.height, touches=("arrivals",))]
+
+
 def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
     unclear = groups.filter("ambiguous")
     if unclear.is_empty():
         return []
     message = (
-        f"{unclear.height} process groups do not say who their members are, and more ranks use them "
-        "than they have members; their calls are not matched"
+        f"{unclear.height} process groups do not say who their members are, and several may go by one name; "
+        "their calls are not matched"
     )
     return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
+
+
+def _assumed_groups(groups: pl.DataFrame) -> list[Finding]:
+    silent = groups.filter(pl.col("size").is_null() & ~pl.col("ambiguous") & (pl.col("seen_by") > 1))
+    if silent.is_empty():
+        return []
+    message = (
+        f"{silent.height} process groups have no recorded members or size; calls on the same stream are "
+        "taken for one group of all ranks that use it"
+    )
+    return [Finding("groups-assumed", "warning", message, count=silent.height, touches=("groups",))]
 
 
 def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
@@ -95,9 +117,10 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
 
 
 _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
-    "groups": _ambiguous_groups,
+    "groups": lambda groups: [*_ambiguous_groups(groups), *_assumed_groups(groups)],
     "matched": lambda matched: [*_disagreements(matched), *_missing_members(matched)],
     "messages": _unequal_messages,
+    "arrivals": _refused_arrivals,
     "traffic": _without_size,
     "bubbles": _unmatched_messages,
 }

@@ -13,7 +13,9 @@ from ccl_bench.catalog.collectives import bus_factor, collectives
 from ccl_bench.errors import NoValue
 from ccl_bench.frames import pl
 
-WAIT_FREE, UPPER_BOUND, RAW = "wait-free", "upper bound", "raw"
+WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper bound", "raw"
+BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
+"""What a time rests on, the best first."""
 
 
 @derived(
@@ -27,7 +29,7 @@ WAIT_FREE, UPPER_BOUND, RAW = "wait-free", "upper bound", "raw"
     time_ns=("Int64", "time it took, ns"),
     basis=(
         "String",
-        "`wait-free`: all members matched; `upper bound`: some of them; `raw`: a duration with waiting in it",
+        "`wait-free` of all members, `shorter side` of a message, `upper bound` of some, `raw` with waiting",
     ),
     bus_factor=("Float64", "bus bandwidth over algorithm bandwidth; null where it has none"),
 )
@@ -59,7 +61,7 @@ def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         "spans_nodes",
         "size_bytes",
         pl.col("transfer_ns").alias("time_ns"),
-        pl.when(pl.col("present") >= pl.col("size").fill_null(0))
+        pl.when(pl.col("present") >= pl.col("size"))
         .then(pl.lit(WAIT_FREE))
         .otherwise(pl.lit(UPPER_BOUND))
         .alias("basis"),
@@ -76,20 +78,18 @@ def _messages(messages: pl.DataFrame) -> pl.DataFrame:
         "spans_nodes",
         "size_bytes",
         pl.col("transfer_ns").alias("time_ns"),
-        pl.lit(WAIT_FREE).alias("basis"),
+        pl.lit(SHORTER_SIDE).alias("basis"),
         pl.lit(value=False).alias("own_sizes"),
     )
 
 
 def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that no wait-free time is known for."""
-    matched_calls = matched.drop_nulls("transfer_ns").select("trace", "start_ns", "group")
+    whole = matched.drop_nulls("transfer_ns").select("trace", "call")
     paired = pl.concat(
         [messages.select(trace=f"{side}_trace", call=f"{side}_call") for side in ("send", "recv")]
     )
-    left = traffic.join(paired, on=["trace", "call"], how="anti").join(
-        matched_calls, on=["trace", "start_ns", "group"], how="anti"
-    )
+    left = traffic.join(pl.concat([whole, paired]), on=["trace", "call"], how="anti")
     return left.select(
         "iteration",
         "collective",

@@ -98,6 +98,7 @@ def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
         by_group.setdefault(group, {})[rank] = after
         groups_of.setdefault(rank, []).append(group)
     placed: dict[int, tuple[int, int]] = {}
+    opened: set[str] = set()
     for first in sorted(groups_of):
         if first in placed:
             continue
@@ -105,6 +106,9 @@ def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
         queue = [first]
         for rank in queue:
             for group in groups_of[rank]:
+                if group in opened:
+                    continue
+                opened.add(group)
                 shift = placed[rank][0] - by_group[group][rank]
                 for member, after in by_group[group].items():
                     if member not in placed:

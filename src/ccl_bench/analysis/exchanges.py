@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     received_bytes=("Float64", "bytes received from that member"),
 )
 def exchanges(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
-    """What one trace exchanged with one member of a group in all-to-alls with recorded split sizes.
+    """What one trace exchanged with one member of a group in its all-to-alls.
 
-    Splits are rows of the first dimension; elements over the sum of rows give elements per row.
+    Splits are rows of the first dimension; elements over the sum of rows give elements per row. An
+    all-to-all without splits sends every member the same, unless it is known not to.
     """
-    grouped, _ = with_groups(described_calls, process_groups)
-    splits = [pl.col(name).list.len().fill_null(0) for name in ("in_split", "out_split")]
-    known = grouped.filter(
-        (pl.col("collective") == "all_to_all") & (splits[0] > 0) & (splits[0] == splits[1])
-    )
+    grouped, groups = with_groups(described_calls, process_groups)
+    known = _with_splits(grouped, groups)
+    count = pl.col("in_split").list.len()
     width = widths(known["dtype"])
     scaled = known.select(
         "group",
@@ -37,13 +36,29 @@ def exchanges(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl
         "out_split",
         sent_per_row=pl.col("in_elements") * width / pl.col("in_split").list.sum(),
         received_per_row=pl.col("out_elements") * width / pl.col("out_split").list.sum(),
-        position=pl.int_ranges(0, splits[0], dtype=pl.Int64),
+        position=pl.int_ranges(0, count, dtype=pl.Int64),
     ).explode("in_split", "out_split", "position")
     return scaled.group_by("group", "position", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         (pl.col("in_split") * pl.col("sent_per_row").fill_nan(0)).sum().alias("sent_bytes"),
         (pl.col("out_split") * pl.col("received_per_row").fill_nan(0)).sum().alias("received_bytes"),
     )
+
+
+def _with_splits(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Return the all-to-alls whose parts are known: those with both splits, and even ones."""
+    exchanges = calls.filter(pl.col("collective") == "all_to_all").join(
+        groups.select("group", count=pl.col("members").list.len()),
+        on="group",
+        how="left",
+        maintain_order="left",
+    )
+    sent, received = (pl.col(name).list.len().fill_null(0) for name in ("in_split", "out_split"))
+    even = (sent == 0) & (received == 0) & ~pl.col("own_sizes") & pl.col("count").is_not_null()
+    equal = pl.lit(1, dtype=pl.Int64).repeat_by("count")
+    return exchanges.with_columns(
+        pl.when(even).then(equal).otherwise(name).alias(name) for name in ("in_split", "out_split")
+    ).filter(even | ((sent > 0) & (sent == received)))
 
 
 @derived(
@@ -95,45 +110,25 @@ def _dispatched(calls: pl.DataFrame) -> Iterator[tuple[str, int, int]]:
 def traffic_matrix(traffic: pl.DataFrame, exchanges: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """What one rank sent to another, where the trace tells.
 
-    Messages name their partner, all-to-alls their splits; an all-to-all without splits sends every member
-    the same. What a ring or tree of another collective sends to whom is not in a trace.
+    Messages name their partner, all-to-alls their splits. What a ring or tree of another
+    collective sends to whom is not in a trace.
     """
     messages = traffic.filter((pl.col("collective") == "send") & pl.col("peer").is_not_null()).select(
         source="rank", target="peer", kind=pl.lit("message"), bytes=pl.col("size_bytes").cast(pl.Float64)
     )
     members = groups.select("group", "members").drop_nulls()
-    uneven = exchanges.join(members, on="group").select(
+    parts = exchanges.join(members, on="group").select(
         source="rank",
         target=pl.col("members").list.get(pl.col("position"), null_on_oob=True),
         kind=pl.lit("all_to_all"),
         bytes="sent_bytes",
         calls="calls",
     )
-    even = _even_all_to_alls(traffic, exchanges, members)
-    parts = pl.concat([messages.with_columns(calls=pl.lit(1, dtype=pl.Int64)), even, uneven], how="diagonal")
-    pairs = parts.drop_nulls(["source", "target"]).filter(pl.col("source") != pl.col("target"))
+    both = pl.concat([messages.with_columns(calls=pl.lit(1, dtype=pl.Int64)), parts], how="diagonal")
+    pairs = both.drop_nulls(["source", "target"]).filter(pl.col("source") != pl.col("target"))
     return (
         pairs.group_by("source", "target", "kind")
         .agg(pl.col("calls").sum(), pl.col("bytes").sum())
         .sort("source", "target", "kind")
         .select(*DERIVED.get("traffic_matrix").table.columns)
-    )
-
-
-def _even_all_to_alls(traffic: pl.DataFrame, exchanges: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
-    """Return what all-to-alls without recorded splits sent, the same to each member."""
-    split = exchanges.select("trace", "group").unique()
-    even = traffic.filter((pl.col("collective") == "all_to_all") & ~pl.col("uneven")).join(
-        split, on=["trace", "group"], how="anti"
-    )
-    return (
-        even.join(members, on="group")
-        .select(
-            source="rank",
-            target="members",
-            kind=pl.lit("all_to_all"),
-            bytes=pl.col("sent_bytes") / pl.col("members").list.len(),
-            calls=pl.lit(1, dtype=pl.Int64),
-        )
-        .explode("target")
     )

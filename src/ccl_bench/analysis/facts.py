@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ccl_bench.errors import NotMeasurable
 
@@ -120,3 +120,26 @@ def tokens_per_step(facts: Facts) -> Fact[int] | None:
         return None
     sources = " and ".join(dict.fromkeys((batch.source, length.source)))
     return Fact(batch.value * length.value, f"global_batch_size x seq_len from {sources}")
+
+
+class NotedFacts:
+    """Facts that remember which of them were asked for, so that what is wrong with one can be told."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.asked: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fact and note it."""
+        self.asked.add(name)
+        return getattr(self.facts, name)
+
+    def __iter__(self) -> Iterator[tuple[str, Fact[object]]]:
+        """Iterate over the facts that are known, noting all."""
+        self.asked.update(entry.name for entry in fields(self.facts))
+        return iter(self.facts)
+
+    def needed(self, name: str, fix: str = "") -> Fact[object]:
+        """Return a fact that a metric cannot do without, and note it."""
+        self.asked.add(name)
+        return self.facts.needed(name, fix)

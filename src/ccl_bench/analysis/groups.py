@@ -39,7 +39,9 @@ def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         rows.append(
             row
             | {
-                "dimension": UNKNOWN if ambiguous else dimension_of(row["description"], row["members"], facts),
+                "dimension": UNKNOWN
+                if ambiguous
+                else dimension_of(row["description"], row["members"], facts),
                 "spans_nodes": spans_nodes(row["members"], facts),
                 "ambiguous": ambiguous,
             }

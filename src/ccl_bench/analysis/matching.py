@@ -37,6 +37,7 @@ def point_to_point() -> list[str]:
     size_bytes=("Int64", "message, bytes"),
     rank=("Int64", "member"),
     trace=("Int64", "trace of the member"),
+    call=("Int64", "number of the call in the member's trace"),
     step=("Int64", "step in which the member's call started"),
     start_ns=("Int64", "start on the member's clock, ns"),
     end_ns=("Int64", "end on the member's clock, ns"),
@@ -83,7 +84,7 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
 def _agreement(key: list[str]) -> pl.Expr:
     """Whether the members of a collective say the same; what one does not say, it does not contest.
 
-    Sizes of all-to-alls may differ by nature, types by who recorded them.
+    Sizes of all-to-alls may differ by nature; types differ by who recorded them.
     """
     one_name = pl.col("collective").n_unique().over(key) == 1
     sizes = pl.col("size_bytes").drop_nulls().n_unique().over(key)

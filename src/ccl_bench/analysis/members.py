@@ -28,8 +28,8 @@ def members_text(ranks: list[int]) -> str:
 def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
     """Return the members of a group and how they are known: `recorded`, `pg_config`, `stride`.
 
-    Of a group that only its running number tells from others, that is `name`; else `unknown`. A list cut by the profiler (`...`) is rebuilt from the job's group table or from start,
-    stride and size, never guessed.
+    A list cut by the profiler (`...`) is rebuilt from the job's group table or from start, stride and
+    size, never guessed. What is left is `name` where the group has a running number, else `unknown`.
     """
     ranks, size = row["group_ranks"], row["group_size"]
     if isinstance(ranks, list) and ranks:

@@ -2,8 +2,8 @@
 
 Which operand is the message is data of the catalogue: the sum's buffer of an all-reduce,
 the gathered side of an all-gather, the scattered side of a reduce-scatter. An uneven all-to-all
-counts the larger of what goes to and comes from others. A call without recorded size stays
-unattributed: null, never zero.
+counts the larger of what goes to and comes from others. A group of one moves nothing. A call
+without recorded size stays unattributed: null, never zero.
 """
 
 from __future__ import annotations
@@ -68,8 +68,19 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         own_sizes.alias("own_sizes"),
         (exchange & (_splits_differ() | sides | (pl.col("own_sizes") & cut))).alias("uneven"),
     )
-    message = pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(_operand())
-    return sized.with_columns(message.round().cast(pl.Int64).alias("size_bytes"))
+    message = (
+        pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(_operand()).round().cast(pl.Int64)
+    )
+    moved = {
+        "sent_bytes": pl.col("sent_bytes"),
+        "received_bytes": pl.col("received_bytes"),
+        "size_bytes": message,
+    }
+    alone = (pl.col("group_size") == 1).fill_null(value=False)
+    return sized.with_columns(
+        pl.when(alone & size.is_not_null()).then(0).otherwise(size).alias(name)
+        for name, size in moved.items()
+    )
 
 
 def _splits_differ() -> pl.Expr:
@@ -80,15 +91,19 @@ def _splits_differ() -> pl.Expr:
 
 def _operand() -> pl.Expr:
     """Return the message of every collective but an uneven all-to-all, bytes."""
-    sent, received = pl.col("sent_bytes"), pl.col("received_bytes")
+    sent, received, members = pl.col("sent_bytes"), pl.col("received_bytes"), pl.col("group_size")
     either = {"in": pl.coalesce(sent, received), "out": pl.coalesce(received, sent)}
+    from_parts = {  # with one side alone, the whole is that side's part from, or to, every member
+        "all_gather": pl.coalesce(received, sent * members),
+        "reduce_scatter": pl.coalesce(sent, received * members),
+        "gather": pl.max_horizontal(received, sent * members),
+        "scatter": pl.max_horizontal(sent, received * members),
+    }
     message = pl.lit(None, dtype=pl.Int64)
     for name, facts in collectives.collectives().items():
         if name == UNEVEN or facts.size == "none":
             continue
-        size = either.get(facts.size, pl.max_horizontal(sent, received))
-        if name == "all_gather":  # without the gathered side, it is the sent side from every member
-            size = pl.coalesce(received, sent * pl.col("group_size"))
+        size = from_parts.get(name, either.get(facts.size, pl.max_horizontal(sent, received)))
         message = pl.when(pl.col("collective") == name).then(size).otherwise(message)
     return message
 
@@ -97,11 +112,11 @@ def _exchanged(width: pl.Series) -> pl.Expr:
     """Return the larger of what an uneven all-to-all sends to and receives from other ranks, bytes.
 
     torch records splits as it got them, in rows of the first dimension; the recorded
-    number of elements over the sum of the rows gives elements per row.
+    number of elements over the sum of the rows gives elements per row. Who has no row sends nothing.
     """
     sides = []
     for split, elements in (("in_split", "in_elements"), ("out_split", "out_elements")):
         own = pl.col(split).list.get(pl.col("own_position"), null_on_oob=True)
         total = pl.col(split).list.sum()
-        sides.append(pl.col(elements) * (1 - own / total) * width)
+        sides.append((pl.col(elements) * (1 - own / total) * width).fill_nan(0))
     return pl.max_horizontal(*sides)

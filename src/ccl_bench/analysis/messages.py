@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.members import is_named_alike
 from ccl_bench.frames import pl
 
 
@@ -22,21 +23,25 @@ from ccl_bench.frames import pl
     recv_trace=("Int64", "trace of the receiver"),
     recv_call=("Int64", "number of the call in the receiver's trace"),
     recv_ns=("Int64", "duration on the receiver, ns"),
-    transfer_ns=("Int64", "the shorter of both, an upper bound of the transfer, ns"),
+    transfer_ns=("Int64", "the shorter of both, which holds least waiting, ns"),
 )
 def messages(traffic: pl.DataFrame) -> pl.DataFrame:
     """One message with both sides recorded: the k-th send from a rank to another is its k-th receive.
 
-    An eager send returns before the receiver has the data, so the shorter side bounds the transfer
-    from above only together with the receiver's own time; it is never used as a rank's lateness.
+    Both are counted in their process group where every rank gives it the same name. An eager send
+    returns before the receiver has the data, so the shorter side is no exact transfer time, and a
+    message never tells which rank was late.
     """
     sends = _side(traffic, "send", "rank", "peer")
     receives = _side(traffic, "recv", "peer", "rank")
-    key = ["iteration", "source", "target", "number"]
+    key = ["iteration", "source", "target", "channel", "number"]
     both = sends.join(receives, on=key, suffix="_recv", nulls_equal=True, maintain_order="left")
     sizes = pl.col("size_bytes"), pl.col("size_bytes_recv")
     return both.select(
-        *key,
+        "iteration",
+        "source",
+        "target",
+        "number",
         "dimension",
         "spans_nodes",
         pl.coalesce(*sizes).alias("size_bytes"),
@@ -53,14 +58,18 @@ def messages(traffic: pl.DataFrame) -> pl.DataFrame:
 
 def _side(traffic: pl.DataFrame, collective: str, source: str, target: str) -> pl.DataFrame:
     """Return the sends, or the receives, numbered from each source to each target."""
+    counted = ("iteration", "rank", "peer", "channel")
     return (
         traffic.filter((pl.col("collective") == collective) & pl.col("peer").is_not_null())
-        .sort("trace", "order", maintain_order=True)
+        .drop_nulls("rank")
+        .with_columns(channel=pl.when(is_named_alike()).then("group"))
+        .sort("trace", "order", "start_ns", maintain_order=True)
         .select(
             "iteration",
             pl.col(source).alias("source"),
             pl.col(target).alias("target"),
-            pl.int_range(pl.len(), dtype=pl.Int64).over("iteration", "rank", "peer", "group").alias("number"),
+            "channel",
+            pl.int_range(pl.len(), dtype=pl.Int64).over(counted).alias("number"),
             "trace",
             "call",
             "dimension",

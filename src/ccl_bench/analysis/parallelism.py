@@ -43,7 +43,8 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
 
     The description decides where it names an axis. Else the members must be a run of ranks
     along one axis of the stated mesh, or along several adjacent ones; a run over all data-parallel
-    axes is `dp`. All ranks of the job are the one axis that is longer than 1, else `world`.
+    axes is `dp`, a part of the sharded axes as long as the expert-parallel degree is `ep`. All ranks
+    of the job are the one axis that is longer than 1, else `world`.
     """
     named = described_dimension(description or "")
     if named:
@@ -53,7 +54,19 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
     axes = {axis: size for axis, size in mesh(facts).items() if size > 1}
     if facts.world_size and len(members) == facts.world_size.value:
         return next(iter(axes)) if len(axes) == 1 else WORLD
-    return _by_ranks(sorted(members), axes, strides(mesh(facts)))
+    ordered, distances = sorted(members), strides(mesh(facts))
+    found = _by_ranks(ordered, axes, distances)
+    return "ep" if found == UNKNOWN and _is_expert_part(ordered, axes, distances, facts) else found
+
+
+def _is_expert_part(
+    members: list[int], axes: Mapping[str, int], distances: Mapping[str, int], facts: Facts
+) -> bool:
+    """Whether members are neighbours on the sharded axes, as many as share the experts."""
+    inner = [axis for axis in ("dp_shard", "cp") if axis in axes]
+    if not inner or facts.ep is None or len(members) != facts.ep.value:
+        return False
+    return _spans(members, facts.ep.value, distances[inner[-1]])
 
 
 def _by_ranks(members: list[int], axes: Mapping[str, int], distances: Mapping[str, int]) -> str:
@@ -76,9 +89,9 @@ def _spans(members: list[int], size: int, stride: int) -> bool:
 def _name(run: Sequence[str]) -> str:
     if len(run) == 1:
         return run[0]
-    if set(run) <= {"dp_replicate", "dp_shard"}:
-        return "dp"
-    return "dp_shard" if set(run) == {"dp_shard", "cp"} else UNKNOWN
+    if set(run) == {"dp_shard", "cp"}:
+        return "dp_shard"
+    return "dp" if set(run) <= {"dp_replicate", "dp_shard", "cp"} else UNKNOWN
 
 
 def spans_nodes(members: Sequence[int] | None, facts: Facts) -> bool | None:

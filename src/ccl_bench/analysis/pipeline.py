@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import clipped, merged, outside, union_lengths
 from ccl_bench.analysis.matching import point_to_point
 from ccl_bench.analysis.parallelism import mesh, strides
+from ccl_bench.analysis.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.work import COMPUTE
 from ccl_bench.frames import pl
 
@@ -16,30 +16,70 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
 
 
+WARM_UP, STEADY, COOL_DOWN, WHOLE = "warm-up", "steady", "cool-down", "whole"
+
+
 @derived(
     step=("Int64", "step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    part=("String", "`warm-up`, `steady` or `cool-down`; `whole` where the trace does not tell them apart"),
+    start_ns=("Int64", "start of the part, ns"),
+    end_ns=("Int64", "end of the part, ns"),
+)
+def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+    """One part of a step's device window: parts tile it, and may be empty.
+
+    Warm-up lasts until the first backward work starts, cool-down begins when the last forward work has
+    ended. Where that is earlier, as for a stage that runs all forward passes first, nothing is steady.
+    """
+    windows = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
+    backward = phases.filter(pl.col("phase") == BACKWARD).select("step", backward_ns="start_ns")
+    forward = phases.filter(pl.col("phase") == FORWARD).select("step", forward_ns="end_ns")
+    bounds = (
+        windows.join(backward, on="step", how="left", maintain_order="left")
+        .join(forward, on="step", how="left", maintain_order="left")
+        .with_columns(known=pl.col("backward_ns").is_not_null() & pl.col("forward_ns").is_not_null())
+        .with_columns(first=pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns")))
+        .with_columns(
+            last=pl.max_horizontal("first", pl.col("forward_ns").clip(upper_bound=pl.col("end_ns")))
+        )
+    )
+    told = bounds.filter("known")
+    parts = [
+        bounds.filter(~pl.col("known")).select("step", pl.lit(WHOLE).alias("part"), "start_ns", "end_ns")
+    ]
+    for name, start, end in (
+        (WARM_UP, "start_ns", "first"),
+        (STEADY, "first", "last"),
+        (COOL_DOWN, "last", "end_ns"),
+    ):
+        parts.append(told.select("step", pl.lit(name).alias("part"), start_ns=start, end_ns=end))
+    return pl.concat(parts).sort("start_ns", "end_ns", maintain_order=True)
+
+
+@derived(
+    step=("Int64", "step"),
+    part=("String", "part of the step"),
+    window_ns=("Int64", "length of the part, ns"),
     compute_ns=("Int64", "time with compute, ns"),
     exposed_collectives_ns=("Int64", "time with collectives, messages left out, and no compute, ns"),
     exposed_messages_ns=("Int64", "time with messages between two ranks and nothing else, ns"),
 )
-def stage_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """One step of one trace, with messages between two ranks apart from other communication."""
-    windows = device_windows(steps)
+def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One part of a step of one trace, with messages between two ranks apart from other communication."""
+    windows = stage_parts.select("start_ns", "end_ns")
     compute = work.filter(pl.col("kind") == COMPUTE).select("start_ns", "end_ns")
     collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
     messages = calls.filter(_is_message()).select("start_ns", "end_ns")
     computing = union_lengths(compute, windows)
     busy = union_lengths(pl.concat([compute, collectives]), windows)
     everything = union_lengths(pl.concat([compute, collectives, messages]), windows)
-    return pl.DataFrame(
-        {
-            "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
-            "compute_ns": computing,
-            "exposed_collectives_ns": busy - computing,
-            "exposed_messages_ns": everything - busy,
-        }
+    return stage_parts.select(
+        "step",
+        "part",
+        (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"),
+        computing.alias("compute_ns"),
+        (busy - computing).alias("exposed_collectives_ns"),
+        (everything - busy).alias("exposed_messages_ns"),
     )
 
 
@@ -49,22 +89,23 @@ def _is_message() -> pl.Expr:
 
 @derived(
     step=("Int64", "step"),
+    part=("String", "part of the step"),
     call=("Int64", "number of the call in this trace"),
-    start_ns=("Int64", "start of the exposed part, ns"),
-    end_ns=("Int64", "end of the exposed part, ns"),
+    start_ns=("Int64", "start of the exposed stretch, ns"),
+    end_ns=("Int64", "end of the exposed stretch, ns"),
     call_end_ns=("Int64", "end of the whole call, ns"),
 )
-def exposed_messages(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """One part of a message during which this rank neither computed nor was in a collective."""
+def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a message during which this rank neither computed nor was in a collective."""
     compute = work.filter(pl.col("kind") == COMPUTE).select("start_ns", "end_ns")
     collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
     messages = calls.filter(_is_message()).select(
         "start_ns", "end_ns", "call", pl.col("end_ns").alias("call_end_ns")
     )
     exposed = outside(messages, pl.concat([compute, collectives]))
-    inside = clipped(exposed, device_windows(steps))
-    numbers = steps["step"].gather(inside["window"])
-    return inside.with_columns(numbers.alias("step")).select(*DERIVED.get("exposed_messages").table.columns)
+    inside = clipped(exposed, stage_parts.select("start_ns", "end_ns"))
+    place = stage_parts.select("step", "part")[inside["window"]]
+    return inside.hstack(place).select(*DERIVED.get("exposed_messages").table.columns)
 
 
 @derived(
@@ -79,6 +120,9 @@ def exposed_messages(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFram
     exposed_transfer_ns=("Int64", "time in which messages moved data and nothing else ran, ns"),
     message_wait_ns=("Int64", "time spent in messages beyond their transfer, nothing else running, ns"),
     bubble_ns=("Int64", "window without compute, exposed collectives and exposed transfer, ns"),
+    warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null where that is not told"),
+    steady_ns=("Int64", "of `bubble_ns`, between; null where that is not told"),
+    cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null where that is not told"),
     unmatched=(
         "Int64",
         "exposed messages of which the other side is not known; their whole time counts as waiting",
@@ -91,45 +135,58 @@ def bubbles(
 
     A message waits first and moves data last, so its last `transfer_ns` are transfer.
     """
-    moved = _transfers(exposed_messages, messages)
-    key = ["trace", "step"]
-    found = stage_time.join(moved, on=key, how="left", maintain_order="left").with_columns(
-        pl.col("exposed_transfer_ns", "unmatched").fill_null(0)
-    )
+    stretches = _with_transfer(exposed_messages, messages)
+    step = ["trace", "step"]
+    parts = stage_time.join(_moving(stretches), on=[*step, "part"], how="left", maintain_order="left")
     rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
-    return found.with_columns(
-        _stages(found["rank"], facts).alias("stage"),
-        (rest - pl.col("exposed_transfer_ns")).alias("bubble_ns"),
-        (pl.col("exposed_messages_ns") - pl.col("exposed_transfer_ns")).alias("message_wait_ns"),
-    ).select(*DERIVED.get("bubbles").table.columns)
-
-
-def _transfers(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each step of each trace, the exposed transfer and the messages without a known partner."""
-    sides = pl.concat(
-        [
-            messages.select(trace=f"{side}_trace", call=f"{side}_call", transfer_ns="transfer_ns")
-            for side in ("send", "recv")
-        ]
+    moved = pl.col("exposed_transfer_ns").fill_null(0)
+    lone = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
+    found = (
+        parts.with_columns(moved, (rest - moved).alias("bubble_ns"))
+        .with_columns(
+            (pl.col("exposed_messages_ns") - pl.col("exposed_transfer_ns")).alias("message_wait_ns")
+        )
+        .group_by("iteration", *step, "rank", maintain_order=True)
+        .agg(pl.col(r"^\w+_ns$").sum(), *_by_part())
+        .join(lone.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
+        .with_columns(pl.col("unmatched").fill_null(0))
+        .sort("iteration", "rank", "trace", "step")
     )
-    joined = exposed_messages.join(sides, on=["trace", "call"], how="left", maintain_order="left")
+    stages = _stages(found["rank"], facts).alias("stage")
+    return found.with_columns(stages).select(*DERIVED.get("bubbles").table.columns)
+
+
+def _by_part() -> list[pl.Expr]:
+    """Return the bubble in each part of a step; null where the step is not divided."""
+    names = {WARM_UP: "warm_up_ns", STEADY: "steady_ns", COOL_DOWN: "cool_down_ns"}
+    bubble, part = pl.col("bubble_ns"), pl.col("part")
+    return [
+        pl.when((part == name).any()).then(bubble.filter(part == name).sum()).alias(column)
+        for name, column in names.items()
+    ]
+
+
+def _with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Return the exposed stretches of messages with `transfer_ns`, null where the partner is not known."""
+    sides = [
+        messages.select(trace=f"{side}_trace", call=f"{side}_call", transfer_ns="transfer_ns")
+        for side in ("send", "recv")
+    ]
+    return exposed_messages.join(pl.concat(sides), on=["trace", "call"], how="left", maintain_order="left")
+
+
+def _moving(stretches: pl.DataFrame) -> pl.DataFrame:
+    """Return the exposed transfer in each part of each step of each trace."""
     begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
-    moving = joined.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
-    lengths = (
-        merged(moving, "trace", "step")
-        .group_by("trace", "step")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
-    )
-    lone = joined.filter(pl.col("transfer_ns").is_null())
-    unmatched = lone.group_by("trace", "step").agg(
-        pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")
-    )
-    return lengths.join(unmatched, on=["trace", "step"], how="full", coalesce=True)
+    moving = stretches.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
+    lengths = merged(moving, "trace", "step", "part").group_by("trace", "step", "part")
+    return lengths.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
 
 
 def _stages(ranks: pl.Series, facts: Facts) -> pl.Series:
-    """Return the pipeline stage of each rank; null where the mesh is not known."""
+    """Return the pipeline stage of each rank; null where the mesh is not known or the rank is not on it."""
     axes = mesh(facts)
     if "pp" not in axes:
         return pl.Series([None] * len(ranks), dtype=pl.Int64)
-    return ranks // strides(axes)["pp"] % axes["pp"]
+    stages = ranks // strides(axes)["pp"]
+    return stages.set(stages >= axes["pp"], None)

@@ -12,7 +12,9 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.frames import pl
 
 PROFILER_STEP = r"^ProfilerStep\s*#\s*(\d+)$"
-NUMBERED_RANGE = r"(?i)^\W*(?:train(?:ing)?[ _]?)?(?:step|iteration|iter)[ _#:=-]*(\d+)\W*$"
+NUMBERED_RANGE = (
+    r"(?i)^\W*(?:(?:train(?:ing)?|global)[\W_]*)?(?:step|iteration|iter)[\W_]*(\d+)(?:\s*(?:/|of)\s*\d+)?\W*$"
+)
 OPTIMIZER_RANGE = "Optimizer.step#"
 
 MIN_REPEATS = 3

@@ -2,8 +2,12 @@
 
 from ccl_bench.card.filling import Filling, fill
 from ccl_bench.card.issues import Issue, Reading, Severity
+from ccl_bench.card.memory import FILE_NAMES as MEMORY_FILE_NAMES
+from ccl_bench.card.memory import DeviceMemory, MemoryStats, read_memory_stats
 from ccl_bench.card.metadata import RunMetadata, metadata_in_text, read_metadata
 from ccl_bench.card.model import Card
+from ccl_bench.card.moe import FILE_PATTERN as MOE_FILE_PATTERN
+from ccl_bench.card.moe import ExpertTokens, MoeAssignments, read_moe_assignments
 from ccl_bench.card.reading import (
     CardReading,
     card_in_mapping,
@@ -28,12 +32,18 @@ from ccl_bench.card.words import AcceleratorType, BatchScope, Phase, Precision
 from ccl_bench.card.writing import write_card
 
 __all__ = [
+    "MEMORY_FILE_NAMES",
+    "MOE_FILE_PATTERN",
     "AcceleratorType",
     "BatchScope",
     "Card",
     "CardReading",
+    "DeviceMemory",
+    "ExpertTokens",
     "Filling",
     "Issue",
+    "MemoryStats",
+    "MoeAssignments",
     "Phase",
     "Point",
     "Precision",
@@ -56,7 +66,9 @@ __all__ = [
     "json_schema",
     "metadata_in_text",
     "read_card",
+    "read_memory_stats",
     "read_metadata",
+    "read_moe_assignments",
     "read_rank_step_times",
     "read_step_times",
     "read_train_config",

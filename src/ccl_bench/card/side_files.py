@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
-from ccl_bench.card import metadata, step_times, training_metrics
+from ccl_bench.card import memory, metadata, moe, step_times, training_metrics
 from ccl_bench.card.json_reading import read_json
 from ccl_bench.errors import InputError
 
@@ -22,6 +23,8 @@ class SideFile(StrEnum):
     STEP_TIMES = "step_times"
     RANK_STEP_TIMES = "step_times_per_rank"
     TRAINING_METRICS = "training_metrics"
+    MEMORY_STATS = "memory_stats"
+    MOE_ASSIGNMENTS = "moe_assignments"
 
 
 _NAMES = {
@@ -29,18 +32,22 @@ _NAMES = {
     **dict.fromkeys(step_times.FILE_NAMES, SideFile.STEP_TIMES),
     step_times.PER_RANK_FILE_NAME: SideFile.RANK_STEP_TIMES,
     training_metrics.FILE_NAME: SideFile.TRAINING_METRICS,
+    **dict.fromkeys(memory.FILE_NAMES, SideFile.MEMORY_STATS),
 }
 _SHAPES: dict[SideFile, Callable[[object], bool]] = {
     SideFile.RUN_METADATA: lambda data: isinstance(data, dict),
     SideFile.STEP_TIMES: step_times.is_step_times,
     SideFile.RANK_STEP_TIMES: step_times.is_rank_step_times,
     SideFile.TRAINING_METRICS: training_metrics.is_training_metrics,
+    SideFile.MEMORY_STATS: memory.is_memory_stats,
+    SideFile.MOE_ASSIGNMENTS: moe.is_moe_assignments,
 }
 
 
 def side_file_named(name: str) -> SideFile | None:
     """Return the kind that a file's name stands for."""
-    return _NAMES.get(name.replace("\\", "/").rsplit("/", 1)[-1].lower())
+    last = name.replace("\\", "/").rsplit("/", 1)[-1].lower()
+    return SideFile.MOE_ASSIGNMENTS if fnmatch(last, moe.FILE_PATTERN) else _NAMES.get(last)
 
 
 def side_file(path: Location) -> SideFile | None:

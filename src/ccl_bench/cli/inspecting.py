@@ -40,11 +40,11 @@ def inspect(
     no_cache: options.NoCache = False,
 ) -> int:
     """Look at a run and print what is in it."""
-    from ccl_bench.cli.opening import opened_run
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.inspect_run import inspect as inspection_of
+    from ccl_bench.run import open_run
 
-    opened = opened_run(run, card=workload_card, profile_mode=profile_mode)
+    opened = open_run(run, card=workload_card, profile_mode=profile_mode)
     with progress_bar(len(opened.traces)) as progress:
         found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
     if json:

@@ -12,7 +12,7 @@ from ccl_bench.cli.frame import say
 from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ccl_bench.result import Result
 
@@ -21,7 +21,8 @@ ABOUT = """Compute metrics of a run from its traces, and print them.
 A run is a directory with traces and a workload card, or a single trace file. Of one metric the number alone \
 is printed, so that scripts can read it; remarks go to stderr.
 
-Exit status: 0 a value; 2 wrong usage; 3 not applicable or not measurable; 4 input missing or unreadable.
+Exit status: 0 a value; 1 a metric failed; 2 wrong usage; 3 not applicable or not measurable; \
+4 input missing or unreadable.
 """
 
 EXAMPLES = (
@@ -57,6 +58,7 @@ Format = Annotated[
     Parameter(name="--format", alias="-f", help="Value for one metric, table for several, unless given."),
 ]
 ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List the metrics that there are.")]
+Debug = Annotated[bool, Parameter(help="Show the traceback of every metric that fails.")]
 Explain = Annotated[
     str | None, Parameter(metavar="NAME", help="Show the manual page of a metric.", completer=_completions)
 ]
@@ -77,6 +79,7 @@ def app(program: str) -> App:
         profile_mode: options.ProfileMode = "auto",
         jobs: options.Jobs = None,
         no_cache: options.NoCache = False,
+        debug: Debug = False,
         list_metrics: ListMetrics = False,
         explain: Explain = None,
     ) -> int:
@@ -87,11 +90,21 @@ def app(program: str) -> App:
         names = asked_for(metric or [], every=every)
         if not trace:
             raise UsageError("no run is given", fix="name a directory, trace file or URL with --trace")
+        failures: dict[str, Exception] = {}
         results = measured(
-            trace, names, card=workload_card, profile_mode=profile_mode, jobs=jobs, use_cache=not no_cache
+            trace,
+            names,
+            card=workload_card,
+            profile_mode=profile_mode,
+            jobs=jobs,
+            use_cache=not no_cache,
+            failures=failures,
         )
         chosen = form or ("table" if every or len(names) > 1 else "value")
-        return tell(results, chosen, program, every=every)
+        status = tell(results, chosen, program, every=every)
+        if debug or len(results) == 1:
+            tell_tracebacks(failures)
+        return status
 
     return made
 
@@ -113,16 +126,23 @@ def asked_for(names: list[str], *, every: bool) -> list[str]:
 
 
 def measured(
-    place: str, names: list[str], *, card: str | None, profile_mode: str, jobs: int | None, use_cache: bool
+    place: str,
+    names: list[str],
+    *,
+    card: str | None,
+    profile_mode: str,
+    jobs: int | None,
+    use_cache: bool,
+    failures: dict[str, Exception],
 ) -> list[Result]:
     """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
-    from ccl_bench.cli.opening import opened_run
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.evaluate import evaluate
+    from ccl_bench.run import open_run
 
-    run = opened_run(place, card=card, profile_mode=profile_mode)
+    run = open_run(place, card=card, profile_mode=profile_mode)
     with progress_bar(len(run.traces)) as progress:
-        return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
+        return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 
 def tell(results: Sequence[Result], form: str, program: str, *, every: bool) -> int:
@@ -155,6 +175,14 @@ def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
     from ccl_bench.report.console import printed
 
     return printed(text.table(text.valued_first(results) if every else results))
+
+
+def tell_tracebacks(failures: Mapping[str, Exception]) -> None:
+    """Write where each failed metric failed to stderr."""
+    import traceback
+
+    for error in failures.values():
+        sys.stderr.write("".join(traceback.format_exception(error)))
 
 
 def exit_status(results: Sequence[Result]) -> int:

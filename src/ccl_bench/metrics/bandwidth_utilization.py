@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.bandwidth import RAW, UPPER_BOUND, WAIT_FREE, rates
+from ccl_bench.analysis.bandwidth import BASES, rates
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
@@ -31,10 +31,11 @@ Formula:
     share of the link = bus bandwidth / (bandwidth_gbps / 8)
 
 Caveats:
-    t is free of waiting where all members were matched: the shortest duration among them. Where some
-    members lack a trace it is an "upper bound", and where none could be matched the "raw" duration,
-    waiting included; `basis` says which, and they are never mixed. Calls inside a node and between
-    nodes are listed apart. Small messages are bound by latency: look at the sizes. A group of one
+    t is free of waiting where all members were matched: the shortest duration among them. Of a message
+    between two ranks it is the "shorter side", where some members lack a trace an "upper bound", and where
+    none could be matched the "raw" duration, waiting included; `basis` says which, and they are never
+    mixed. Nor are calls inside a node and between nodes: the value is that of the `reach` with most
+    bytes, `by_reach` has each. Small messages are bound by latency: look at the sizes. A group of one
     moves nothing.
 
 Reference:
@@ -66,18 +67,36 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
             f"no {kind} with a known size and group size",
             fix="record with torch 2.2 or later, whose kernels carry sizes and groups",
         )
-    basis = next(kind for kind in (WAIT_FREE, UPPER_BOUND, RAW) if kind in usable["basis"])
+    basis = next(kind for kind in BASES if kind in usable["basis"])
     chosen = usable.filter(pl.col("basis") == basis)
-    overall = rates(chosen, "basis").row(0, named=True)
+    reaches = rates(chosen, "spans_nodes").sort("bytes", descending=True, maintain_order=True)
+    overall = reaches.row(0, named=True)
+    reach = chosen.filter(pl.col("spans_nodes").eq_missing(pl.lit(overall["spans_nodes"], dtype=pl.Boolean)))
     details: dict[str, Any] = {
         "basis": basis,
-        "algorithm_bandwidth_gb_per_s": overall["algorithm_bandwidth"],
+        "reach": _REACH[overall["spans_nodes"]],
+        **_bandwidths(overall, facts),
         "calls_count": overall["calls"],
         "total_bytes": overall["bytes"],
+        "by_reach": {_REACH[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
         "by_dimension": _listed(chosen, facts),
-        "by_size": _by_size(chosen),
+        "by_size": _by_size(reach),
     }
     return Measurement(overall["bus_bandwidth"], details, window="whole trace")
+
+
+_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
+
+
+def _bandwidths(row: dict[str, Any], facts: Facts) -> dict[str, float]:
+    """Return the bandwidths of calls of one reach, and their share of the link that the reach crosses."""
+    found = {
+        "algorithm_bandwidth_gb_per_s": row["algorithm_bandwidth"],
+        "bus_bandwidth_gb_per_s": row["bus_bandwidth"],
+    }
+    links = {True: facts.scale_out_gbps, False: facts.scale_up_gbps, None: None}
+    link = links[row["spans_nodes"]]
+    return found | ({"share_of_link_pct": 100 * row["bus_bandwidth"] / (link.value / 8)} if link else {})
 
 
 def _listed(transfers: pl.DataFrame, facts: Facts) -> list[dict[str, Any]]:
@@ -87,22 +106,14 @@ def _listed(transfers: pl.DataFrame, facts: Facts) -> list[dict[str, Any]]:
 
 
 def _named(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
-    link = None
-    if row["spans_nodes"] is not None:
-        link = facts.scale_out_gbps if row["spans_nodes"] else facts.scale_up_gbps
-    reach = {True: "between nodes", False: "inside a node", None: "unknown"}[row["spans_nodes"]]
-    named = {
+    return {
         "dimension": row["dimension"],
         "group_size": row["size"],
-        "reach": reach,
+        "reach": _REACH[row["spans_nodes"]],
         "calls_count": row["calls"],
         "mean_message_bytes": row["bytes"] / row["calls"],
-        "algorithm_bandwidth_gb_per_s": row["algorithm_bandwidth"],
-        "bus_bandwidth_gb_per_s": row["bus_bandwidth"],
+        **_bandwidths(row, facts),
     }
-    if link:
-        named["share_of_link_pct"] = 100 * row["bus_bandwidth"] / (link.value / 8)
-    return named
 
 
 def _by_size(transfers: pl.DataFrame) -> list[dict[str, Any]]:

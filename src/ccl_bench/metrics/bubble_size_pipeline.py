@@ -8,7 +8,7 @@ from ccl_bench.analysis.schedules import theoretical_fraction
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, need_rows, ranks_in
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, need_rows, ranks_in, step_labels
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -27,9 +27,10 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
 
     Caveats:
         Gradient reduction and optimizer at the end of a step are not bubble. Copies between host and device
-        count to the bubble when nothing else runs. A message whose partner is not recorded (a batched
-        send and receive is one kernel) counts as waiting throughout, so the bubble is an upper bound;
-        `unmatched_messages` says how many. Schedule and microbatches come from the card.
+        count to the bubble when nothing else runs. Warm-up lasts until a stage's first backward work starts,
+        cool-down begins when its last forward work has ended. A message whose partner is not recorded (a
+        batched send and receive is one kernel) counts as waiting throughout, so the bubble is an upper
+        bound; `unmatched_messages_count` says how many. Schedule and microbatches come from the card.
 
     Reference:
         Theory: 1F1B and GPipe (p-1)/(m+p-1), interleaved (p-1)/(v m+p-1) [arXiv 2104.04473].
@@ -50,7 +51,7 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     theory = theoretical_fraction(facts)
     details: dict[str, Any] = {
         "fraction_ratio": fraction,
-        "per_stage": {str(row.pop("stage")): row for row in stages.to_dicts()},
+        "per_stage": {str(row.pop("stage")): _without_gaps(row) for row in stages.to_dicts()},
         "per_step_s": _per_step(bubbles),
         "stage_imbalance_ratio": float(
             stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
@@ -58,6 +59,8 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
         "unmatched_messages_count": int(bubbles["unmatched"].sum()),
         "stages_count": facts.pp.value,
     }
+    if stages["warm_up_s"].null_count():
+        details["parts_missing"] = "the trace does not tell forward from backward work in every step"
     if theory is not None:
         details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
     return Measurement(
@@ -74,6 +77,7 @@ def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:
         .agg(
             (pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"),
             (pl.col("bubble_ns") / pl.col("window_ns")).mean().alias("fraction"),
+            *(_mean_s(name) for name in ("warm_up", "steady", "cool_down")),
             (pl.col("compute_ns").mean() / SECOND_NS).alias("compute_s"),
             (pl.col("message_wait_ns").mean() / SECOND_NS).alias("message_wait_s"),
             (pl.col("exposed_transfer_ns").mean() / SECOND_NS).alias("exposed_transfer_s"),
@@ -83,8 +87,19 @@ def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _mean_s(part: str) -> pl.Expr:
+    """Return the mean bubble in a part of the step, s; null where some step is not divided."""
+    bubble = pl.col(f"{part}_ns")
+    return pl.when(bubble.is_not_null().all()).then(bubble.mean() / SECOND_NS).alias(f"{part}_s")
+
+
+def _without_gaps(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
 def _per_step(bubbles: pl.DataFrame) -> dict[str, float]:
-    steps = bubbles.group_by("iteration", "step").agg(
-        (pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s")
-    )
-    return {str(step): value for _, step, value in steps.sort("iteration", "step").iter_rows()}
+    """Return {step: mean over stages of the mean over their ranks, s}."""
+    keys = ["iteration", "step"]
+    stages = bubbles.group_by(*keys, "stage").agg((pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"))
+    steps = stages.group_by(keys).agg(pl.col("bubble_s").mean()).sort(keys)
+    return dict(zip(step_labels(steps), steps["bubble_s"], strict=True))

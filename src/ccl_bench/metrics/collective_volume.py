@@ -9,12 +9,10 @@ from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.rows import by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import attributed, steps_of
+from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-GIGA = 1e9
 
 _MANUAL = """Message bytes of {title} that one GPU communicates in one step.
 
@@ -33,8 +31,8 @@ Reference:
 def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
     """Return the metric of one kind of collective."""
 
-    def volume(traffic: pl.DataFrame) -> Measurement:
-        return _volume(attributed(traffic), suffix, collectives)
+    def volume(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+        return _volume(attributed(traffic, steps), steps, suffix, collectives)
 
     volume.__name__ = f"collective_volume_{suffix}"
     volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
@@ -45,7 +43,9 @@ for _suffix, _collectives in KINDS.items():
     metric(unit="GB", better="neither", applies=(conditions.several_ranks,))(_family(_suffix, _collectives))
 
 
-def _volume(inside: pl.DataFrame, suffix: str, collectives: tuple[str, ...]) -> Measurement:
+def _volume(
+    inside: pl.DataFrame, steps: pl.DataFrame, suffix: str, collectives: tuple[str, ...]
+) -> Measurement:
     chosen = inside.filter(pl.col("collective").is_in(collectives))
     sized = chosen.drop_nulls("size_bytes")
     if sized.is_empty():
@@ -53,20 +53,17 @@ def _volume(inside: pl.DataFrame, suffix: str, collectives: tuple[str, ...]) -> 
             f"no step holds a call of {suffix} with a recorded size",
             fix="coll_call_num lists which collectives the run has",
         )
-    count = steps_of(inside)
-    per_rank = sized.group_by("rank").agg(
-        (pl.col("size_bytes").sum() / pl.struct("trace", "step").n_unique() / GIGA).alias("gb")
-    )
+    count = steps.height
     per_dimension = sized.group_by("dimension").agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"))
     return Measurement(
         float(sized.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
         details={
             "calls_per_gpu_and_step": chosen.height / count,
             "mean_message_bytes": sized["size_bytes"].mean(),
-            "per_rank_gb": by_rank(per_rank, "gb"),
+            "per_rank_gb": by_rank(bytes_by_rank(sized, steps), "gb"),
             "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
             "unattributed_calls_count": chosen.height - sized.height,
         },
         window="calls that start in steps",
-        ranks=ranks_in(sized),
+        ranks=ranks_in(steps),
     )

@@ -37,3 +37,12 @@ def pipeline(facts: Facts) -> str | None:
     if facts.pp and facts.pp.value == 1:
         return f"the run has no pipeline (pp is 1 in {facts.pp.source})"
     return None
+
+
+def experts_on_devices(facts: Facts) -> str | None:
+    """The metric is about experts that several devices share."""
+    if facts.is_moe and not facts.is_moe.value:
+        return f"the model has no experts ({facts.is_moe.source})"
+    if facts.ep and facts.ep.value == 1:
+        return f"no devices share the experts (ep is 1 in {facts.ep.source})"
+    return None

@@ -11,10 +11,14 @@ from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import SECOND_NS, ranks_in
 
+GIGA = 1e9
 
-def attributed(traffic: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls inside steps, or raise NotMeasurable where none has a known size."""
-    inside = traffic.drop_nulls("step")
+ONE_RANK = "check the parallel degrees: every group has one member"
+
+
+def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls inside `steps`, or raise NotMeasurable where none has a known size."""
+    inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
     if inside["size_bytes"].drop_nulls().is_empty():
         raise NotMeasurable(
             "no communication call inside a step has a recorded size",
@@ -23,13 +27,16 @@ def attributed(traffic: pl.DataFrame) -> pl.DataFrame:
     return inside
 
 
-def steps_of(traffic: pl.DataFrame) -> int:
-    """Return how many steps of how many ranks the calls are from."""
-    return traffic.select("trace", "step").unique().height
+def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return `rank` and `gb`: the bytes of `calls` of each rank in a step, 10^9; all ranks with `steps`."""
+    counts = steps.group_by("rank").agg(pl.len().alias("steps"))
+    sums = calls.group_by("rank").agg(pl.col("size_bytes").sum().alias("bytes"))
+    joined = counts.join(sums, on="rank", how="left", nulls_equal=True)
+    return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
 @metric(unit="%", better="neither", applies=(conditions.several_ranks,))
-def traffic_distribution(traffic: pl.DataFrame) -> Measurement:
+def traffic_distribution(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of communicated bytes that the busiest parallelism dimension carries.
 
     Formula:
@@ -46,19 +53,21 @@ def traffic_distribution(traffic: pl.DataFrame) -> Measurement:
     Reference:
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
-    inside = attributed(traffic)
+    inside = attributed(traffic, steps)
     if set(inside["dimension"]) == {UNKNOWN}:
         raise NotMeasurable(
             "no process group tells which parallelism dimension it serves",
             fix="state the parallel degrees in the workload card, and record with torch 2.2 or later",
         )
-    count = steps_of(inside)
+    count = steps.height
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
         pl.len().alias("calls"),
         pl.col("size_bytes").null_count().alias("unattributed"),
     )
     total = int(sums["bytes"].sum())
+    if not total:
+        raise NotMeasurable("all communication is in groups of one rank, which moves nothing", fix=ONE_RANK)
     times = {name: _time_ns(inside.filter(pl.col("dimension") == name)) for name in sums["dimension"]}
     ordered = sums.sort("bytes", "dimension", descending=[True, False])
     per_dimension: dict[str, Any] = {

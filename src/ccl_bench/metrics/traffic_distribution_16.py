@@ -5,13 +5,11 @@ from __future__ import annotations
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import attributed, steps_of
-
-GIGA = 1e9
+from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
 
 
 @metric(unit="GB", better="neither", applies=(conditions.several_ranks,))
-def traffic_distribution_16(traffic: pl.DataFrame) -> Measurement:
+def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Bytes that one GPU communicates in one step, over all collectives.
 
     Formula:
@@ -25,24 +23,21 @@ def traffic_distribution_16(traffic: pl.DataFrame) -> Measurement:
     Reference:
         nccl-tests doc/PERFORMANCE.md.
     """
-    inside = attributed(traffic)
-    count = steps_of(inside)
+    inside = attributed(traffic, steps)
+    count = steps.height
     per_collective = (
         inside.group_by("collective")
         .agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"), (pl.len() / count).alias("calls"))
         .sort("gb", "collective", descending=[True, False])
-    )
-    per_rank = inside.group_by("rank").agg(
-        (pl.col("size_bytes").sum() / pl.struct("trace", "step").n_unique() / GIGA).alias("gb")
     )
     return Measurement(
         float(inside.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
         details={
             "per_collective_gb": dict(per_collective.select("collective", "gb").iter_rows()),
             "per_collective_calls": dict(per_collective.select("collective", "calls").iter_rows()),
-            "per_rank_gb": by_rank(per_rank, "gb"),
+            "per_rank_gb": by_rank(bytes_by_rank(inside, steps), "gb"),
             "unattributed_calls_count": inside["size_bytes"].null_count(),
         },
         window="calls that start in steps",
-        ranks=ranks_in(inside),
+        ranks=ranks_in(steps),
     )

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.frames import pl
+from ccl_bench.trace.formats.kineto.events import CATEGORIES
 from ccl_bench.trace.formats.kineto.values import LARGEST, decimals, integers, microseconds, number
 
 if TYPE_CHECKING:
@@ -90,16 +91,18 @@ _COPY_KINDS = {
 """CUPTI writes `Memcpy HtoD (...)`, roctracer `CopyHostToDevice`."""
 
 
-def _copy_kind(name: str, fallback: str) -> str:
+def copy_kind(name: str, category: str | None) -> str:
+    """Return between what a copy or memory set went, from its name."""
+    fallback = "memset" if CATEGORIES.get(category or "") == "memset" else "other"
     return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
 
 
-def memcpy(events: Sequence[Event], args: Sequence[Args], fallback: str) -> pl.DataFrame:
-    """Return the `memcpy` rows of copies or memory sets; `fallback` names those of unknown kind."""
+def memcpy(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `memcpy` rows of copies and memory sets."""
     return pl.DataFrame(
         times(events)
         | {
-            "kind": pl.Series([_copy_kind(event.name, fallback) for event in events], dtype=pl.String),
+            "kind": pl.Series([copy_kind(event.name, event.cat) for event in events], dtype=pl.String),
             "device": integers([arg.device for arg in args]),
             "stream": integers([arg.stream for arg in args]),
             "correlation": integers([arg.correlation for arg in args]),
@@ -144,14 +147,19 @@ def launches(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     )
 
 
-def ranges(events: Sequence[Event], args: Sequence[Args], *, on_device: bool) -> pl.DataFrame:
+def is_on_device(category: str | None) -> bool:
+    """Whether named ranges of a category lie on the device."""
+    return CATEGORIES.get(category or "") == "device_annotation"
+
+
+def annotations(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     """Return the `annotations` rows of named ranges."""
     return pl.DataFrame(
         times(events)
         | _thread(events)
         | {
             "name": names(events),
-            "on_device": pl.Series([on_device] * len(events), dtype=pl.Boolean),
+            "on_device": pl.Series([is_on_device(event.cat) for event in events], dtype=pl.Boolean),
             "external_id": _external_ids(args),
         }
     )

@@ -17,7 +17,7 @@ import msgspec
 
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.events import NO_ARGS
+from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
 from ccl_bench.trace.formats.kineto.values import integers, microseconds, whole
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ OPERATOR = "record_param_comms"
 GLOO = "gloo:"
 NCCL = "nccl:"
 C10D = "c10d::"
+
+CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D)
+"""How the names of CPU events begin that describe a communication call."""
+
+CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name"}
+"""What describes communication calls, and what tells: the argument `Collective name` or the event's name."""
 
 _OPERANDS = {
     "allreduce_": (0, 0),
@@ -180,12 +186,19 @@ def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
     }
 
 
-def calls_among(events: Sequence[Event]) -> list[Event]:
-    """Return the CPU events that describe a communication call."""
-    return [event for event in events if event.name.startswith((OPERATOR, GLOO, NCCL, C10D))]
+def is_call(event: Event) -> bool:
+    """Whether an event describes a communication call."""
+    kind = CATEGORIES.get(event.cat or "")
+    if event.ph != COMPLETE or kind not in CALL_KINDS:
+        return False
+    if CALL_KINDS[kind] == "name":
+        return event.name.startswith(CALL_NAMES)
+    return event.args is not None and bool(event.args.collective)
 
 
 def _source(event: Event) -> str:
+    if CATEGORIES.get(event.cat or "") == "kernel":
+        return "kernel"
     if event.name == OPERATOR:
         return "host"
     if event.name.startswith((GLOO, NCCL)):
@@ -193,10 +206,10 @@ def _source(event: Event) -> str:
     return "op"
 
 
-def call(event: Event, source: str | None = None) -> dict[str, object]:
-    """Return one communication call as a row; a CPU event says itself what it is."""
+def call(event: Event) -> dict[str, object]:
+    """Return one communication call as a row."""
     arg = event.args or NO_ARGS
-    source = source or _source(event)
+    source = _source(event)
     row: dict[str, object] = {
         "ts": event.ts,
         "dur": event.dur,

@@ -99,10 +99,26 @@ CATEGORIES = {
     "user_annotation": "annotation",
     "gpu_user_annotation": "device_annotation",
     "Trace": "span",
-    "arrow s": "arrow",
-    "arrow f": "arrow",
+    "fwdbwd": "arrow",
 }
-"""Kineto category → the kind of row it becomes. Old names are those of torch 1.8 to 1.11."""
+"""Kineto category → what its events are. Old names are those of torch 1.8 to 1.11."""
+
+ROWS = {
+    "kernel": "kernels",
+    "memcpy": "memcpy",
+    "memset": "memcpy",
+    "cpu_op": "cpu_ops",
+    "launch": "launches",
+    "annotation": "annotations",
+    "device_annotation": "annotations",
+}
+"""What complete events are → the rows they become."""
+
+TAILS, HEADS = "arrow tails", "arrow heads"
+"""The rows that the two ends of arrows become."""
+
+COMPLETE, TAIL, HEAD = "X", "s", "f"
+"""The phases of events that become rows."""
 
 UNUSED_CATEGORIES = frozenset(
     {

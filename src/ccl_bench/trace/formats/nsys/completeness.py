@@ -112,7 +112,10 @@ def _refused(database: Database, file: str) -> Iterator[Finding]:
 
 
 def damaged(database: Database, file: str) -> Iterator[Finding]:
-    """Yield the tables that gave fewer rows than they have."""
+    """Yield what of the file could not be read."""
+    if database.cut:
+        message = f"the database is cut short or damaged ({database.cut}); what can be read is used"
+        yield Finding("file-truncated", "error", message, file)
     for table, why in database.damage.items():
         touches = _TABLES.get(table, ())
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)

@@ -25,6 +25,7 @@ QUERY_SECONDS = 120.0
 
 LONGEST_VALUE_BYTES = 64 << 20
 _ROWS_AT_A_TIME = 1 << 16
+_ROWS_BETWEEN_LOOKS = 1 << 10
 _STEPS_BETWEEN_LOOKS = 100_000
 _LEAST_ROW_BYTES = 8
 _MOST_PARAMETERS = 900
@@ -47,28 +48,39 @@ class Database:
         """What messages call the file."""
         self.damage: dict[str, str] = {}
         """Table → why rows of it are missing."""
+        self.cut = ""
+        """Why the file as a whole is not as it should be; empty for a sound one."""
         self._connection = connection
         self._most_rows = max(size // _LEAST_ROW_BYTES, 1)
         self._until = 0.0
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
-        self.columns, self.refused = self._tables()
+        self.columns, self.refused = self._found_tables()
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._until
 
-    def _tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
-        """Return the columns of each real table, and the names of views and virtual tables."""
+    def _found_tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
+        """Return the columns of each real table, and the names of views and virtual tables.
+
+        SQLite refuses a file that is shorter than it should be, unless its schema counts as writable.
+        """
         try:
-            rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
-            columns = {
-                str(name): frozenset(
-                    str(row[1]) for row in self.rows(f"PRAGMA table_info({_quoted(str(name))})")
-                )
-                for name, kind, page in rows
-                if kind == "table" and page
-            }
+            return self._tables()
+        except sqlite3.DatabaseError as error:
+            self.cut = str(error)
+        try:
+            self._connection.execute("PRAGMA writable_schema=ON").close()
+            return self._tables()
         except sqlite3.DatabaseError as error:
             raise InputError(f"cannot be read: {error}", where=self.name, fix=_WAY_OUT) from error
+
+    def _tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
+        rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
+        names = [str(name) for name, kind, page in rows if kind == "table" and page]
+        columns = {
+            name: frozenset(str(row[1]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})"))
+            for name in names
+        }
         refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
         return columns, sorted(map(str, refused))
 
@@ -85,9 +97,12 @@ class Database:
         self._until = time.monotonic() + QUERY_SECONDS
         try:
             with closing(self._connection.execute(query, values)) as cursor:
-                while found := cursor.fetchmany(_ROWS_AT_A_TIME):
-                    yield from found
-                    self._until = time.monotonic() + QUERY_SECONDS
+                for count, row in enumerate(cursor):  # many at a time would lose those before damage
+                    if not count % _ROWS_BETWEEN_LOOKS:
+                        self._until = time.monotonic() + QUERY_SECONDS
+                    yield row
+        except UnicodeDecodeError as error:  # in the name of a column
+            raise sqlite3.DatabaseError(str(error)) from error
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise

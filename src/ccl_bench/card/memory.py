@@ -1,0 +1,229 @@
+"""What the caching allocator of each device counted, in `memory_stats.json` or `memory_snapshot.json`.
+
+Layouts in use: `torch.cuda.memory_stats()`, flat or nested, for one device, for each rank, or as a list
+of records; a few peaks with a unit in their names, as torchtitan logs them; and the segments of a
+snapshot, which tell the state when it was taken but no peak.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.card.issues import IssueLog, Reading, shown
+from ccl_bench.card.json_reading import read_json
+from ccl_bench.card.memory_words import field_of
+from ccl_bench.card.numbers import finite_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.card.text_files import Location
+
+FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """One device of one rank; None where the file does not say. A peak is the highest since the start."""
+
+    rank: int | None = None
+    device: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_active_bytes: int | None = None
+    """Allocated, and freed blocks that a stream may still use."""
+    peak_reserved_bytes: int | None = None
+    """Taken from the driver."""
+    peak_inactive_split_bytes: int | None = None
+    """Free parts of blocks that are partly in use, which cannot be given back."""
+    allocated_bytes: int | None = None
+    """This and what follows without a peak: when the file was written."""
+    active_bytes: int | None = None
+    reserved_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    free_bytes: int | None = None
+    """Reserved and in no block that is in use."""
+    largest_free_bytes: int | None = None
+    """The largest of those blocks."""
+    allocations: int | None = None
+    frees: int | None = None
+    alloc_retries: int | None = None
+    """Allocations that succeeded only after cached blocks were given back."""
+    ooms: int | None = None
+    """Out-of-memory errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """The devices of a run in order of rank and device; what is damaged is left out."""
+
+    devices: tuple[DeviceMemory, ...] = ()
+
+
+_RANK = re.compile(r"(?:rank[_ ]?)?(\d{1,9})", re.IGNORECASE)
+_DEVICE = re.compile(r"(?:cuda:|device[_ ]?|gpu[_ ]?)(\d{1,9})", re.IGNORECASE)
+
+Owner = tuple[int | None, int | None]
+Values = dict[str, int]
+
+
+def read_memory_stats(path: Location) -> Reading[MemoryStats]:
+    """Return what the file says of each device; InputError only where it is not JSON."""
+    data, log = read_json(path)
+    found: dict[Owner, Values] = {}
+    _collect(data, "", (None, None), found, log)
+    if not found:
+        log.error("", "holds no counters of a device", "write torch.cuda.memory_stats() of each rank")
+    ordered = sorted(found.items(), key=lambda item: tuple((n is None, n or 0) for n in item[0]))
+    devices = [_checked(DeviceMemory(*owner, **values), log) for owner, values in ordered]
+    return Reading(MemoryStats(tuple(devices)), log.in_order(), str(path))
+
+
+def is_memory_stats(data: object) -> bool:
+    """Whether JSON data has the shape of an allocator's counters or of a snapshot."""
+    found: dict[Owner, Values] = {}
+    _collect(data, "", (None, None), found, IssueLog())
+    return bool(found)
+
+
+def _collect(data: Any, path: str, owner: Owner, found: dict[Owner, Values], log: IssueLog) -> None:
+    """Add every device that `data` tells of to `found`."""
+    for inner, item, item_owner in _parts(data, path, owner):
+        if _is_segments(item):
+            for values_owner, values in _segments(item, item_owner):
+                _merge(found, values_owner, values)
+        elif isinstance(item, dict) and (values := _values(item, inner, log)):
+            _merge(found, item_owner, values)
+        elif inner != path and isinstance(item, dict | list):
+            _collect(item, inner, item_owner, found, log)
+
+
+def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
+    """Yield the whole where it is one device, else what it is made of, each with its place and owner."""
+    if _is_segments(data) or (isinstance(data, dict) and _told(data)):
+        yield path, data, _owner_in(data, owner)
+    elif isinstance(data, dict):
+        for key, item in data.items():
+            yield f"{path}.{shown(key)}" if path else shown(key), item, _owner_of(key, item, owner)
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            counted = owner if isinstance(item, dict) and {"rank", "device", "step"} & set(item) else None
+            yield f"{path}[{index}]", item, _owner_in(item, counted or _next(owner, index))
+
+
+def _next(owner: Owner, index: int) -> Owner:
+    """Return whose the item of a list is: of the rank of that number, or of its device where one is known."""
+    return (index, owner[1]) if owner[0] is None else (owner[0], index)
+
+
+def _owner_of(key: str, item: Any, owner: Owner) -> Owner:
+    if named := _DEVICE.fullmatch(key):
+        return owner[0], int(named[1])
+    if named := _RANK.fullmatch(key):
+        return _next(owner, int(named[1]))
+    return _owner_in(item, owner)
+
+
+def _owner_in(item: Any, owner: Owner) -> Owner:
+    """Return the rank and device that a record names itself."""
+    if not isinstance(item, dict):
+        return owner
+    said = (item.get("rank", owner[0]), item.get("device", owner[1]))
+    numbers = (
+        n if isinstance(n, int) and not isinstance(n, bool) else o for n, o in zip(said, owner, strict=True)
+    )
+    rank, device = numbers
+    return rank, device
+
+
+def _told(data: dict[str, Any]) -> bool:
+    return any(field_of(key)[0] for key, _ in _flat(data))
+
+
+def _flat(data: dict[str, Any], prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of nested mappings with joined keys, as `allocated_bytes.all.peak` is nested."""
+    for key, value in data.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, dict) and depth > 1:
+            yield from _flat(value, name, depth - 1)
+        else:
+            yield name, value
+
+
+def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
+    """Return the numbers of one device by field."""
+    found: Values = {}
+    for key, value in _flat(data):
+        name, unit = field_of(key)
+        if not name:
+            continue
+        inner = f"{path}.{shown(key)}" if path else shown(key)
+        number = finite_number(value, inner, log)
+        if number is None:
+            continue
+        if number < 0 or (unit is None and not number.is_integer()):
+            log.error(inner, f"{number:g} is no number of bytes", "write whole bytes, or name the unit: _gib")
+            continue
+        if unit == 10**9:
+            log.note(inner, "is read as 10^9 bytes", "write _gib for 2^30, or bytes")
+        found[name] = max(found.get(name, 0), round(number * (unit or 1)))
+    return found
+
+
+def _merge(found: dict[Owner, Values], owner: Owner, values: Values) -> None:
+    """Keep the highest of repeated peaks, and the latest of everything else."""
+    known = found.setdefault(owner, {})
+    for name, value in values.items():
+        known[name] = max(known.get(name, 0), value) if name.startswith("peak_") else value
+
+
+def _is_segments(data: Any) -> bool:
+    segments = data.get("segments") if isinstance(data, dict) else data
+    return (
+        isinstance(segments, list)
+        and bool(segments)
+        and all(isinstance(item, dict) and "total_size" in item for item in segments)
+    )
+
+
+def _segments(data: Any, owner: Owner) -> Iterator[tuple[Owner, Values]]:
+    """Yield the state of each device in a snapshot."""
+    segments = data["segments"] if isinstance(data, dict) else data
+    by_device: dict[int | None, list[dict[str, Any]]] = {}
+    for segment in segments:
+        device = segment.get("device", owner[1])
+        by_device.setdefault(device if isinstance(device, int) else owner[1], []).append(segment)
+    for device, own in by_device.items():
+        yield (owner[0], device), _state(own)
+
+
+def _state(segments: list[dict[str, Any]]) -> Values:
+    blocks = [[b for b in s.get("blocks", ()) if isinstance(b, dict)] for s in segments]
+    free = [[_size(b, "size") for b in own if b.get("state") == "inactive"] for own in blocks]
+    return {
+        "reserved_bytes": sum(_size(segment, "total_size") for segment in segments),
+        "allocated_bytes": sum(_size(segment, "allocated_size") for segment in segments),
+        "active_bytes": sum(_size(segment, "active_size") for segment in segments),
+        "inactive_split_bytes": sum(sum(f) for f, own in zip(free, blocks, strict=True) if len(own) > 1),
+        "free_bytes": sum(map(sum, free)),
+        "largest_free_bytes": max((size for own in free for size in own), default=0),
+    }
+
+
+def _size(data: dict[str, Any], key: str) -> int:
+    value = data.get(key, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _checked(device: DeviceMemory, log: IssueLog) -> DeviceMemory:
+    """Return a device without what cannot be: more in use than was reserved."""
+    known = asdict(device)
+    for peak in ("peak_", ""):
+        reserved = known[f"{peak}reserved_bytes"]
+        used = known[f"{peak}allocated_bytes"]
+        if reserved is not None and used is not None and used > reserved:
+            who = "" if device.rank is None else f"rank {device.rank}: "
+            log.error("", f"{who}{used} bytes are allocated of {reserved} reserved", "check the units")
+            device = replace(device, **{f"{peak}reserved_bytes": None, f"{peak}allocated_bytes": None})
+    return device

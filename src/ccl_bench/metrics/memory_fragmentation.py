@@ -1,0 +1,75 @@
+"""How much reserved device memory is in no tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.card import DeviceMemory, MemoryStats
+
+
+@metric(unit="ratio", better="lower")
+def memory_fragmentation(memory_stats: MemoryStats | None) -> Measurement:
+    """Share of the memory reserved from the device that no tensor took, where that is highest.
+
+    Formula:
+        memory_fragmentation = max over devices of (reserved - allocated) / reserved
+
+        at the peaks of both where the file holds peaks, else as they were when it was written;
+        the details say which, and hold the other two measures that are in use:
+        inactive split / reserved, and 1 - largest free block / all free blocks.
+
+    Caveats:
+        There is no one measure of fragmentation. The peaks need not have been at the same time. What is
+        reserved and free may be used again at once; only free parts of split blocks are lost to
+        other programs. The largest free block is known from a snapshot's segments alone.
+
+    Reference:
+        torch.cuda.memory_stats; efficiency is active / reserved.
+    """
+    devices = need_devices(memory_stats)
+    basis = PEAKS if _shares(devices, "allocated_bytes", "peak_") else STATE
+    at = "peak_" if basis == PEAKS else ""
+    used = _shares(devices, "allocated_bytes", at)
+    if not used:
+        raise NotMeasurable("the recorded counters do not hold what is reserved and allocated", fix=WRITE)
+    unused = {who: 1 - share for who, share in used.items()}
+    highest = max(unused, key=lambda who: unused[who])
+    details: dict[str, Any] = {
+        "basis": basis,
+        "highest_device": highest,
+        "per_device_ratio": unused,
+        "per_device_reserved_bytes": told(devices, f"{at}reserved_bytes"),
+    }
+    others = {
+        "per_device_efficiency_ratio": _shares(devices, "active_bytes", at),
+        "per_device_inactive_split_ratio": _shares(devices, "inactive_split_bytes", at),
+        "per_device_scattered_ratio": _scattered(devices),
+    }
+    details |= {name: values for name, values in others.items() if values}
+    return Measurement(unused[highest], details, f"allocator's counters, {basis}", ranks_of(devices))
+
+
+def _shares(devices: Iterable[DeviceMemory], part: str, at: str) -> dict[str, float]:
+    """Return {device: part / reserved} where both are known and something is reserved."""
+    found = {}
+    for device in devices:
+        value, whole = getattr(device, f"{at}{part}"), getattr(device, f"{at}reserved_bytes")
+        if value is not None and whole:
+            found[label(device)] = value / whole
+    return found
+
+
+def _scattered(devices: Iterable[DeviceMemory]) -> dict[str, float]:
+    """Return {device: 1 - largest free block / all free blocks} where there is something free."""
+    return {
+        label(device): 1 - device.largest_free_bytes / device.free_bytes
+        for device in devices
+        if device.largest_free_bytes is not None and device.free_bytes
+    }

@@ -1,0 +1,132 @@
+"""How evenly tokens spread over the devices that hold the experts."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.experts import added, by_device, imbalance, variation
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import ranks_in
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.card import ExpertTokens, MoeAssignments
+
+_FILE = "moe_assignments*.json"
+_SPLITS = "split sizes of all-to-alls"
+
+
+@metric(unit="ratio", better="lower", applies=(conditions.experts_on_devices,))
+def token_to_expert_assignment(
+    moe_assignments: MoeAssignments | None, expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
+) -> Measurement:
+    """Imbalance of experts: tokens of the busiest expert-parallel device over the mean; 1 is even.
+
+    Formula:
+        token_to_expert_assignment = max over devices of tokens / mean over devices of tokens
+
+        tokens over all recorded layers and steps; of several expert-parallel groups, their mean.
+
+    Caveats:
+        Counts come from `moe_assignments*.json` where the run has it, else from the rows that each rank
+        receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is
+        not counted). Experts lie on devices in order, as many on each. Even totals can hide layers
+        that are uneven the opposite way: look at the layers. Exchanges without splits, as by DeepEP or
+        padded to a capacity, tell nothing.
+
+    Reference:
+        Shazeer et al., Outrageously large neural networks, arXiv 1701.06538, coefficient of variation.
+    """
+    traced = _from_splits(expert_rows, groups, facts)
+    if moe_assignments is not None and moe_assignments.records:
+        value, details = _from_records(moe_assignments, facts)
+        if traced:
+            details["from_splits_ratio"] = traced[0]
+        return Measurement(value, details, window="all recorded layers")
+    if traced is None:
+        raise NotMeasurable(
+            "no all-to-all over all members of an expert-parallel group records split sizes",
+            fix=f"write {_FILE}, or record all ranks with torch 2.2 or later and all_to_all_single with splits",
+        )
+    return Measurement(traced[0], traced[1], window="whole trace", ranks=ranks_in(expert_rows))
+
+
+def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, dict[str, Any]]:
+    layers: dict[str, list[list[int]]] = {}
+    experts: list[tuple[int, ...]] = []
+    for record in found.records:
+        devices = _devices(record, facts)
+        layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
+        if len(record.tokens) > devices:
+            experts.append(record.tokens)
+    sums = {layer: added(rows) for layer, rows in layers.items() if _alike(rows)}
+    tokens = added(_alike([*sums.values()]))
+    details: dict[str, Any] = {"source": _FILE, "tokens_per_device": _listed(tokens)}
+    details["coefficient_of_variation_ratio"] = variation(tokens) if any(tokens) else 0.0
+    if experts and len(experts) == len(found.records):
+        details["tokens_per_expert"] = _listed(added(_alike(experts)))
+    if len(sums) > 1:
+        details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
+    if found.dropped_tokens is not None:
+        details["dropped_tokens_count"] = found.dropped_tokens
+    return imbalance(tokens), details
+
+
+def _devices(record: ExpertTokens, facts: Facts) -> int:
+    if record.devices is not None:
+        return record.devices
+    return int(str(facts.needed("ep", "write the expert-parallel degree ep into the workload card").value))
+
+
+def _alike(rows: list[Any]) -> list[Any]:
+    """Return rows that can be added, or raise NotMeasurable where they count different devices or experts."""
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1:
+        raise NotMeasurable(
+            f"records of {_FILE} count {lengths[0]} and {lengths[-1]} experts or devices",
+            fix="write the same experts in every record",
+        )
+    return rows
+
+
+def _listed(tokens: list[int]) -> dict[str, int]:
+    return {str(place): count for place, count in enumerate(tokens)}
+
+
+def _from_splits(
+    expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
+) -> tuple[float, dict[str, Any]] | None:
+    """Return the imbalance of those expert-parallel groups that all members were recorded of, if any."""
+    counts = expert_rows.drop_nulls("rank").group_by("group", "rank").agg(pl.col("received_rows").sum())
+    found = {}
+    for group in groups.filter(~pl.col("ambiguous")).sort("group").iter_rows(named=True):
+        tokens = dict(
+            counts.filter(pl.col("group") == group["group"]).select("rank", "received_rows").iter_rows()
+        )
+        is_whole = len(tokens) == group["size"] and set(tokens) == set(group["members"] or tokens)
+        if is_whole and any(tokens.values()) and _shares_experts(group, facts):
+            found[group["group"]] = dict(sorted(tokens.items()))
+    if not found:
+        return None
+    per_group = {
+        name: {
+            "imbalance_ratio": imbalance([*tokens.values()]),
+            "coefficient_of_variation_ratio": variation([*tokens.values()]),
+            "tokens_per_device": {str(rank): count for rank, count in tokens.items()},
+        }
+        for name, tokens in found.items()
+    }
+    value = fmean(imbalance([*tokens.values()]) for tokens in found.values())
+    return value, {"source": _SPLITS, "per_group": per_group}
+
+
+def _shares_experts(group: dict[str, Any], facts: Facts) -> bool:
+    """Whether a group is expert-parallel: named so, or of that size, or the model has experts and no degree."""
+    if group["dimension"] == "ep":
+        return True
+    if facts.ep is not None:
+        return bool(group["size"] == facts.ep.value)
+    return facts.is_moe is not None and facts.is_moe.value

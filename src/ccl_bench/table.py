@@ -1,0 +1,72 @@
+"""What a table is: named columns, each with a type and a meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the name of its polars type, and what it holds."""
+
+    dtype: str
+    """A polars type name; `List(Int64)` and the like for lists."""
+    doc: str
+    """What it holds, with its unit."""
+
+    @property
+    def type(self) -> pl.DataType:
+        """The polars type itself."""
+        return _polars_type(self.dtype)
+
+
+@cache
+def _polars_type(name: str) -> pl.DataType:
+    if name.startswith("List("):
+        return pl.List(_polars_type(name[5:-1]))
+    kind: pl.DataType = getattr(pl, name)()
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its name, what one row is, and its columns in order."""
+
+    name: str
+    doc: str
+    columns: Mapping[str, Column]
+
+    def empty(self) -> pl.DataFrame:
+        """Return the table with no rows."""
+        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+
+    def frame(self, columns: Mapping[str, pl.Series | Sequence[object]]) -> pl.DataFrame:
+        """Return a table of `columns`, each as long as the others; what is absent becomes null."""
+        height = len(next(iter(columns.values())))
+        return pl.DataFrame([self._series(name, columns.get(name), height) for name in self.columns])
+
+    def _series(self, name: str, given: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
+        kind = self.columns[name].type
+        if given is None:
+            return pl.Series(name, dtype=kind).extend_constant(None, height)
+        if not isinstance(given, pl.Series):
+            return pl.Series(name, given, dtype=kind)
+        return (given if given.dtype == kind else given.cast(kind)).alias(name)
+
+    def together(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of all `parts`, which follow this schema."""
+        found = [part for part in parts if part.height]
+        return pl.concat(found) if found else self.empty()
+
+
+def declared(name: str, doc: str, /, **columns: tuple[str, str]) -> Table:
+    """Return a table of these columns, each given as (type, meaning)."""
+    return Table(name, doc, MappingProxyType({key: Column(*spec) for key, spec in columns.items()}))

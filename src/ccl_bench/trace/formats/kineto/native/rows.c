@@ -1,0 +1,700 @@
+/* Kineto events to the columns of tables, without making an object of anything.
+ *
+ * A strict reader of JSON: what it takes, the decoder of decoding.py takes with the same result.
+ * A piece with anything unusual in it is refused whole, and nothing of it is kept.
+ *
+ * The text of a piece is copied to a buffer that ends in zeros. A zero is allowed nowhere in
+ * JSON, so that no loop runs beyond the end if each looks at a byte before it steps over it.
+ * Functions that read return where they stopped, or NULL for "not for me".
+ */
+#include "rows.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "words of text are compared as little-endian numbers"
+#endif
+
+#define MOST_WORDS 96
+#define PLACES 512
+#define MOST_DEPTH 64
+#define MOST_DIGITS 300 /* a longer number may be no finite double */
+#define LATEST_NS (UINT64_C(1) << 61) /* as in values.py */
+
+typedef uint8_t Byte;
+
+typedef struct {
+    const Byte *at;
+    int64_t length;
+    bool is_odd; /* has escapes */
+} Text;
+
+typedef struct {
+    const Byte *at, *end;
+    uint64_t digits; /* of the number without point and exponent; as far as they fit */
+    int32_t count, fraction; /* digits in all, and after the point */
+    bool is_negative, has_exponent;
+} Number;
+
+typedef struct {
+    Word word;
+    uint64_t first, last;
+    Byte text[PADDING];
+} Entry;
+
+typedef struct {
+    Entry entries[MOST_WORDS];
+    int32_t count;
+    uint8_t places[PLACES]; /* number of an entry + 1; 0 is free */
+} Words;
+
+/* One event while it is read. */
+typedef struct {
+    uint64_t present, odd; /* a bit for each slot */
+    uint64_t values[MOST_SLOTS];
+    Text texts[MOST_SLOTS];
+    bool has_arguments;
+} Event;
+
+typedef struct {
+    Words event_keys, argument_keys, categories, prefixes;
+    uint8_t kinds[MOST_SLOTS];
+    Table tables[MOST_TABLES];
+    int32_t table_count, ignored; /* `ignored` takes the categories that are not known */
+    Texts texts;
+    int64_t *calls; /* where each communication call of the piece begins and ends */
+    int64_t call_count, call_room;
+    int64_t events;
+    Byte *buffer;
+    int64_t buffer_room;
+    Event event;
+} Rows;
+
+static inline uint64_t bit(int32_t number) { return UINT64_C(1) << number; }
+
+static inline uint64_t word_at(const Byte *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* The first up to eight bytes of a text; the buffer goes on behind it. */
+static inline uint64_t first_of(const Byte *at, int64_t length) {
+    uint64_t word = word_at(at);
+    return length >= 8 ? word : word & ((UINT64_C(1) << (8 * length)) - 1);
+}
+
+static inline uint64_t last_of(const Byte *at, int64_t length) {
+    return length >= 8 ? word_at(at + length - 8) : first_of(at, length);
+}
+
+static bool grown(void **memory, int64_t size) {
+    void *found = realloc(*memory, (size_t)size);
+    if (found) *memory = found;
+    return found != NULL;
+}
+
+/* ---- words that are known beforehand ---- */
+
+static inline uint32_t place_of(uint64_t first, uint64_t last, int64_t length) {
+    uint64_t mixed = (first ^ (last << 1 | last >> 63) ^ (uint64_t)length) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(mixed >> 55); /* 9 bits for 512 places */
+}
+
+static const Word *known(const Words *words, const Byte *at, int64_t length) {
+    uint64_t first = first_of(at, length), last = last_of(at, length);
+    for (uint32_t place = place_of(first, last, length); words->places[place]; place = (place + 1) % PLACES) {
+        const Entry *entry = &words->entries[words->places[place] - 1];
+        if (entry->first == first && entry->last == last && entry->word.length == length &&
+            (length <= 16 || memcmp(entry->text, at, (size_t)length) == 0))
+            return &entry->word;
+    }
+    return NULL;
+}
+
+static bool add_word(Words *words, const Word *word) {
+    if (words->count == MOST_WORDS || word->length < 0 || word->length > PADDING - 8) return false;
+    Entry *entry = &words->entries[words->count++];
+    memcpy(entry->text, word->text, (size_t)word->length);
+    entry->word = *word;
+    entry->word.text = NULL;
+    entry->first = first_of(entry->text, word->length);
+    entry->last = last_of(entry->text, word->length);
+    uint32_t place = place_of(entry->first, entry->last, word->length);
+    while (words->places[place]) place = (place + 1) % PLACES;
+    words->places[place] = (uint8_t)words->count;
+    return true;
+}
+
+/* ---- texts that are numbered as they come ---- */
+
+static uint64_t hash_of(const Byte *at, int64_t length) {
+    uint64_t hash = (uint64_t)length;
+    for (; length > 8; at += 8, length -= 8)
+        hash = ((hash ^ word_at(at)) * UINT64_C(0x9E3779B97F4A7C15)) ^ (hash >> 29);
+    hash = (hash ^ first_of(at, length)) * UINT64_C(0xD6E8FEB86659FD93);
+    return hash ^ (hash >> 32);
+}
+
+static bool texts_rehashed(Texts *texts) {
+    uint64_t places = texts->mask ? 2 * (texts->mask + 1) : 1024;
+    uint32_t *found = calloc(places, sizeof *found);
+    if (!found) return false;
+    free(texts->places);
+    texts->places = found;
+    texts->mask = places - 1;
+    for (int64_t number = 0; number < texts->count; number++) {
+        uint64_t place = texts->hashes[number] & texts->mask;
+        while (found[place]) place = (place + 1) & texts->mask;
+        found[place] = (uint32_t)number + 1;
+    }
+    return true;
+}
+
+static bool texts_have_room(Texts *texts, int64_t length) {
+    if (texts->count == texts->most) {
+        int64_t most = texts->most ? 2 * texts->most : 512;
+        if (!grown((void **)&texts->ends, (most + 1) * (int64_t)sizeof *texts->ends)) return false;
+        if (!grown((void **)&texts->hashes, most * (int64_t)sizeof *texts->hashes)) return false;
+        texts->most = most;
+        texts->ends[0] = 0;
+    }
+    if (texts->room - texts->used < length) {
+        int64_t room = 2 * (texts->used + length) + 4096;
+        if (!grown((void **)&texts->bytes, room)) return false;
+        texts->room = room;
+    }
+    bool is_full = 2 * (uint64_t)(texts->count + 1) > texts->mask;
+    return texts->count < INT32_MAX && (!is_full || texts_rehashed(texts));
+}
+
+/* The number of a text; -1 without memory. */
+static int64_t numbered(Texts *texts, const Text *text) {
+    uint64_t hash = hash_of(text->at, text->length);
+    if (!texts_have_room(texts, text->length)) return -1;
+    uint64_t place = hash & texts->mask;
+    for (; texts->places[place]; place = (place + 1) & texts->mask) {
+        int64_t number = (int64_t)texts->places[place] - 1, start = texts->ends[number];
+        if (texts->hashes[number] == hash && texts->ends[number + 1] - start == text->length &&
+            memcmp(texts->bytes + start, text->at, (size_t)text->length) == 0)
+            return number;
+    }
+    int64_t number = texts->count++;
+    memcpy(texts->bytes + texts->used, text->at, (size_t)text->length);
+    texts->used += text->length;
+    texts->ends[number + 1] = texts->used;
+    texts->hashes[number] = hash;
+    texts->places[place] = (uint32_t)number + 1;
+    return number;
+}
+
+/* ---- JSON ---- */
+
+static inline const Byte *after_space(const Byte *at) {
+    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') at++;
+    return at;
+}
+
+/* How many bytes from `at` on are plain text: neither quote, backslash nor control character.
+ * Sets `is_high` where one of them is no ASCII. */
+static inline int64_t plain_bytes(const Byte *at, bool *is_high) {
+    const Byte *start = at;
+    unsigned high = 0;
+#if defined(__SSE2__)
+    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1F);
+    for (;; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i is_end = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash));
+        is_end = _mm_or_si128(is_end, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+        unsigned ends = (unsigned)_mm_movemask_epi8(is_end), beyond = (unsigned)_mm_movemask_epi8(bytes);
+        high |= ends ? beyond & ((ends & -ends) - 1) : beyond;
+        if (ends) {
+            at += __builtin_ctz(ends);
+            break;
+        }
+    }
+#else
+    for (; *at >= 0x20 && *at != '"' && *at != '\\'; at++) high |= *at & 0x80u;
+#endif
+    *is_high |= high != 0;
+    return at - start;
+}
+
+static bool is_hexadecimal(Byte digit) {
+    return (digit >= '0' && digit <= '9') || ((digit | 0x20) >= 'a' && (digit | 0x20) <= 'f');
+}
+
+/* Reads an escape, from its backslash on. Halves of surrogate pairs are left to the other decoder. */
+static const Byte *after_escape(const Byte *at) {
+    if (at[1] && strchr("\"\\/bfnrt", at[1])) return at + 2;
+    if (at[1] != 'u') return NULL;
+    for (int digit = 2; digit < 6; digit++)
+        if (!is_hexadecimal(at[digit])) return NULL;
+    bool is_half = (at[2] | 0x20) == 'd' && at[3] >= '8';
+    return is_half ? NULL : at + 6;
+}
+
+/* Reads a string from behind its first quote to behind its last. */
+static const Byte *after_text(const Byte *at, Text *text, bool *is_high) {
+    text->at = at;
+    text->is_odd = false;
+    for (;;) {
+        at += plain_bytes(at, is_high);
+        if (*at == '"') break;
+        if (*at != '\\' || !(at = after_escape(at))) return NULL;
+        text->is_odd = true;
+    }
+    text->length = at - text->at;
+    return at + 1;
+}
+
+/* Length of the UTF-8 sequence at `at`, which holds no ASCII; 0 where it is none. */
+static int sequence_length(const Byte *at) {
+    Byte low = at[0] == 0xE0 ? 0xA0 : at[0] == 0xF0 ? 0x90 : 0x80;
+    Byte most = at[0] == 0xED ? 0x9F : at[0] == 0xF4 ? 0x8F : 0xBF;
+    int length = at[0] >= 0xC2 && at[0] <= 0xDF ? 2 : (at[0] & 0xF0) == 0xE0 ? 3 : 4;
+    if (length == 4 && (at[0] < 0xF0 || at[0] > 0xF4)) return 0;
+    if (at[1] < low || at[1] > most) return 0;
+    for (int n = 2; n < length; n++)
+        if ((at[n] & 0xC0) != 0x80) return 0;
+    return length;
+}
+
+static bool is_utf8(const Text *text) {
+    const Byte *end = text->at + text->length;
+    for (const Byte *at = text->at; at < end;) {
+        int length = *at < 0x80 ? 1 : sequence_length(at);
+        if (!length) return false;
+        at += length;
+    }
+    return true;
+}
+
+/* Reads a string that the other decoder makes an object of, so that it must be UTF-8. */
+static const Byte *after_kept_text(const Byte *at, Text *text) {
+    bool is_high = false;
+    at = after_text(at, text, &is_high);
+    return at && is_high && !is_utf8(text) ? NULL : at;
+}
+
+static inline bool is_digit(Byte byte) { return (Byte)(byte - '0') < 10; }
+
+static inline const Byte *after_digits(const Byte *at, Number *number) {
+    const Byte *start = at;
+    uint64_t digits = number->digits;
+    for (; is_digit(*at); at++) digits = digits * 10 + (uint64_t)(*at - '0');
+    number->digits = digits;
+    number->count += (int32_t)(at - start > MOST_DIGITS ? MOST_DIGITS : at - start);
+    return at;
+}
+
+static inline const Byte *after_number(const Byte *at, Number *number) {
+    *number = (Number){.at = at};
+    if (*at == '-') number->is_negative = true, at++;
+    if (!is_digit(*at) || (*at == '0' && is_digit(at[1]))) return NULL;
+    at = after_digits(at, number);
+    if (*at == '.') {
+        int32_t before = number->count;
+        if (!is_digit(at[1])) return NULL;
+        at = after_digits(at + 1, number);
+        number->fraction = number->count - before;
+    }
+    if ((*at | 0x20) == 'e') {
+        number->has_exponent = true;
+        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
+        if (!is_digit(*at)) return NULL;
+        while (is_digit(*at)) at++;
+    }
+    return number->end = at;
+}
+
+static const Byte *after_literal(const Byte *at) {
+    if (*at == 't') return memcmp(at, "true", 4) == 0 ? at + 4 : NULL;
+    if (*at == 'f') return memcmp(at, "false", 5) == 0 ? at + 5 : NULL;
+    return memcmp(at, "null", 4) == 0 ? at + 4 : NULL;
+}
+
+/* Reads a key of an object with its colon, up to the value. */
+static const Byte *after_key(const Byte *at, Text *key, bool *is_high) {
+    if (*at != '"' || !(at = after_text(at + 1, key, is_high))) return NULL;
+    if (*at != ':') at = after_space(at);
+    return *at == ':' ? after_space(at + 1) : NULL;
+}
+
+static const Byte *after_scalar(const Byte *at) {
+    Number number;
+    Text text;
+    bool is_high;
+    if (*at == '"') return after_text(at + 1, &text, &is_high);
+    return *at == '-' || is_digit(*at) ? after_number(at, &number) : after_literal(at);
+}
+
+/* Reads any value that is of no interest. A bit of `objects` tells for each open bracket what it is. */
+static const Byte *after_any(const Byte *at) {
+    uint64_t objects = 0;
+    Text key;
+    bool is_high;
+    for (int depth = 0;;) {
+        if (*at == '[' || *at == '{') {
+            bool is_object = *at == '{';
+            if (++depth == MOST_DEPTH) return NULL;
+            objects = objects << 1 | is_object;
+            at = after_space(at + 1);
+            if (*at != (is_object ? '}' : ']')) {
+                if (is_object && !(at = after_key(at, &key, &is_high))) return NULL;
+                continue;
+            }
+        } else {
+            at = after_scalar(at);
+            if (!at || !depth) return at;
+            at = after_space(at);
+        }
+        while (*at == (objects & 1 ? '}' : ']')) {
+            objects >>= 1;
+            if (!--depth) return at + 1;
+            at = after_space(at + 1);
+        }
+        if (*at != ',') return NULL;
+        at = after_space(at + 1);
+        if (objects & 1 && !(at = after_key(at, &key, &is_high))) return NULL;
+    }
+}
+
+/* ---- values ---- */
+
+static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+static const uint64_t WHOLE_POWERS[] = {1, 10, 100, 1000};
+
+static inline bool is_whole(const Number *number) { return !number->fraction && !number->has_exponent; }
+
+/* Whether the other decoder takes a number at all: it must be a finite double, or whole. */
+static bool is_in_range(const Number *number) {
+    if (!number->has_exponent) return number->count < MOST_DIGITS;
+    char *end;
+    double real = strtod((const char *)number->at, &end);
+    return (const Byte *)end == number->end && isfinite(real);
+}
+
+static inline void keep(Event *event, int32_t slot, uint64_t value) {
+    event->values[slot] = value;
+    event->present |= bit(slot);
+}
+
+static inline void keep_whole(Event *event, int32_t slot, const Number *number) {
+    bool is_small = number->count < 20 && number->digits <= INT64_MAX;
+    if (!is_whole(number) || (!is_small && number->is_negative))
+        event->odd |= bit(slot);
+    else if (is_small) /* a larger one is no id that a column can hold, and becomes null */
+        keep(event, slot, number->is_negative ? 0 - number->digits : number->digits);
+}
+
+/* Keeps decimal microseconds as nanoseconds, if not a digit is lost. */
+static inline void keep_time(Event *event, int32_t slot, const Number *number) {
+    uint64_t ns = number->digits;
+    bool is_odd = number->has_exponent || number->count > 18;
+    if (number->fraction <= 3) {
+        uint64_t power = WHOLE_POWERS[3 - number->fraction];
+        is_odd |= ns >= LATEST_NS / power;
+        ns *= power;
+    } else {
+        for (int32_t n = number->fraction; n > 3; n--, ns /= 10) is_odd |= ns % 10 != 0;
+    }
+    if (is_odd || ns >= LATEST_NS)
+        event->odd |= bit(slot);
+    else
+        keep(event, slot, number->is_negative ? 0 - ns : ns);
+}
+
+static void keep_real(Event *event, int32_t slot, const Number *number) {
+    double real;
+    uint64_t value;
+    if (number->count < 20 && number->digits < bit(53) && !number->has_exponent) {
+        real = (double)number->digits / POWERS[number->fraction]; /* both exact, so rounded once */
+        real = number->is_negative ? -real : real;
+    } else {
+        char *end; /* stops short in a locale without decimal points */
+        real = strtod((const char *)number->at, &end);
+        if ((const Byte *)end != number->end || !(fabs(real) < 0x1p63)) {
+            event->odd |= bit(slot);
+            return;
+        }
+    }
+    memcpy(&value, &real, sizeof value);
+    keep(event, slot, value);
+}
+
+static const Byte *keep_number(Event *event, const Word *word, const Byte *at) {
+    Number number;
+    at = after_number(at, &number);
+    if (!at || ((number.has_exponent || number.count > 18) && !is_in_range(&number))) return NULL;
+    if (word->kind == WHOLE) keep_whole(event, word->slot, &number);
+    if (word->kind == TIME) keep_time(event, word->slot, &number);
+    if (word->kind == REAL) keep_real(event, word->slot, &number);
+    return at;
+}
+
+/* Reads a value that may be any scalar; one that is no number is odd, null is absent. */
+static const Byte *after_number_or_scalar(Event *event, const Word *word, const Byte *at) {
+    Text text;
+    if (*at == '-' || is_digit(*at)) return keep_number(event, word, at);
+    if (*at != 'n') event->odd |= bit(word->slot);
+    return *at == '"' ? after_kept_text(at + 1, &text) : after_literal(at);
+}
+
+static const Byte *after_texts(Event *event, const Word *word, const Byte *at) {
+    Text *text = &event->texts[word->slot];
+    if (*at == 'n' && word->kind == TEXT_OR_NULL) return after_literal(at);
+    if (*at != '"' || !(at = after_kept_text(at + 1, text))) return NULL;
+    event->present |= bit(word->slot);
+    if (text->is_odd) event->odd |= bit(word->slot);
+    return at;
+}
+
+/* Reads a list of scalars and keeps the product of whole ones; an empty list is absent. */
+static const Byte *after_list(Event *event, const Word *word, const Byte *at) {
+    const Word element = {.kind = word->kind == PRODUCT ? WHOLE : SCALAR, .slot = word->slot};
+    int64_t product = 1;
+    bool is_known = true;
+    if (*at != '[') return *at == '"' || *at == 'n' ? after_number_or_scalar(event, word, at) : NULL;
+    at = after_space(at + 1);
+    if (*at == ']') return at + 1;
+    for (;; at = after_space(at + 1)) {
+        event->present &= ~bit(word->slot);
+        if (!(at = after_number_or_scalar(event, &element, at))) return NULL;
+        is_known &= (event->present & bit(word->slot)) != 0;
+        is_known = is_known && !__builtin_mul_overflow(product, (int64_t)event->values[word->slot], &product);
+        at = after_space(at);
+        if (*at != ',') break;
+    }
+    if (!is_known) event->odd |= bit(word->slot);
+    keep(event, word->slot, (uint64_t)product);
+    return *at == ']' ? at + 1 : NULL;
+}
+
+static const Byte *after_value(Event *event, const Word *word, const Byte *at) {
+    if (word->kind == ANY) return after_any(at);
+    event->present &= ~bit(word->slot); /* of a key that stands twice, the last counts */
+    event->odd &= ~bit(word->slot);
+    if (word->kind <= TEXT_OR_NULL) return after_texts(event, word, at);
+    if (word->kind == PRODUCT || word->kind == LIST) return after_list(event, word, at);
+    return after_number_or_scalar(event, word, at);
+}
+
+/* ---- events ---- */
+
+static inline const Byte *after_object(Rows *rows, const Words *words, const Byte *at);
+
+static const Byte *after_arguments(Rows *rows, const Byte *at) {
+    if (rows->event.has_arguments) return NULL; /* twice: the last would have to replace the first */
+    rows->event.has_arguments = true;
+    if (*at == '{') return after_object(rows, &rows->argument_keys, at);
+    return *at == 'n' ? after_literal(at) : NULL;
+}
+
+/* Reads an object, of which the values of `words` are kept. */
+static inline const Byte *after_object(Rows *rows, const Words *words, const Byte *at) {
+    Text key;
+    at = after_space(at + 1);
+    if (*at == '}') return at + 1;
+    for (;; at = after_space(at + 1)) {
+        bool is_high = false;
+        if (!(at = after_key(at, &key, &is_high)) || is_high || key.is_odd) return NULL;
+        const Word *word = known(words, key.at, key.length);
+        if (!word)
+            at = after_any(at);
+        else if (word->kind == ARGUMENTS)
+            at = after_arguments(rows, at);
+        else
+            at = after_value(&rows->event, word, at);
+        if (!at) return NULL;
+        if (*at != ',') at = after_space(at);
+        if (*at != ',') return *at == '}' ? at + 1 : NULL;
+    }
+}
+
+static bool has_room(Table *table) {
+    if (table->height < table->room) return true;
+    int64_t room = table->room ? 2 * table->room : 1024;
+    for (int32_t n = 0; n < table->width; n++) {
+        Column *column = &table->columns[n];
+        if (!grown((void **)&column->values, room * 8 + PADDING)) return false;
+        if (!grown((void **)&column->valid, room / 8 + PADDING)) return false;
+    }
+    table->room = room;
+    return true;
+}
+
+static bool add_row(Rows *rows, Table *table) {
+    Event *event = &rows->event;
+    if (!has_room(table)) return false;
+    int64_t row = table->height;
+    for (int32_t n = 0; n < table->width; n++) {
+        Column *column = &table->columns[n];
+        int32_t slot = column->slot;
+        uint64_t is_present = event->present >> slot & 1;
+        if (event->odd >> slot & 1) return false;
+        if (rows->kinds[slot] <= TEXT_OR_NULL && is_present) {
+            int64_t number = numbered(&rows->texts, &event->texts[slot]);
+            if (number < 0) return false;
+            event->values[slot] = (uint64_t)number;
+        }
+        column->values[row] = is_present ? event->values[slot] : 0;
+        Byte *valid = &column->valid[row >> 3];
+        *valid = (Byte)((*valid & ~(1u << (row & 7))) | (unsigned)(is_present << (row & 7)));
+    }
+    table->height = row + 1;
+    return true;
+}
+
+static bool has_call_prefix(const Rows *rows, const Text *name) {
+    for (int32_t n = 0; n < rows->prefixes.count; n++) {
+        const Entry *prefix = &rows->prefixes.entries[n];
+        if (name->length >= prefix->word.length &&
+            memcmp(name->at, prefix->text, (size_t)prefix->word.length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_call(const Rows *rows, int32_t rule) {
+    const Event *event = &rows->event;
+    if (rule == CALL_BY_NAME) return event->present & bit(NAME) && has_call_prefix(rows, &event->texts[NAME]);
+    return rule == CALL_BY_COLLECTIVE && event->present & bit(COLLECTIVE) && event->texts[COLLECTIVE].length;
+}
+
+static bool add_call(Rows *rows, const Byte *begin, const Byte *end) {
+    if (rows->call_count == rows->call_room) {
+        int64_t room = rows->call_room ? 2 * rows->call_room : 256;
+        if (!grown((void **)&rows->calls, room * 2 * (int64_t)sizeof *rows->calls)) return false;
+        rows->call_room = room;
+    }
+    rows->calls[2 * rows->call_count] = begin - rows->buffer;
+    rows->calls[2 * rows->call_count++ + 1] = end - rows->buffer;
+    return true;
+}
+
+/* Puts the event that was read where it belongs. */
+static bool add_event(Rows *rows, const Byte *begin, const Byte *end) {
+    Event *event = &rows->event;
+    const Text *phase = &event->texts[PHASE], *category = &event->texts[CATEGORY_NAME];
+    rows->events++;
+    if (event->odd & (bit(PHASE) | bit(CATEGORY_NAME))) return false;
+    if (!(event->present & bit(PHASE)) || phase->length != 1) return true;
+    int which = *phase->at == 'X' ? 0 : *phase->at == 's' ? 1 : *phase->at == 'f' ? 2 : -1;
+    if (which < 0) return true;
+    bool is_named = event->present >> CATEGORY_NAME & 1;
+    const Word *word = is_named ? known(&rows->categories, category->at, category->length) : NULL;
+    int32_t table = word ? word->tables[which] : which ? -1 : rows->ignored;
+    if (table < 0) return true;
+    if (!(event->present & bit(NAME))) event->texts[NAME] = (Text){.at = begin}; /* as events.py has it */
+    event->present |= bit(NAME);
+    if (!add_row(rows, &rows->tables[table])) return false;
+    return which || !word || !is_call(rows, word->rule) || add_call(rows, begin, end);
+}
+
+/* Reads events up to the end of the text or of their array. */
+static const Byte *after_events(Rows *rows, const Byte *at, const Byte *end, bool must_end) {
+    if (at == end || *at == ']') return at == end && must_end ? NULL : at;
+    for (;; at = after_space(at + 1)) {
+        const Byte *begin = at;
+        rows->event.present = rows->event.odd = 0;
+        rows->event.has_arguments = false;
+        if (*at != '{' || !(at = after_object(rows, &rows->event_keys, at))) return NULL;
+        if (!add_event(rows, begin, at)) return NULL;
+        at = after_space(at);
+        if (*at == ',') continue;
+        return *at == ']' || (at == end && !must_end) ? at : NULL;
+    }
+}
+
+static bool is_buffered(Rows *rows, const char *piece, int64_t length) {
+    if (rows->buffer_room < length + PADDING) {
+        int64_t room = length + length / 4 + PADDING;
+        if (!grown((void **)&rows->buffer, room)) return false;
+        rows->buffer_room = room;
+    }
+    memcpy(rows->buffer, piece, (size_t)length);
+    memset(rows->buffer + length, 0, PADDING);
+    return true;
+}
+
+/* ---- what library.py calls ---- */
+
+int32_t rows_revision(void) { return REVISION; }
+
+void rows_close(Rows *rows) {
+    if (!rows) return;
+    for (int32_t n = 0; n < rows->table_count; n++)
+        for (int32_t k = 0; k < rows->tables[n].width; k++) {
+            free(rows->tables[n].columns[k].values);
+            free(rows->tables[n].columns[k].valid);
+        }
+    free(rows->texts.bytes);
+    free(rows->texts.ends);
+    free(rows->texts.hashes);
+    free(rows->texts.places);
+    free(rows->calls);
+    free(rows->buffer);
+    free(rows);
+}
+
+/* Words, then for each table the number of its columns and their slots. The last table takes
+ * the categories that are not known. */
+Rows *rows_open(const Word *words, int32_t word_count, const int32_t *layout, int32_t table_count) {
+    Rows *rows = calloc(1, sizeof *rows);
+    if (!rows || table_count < 1 || table_count > MOST_TABLES) return rows_close(rows), NULL;
+    Words *roles[] = {&rows->event_keys, &rows->argument_keys, &rows->categories, &rows->prefixes};
+    for (int32_t n = 0; n < word_count; n++) {
+        const Word *word = &words[n];
+        if (!add_word(roles[word->role], word)) return rows_close(rows), NULL;
+        if (word->role <= ARGUMENT_KEY) rows->kinds[word->slot] = (uint8_t)word->kind;
+    }
+    for (; rows->table_count < table_count; rows->table_count++) {
+        Table *table = &rows->tables[rows->table_count];
+        if (*layout > MOST_COLUMNS) return rows_close(rows), NULL;
+        table->width = *layout++;
+        for (int32_t n = 0; n < table->width; n++, layout++)
+            table->columns[n] = (Column){.slot = *layout, .format = rows->kinds[*layout] == REAL ? 'g' : 'l'};
+    }
+    rows->ignored = table_count - 1;
+    return rows;
+}
+
+/* Takes the events of a piece: 0 if it is made of events, where the array of events ends behind
+ * its bracket if it does, or -1 if nothing was taken. */
+int64_t rows_feed(Rows *rows, const char *piece, int64_t length, int32_t must_end) {
+    int64_t heights[MOST_TABLES], events = rows->events;
+    rows->call_count = 0;
+    if (!is_buffered(rows, piece, length)) return -1;
+    for (int32_t n = 0; n < rows->table_count; n++) heights[n] = rows->tables[n].height;
+    const Byte *at = after_events(rows, after_space(rows->buffer), rows->buffer + length, must_end);
+    if (at) return *at == ']' ? at - rows->buffer + 1 : 0;
+    for (int32_t n = 0; n < rows->table_count; n++) rows->tables[n].height = heights[n];
+    rows->events = events;
+    rows->call_count = 0;
+    return -1;
+}
+
+/* Where the communication calls of the last piece stand in it: begin, end, begin, end, ... */
+int64_t rows_calls(const Rows *rows, const int64_t **calls) {
+    *calls = rows->calls;
+    return rows->call_count;
+}
+
+int64_t rows_events(const Rows *rows) { return rows->events; }
+
+/* Hands the rows of a table over to Arrow, and with them the memory; 0 if that went well. */
+int rows_take(Rows *rows, int32_t table, struct ArrowSchema *schema, struct ArrowArray *array) {
+    return arrow_table(&rows->tables[table], schema, array);
+}
+
+int rows_texts(const Rows *rows, struct ArrowSchema *schema, struct ArrowArray *array) {
+    return arrow_texts(&rows->texts, schema, array);
+}

@@ -1,0 +1,104 @@
+"""What is communicated, how often, for how long and how fast, by collective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tools.answers import Answers, answer, answers_of, origin, plain, renamed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METRICS = (
+    "total_communication_time",
+    "exposed_communication_time",
+    "communication_fraction",
+    "traffic_distribution_16",
+)
+TABLES = ("traffic", "transfers")
+
+GIGA = 1e9
+
+_TIMES = {
+    "summed_s": "communication_sum_s",
+    "per_collective_s": "per_collective_union_s",
+    "per_collective_summed_s": "per_collective_sum_s",
+    "per_rank_s": "per_rank_communication_s",
+}
+_TRAFFIC = {
+    "per_collective_calls": "per_collective_calls_count",
+    "unattributed_calls_count": "unattributed_calls_count",
+}
+
+
+def metric_cal(
+    trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
+) -> dict[str, Any]:
+    """Return bytes, calls, times and bandwidths of one GPU in one step, by collective.
+
+    Bytes are messages as nccl-tests counts them. Bandwidths are of the whole trace, on the best basis
+    that a collective has, and of the reach (inside a node, between nodes) that carries most.
+    """
+    return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode, tables=TABLES))
+
+
+def described(answers: Answers) -> dict[str, Any]:
+    """Return the dict of `metric_cal` from what was measured of the run."""
+    time, exposed, share, traffic = answers.of(*METRICS)
+    return {
+        **answer("communication_s", time),
+        **renamed(time.details, _TIMES),
+        **answer("exposed_communication_s", exposed),
+        **answer("communication_pct", share),
+        **_traffic(answers),
+        **renamed(traffic.details, _TRAFFIC),
+        **_efficiency(answers),
+        **_bandwidths(answers),
+        **origin(answers.of(*METRICS)),
+    }
+
+
+def _traffic(answers: Answers) -> dict[str, Any]:
+    """Return the bytes of a step, in all and by collective, and the mean size of a message."""
+    (traffic,) = answers.of("traffic_distribution_16")
+    if traffic.value is None:
+        return answer("", traffic)
+    sizes = answers.tables["traffic"].drop_nulls(["step", "size_bytes"]).group_by("collective")
+    means = sizes.mean().sort("collective").select("collective", "size_bytes")
+    by_collective = traffic.details["per_collective_gb"].items()
+    return {
+        "communicated_bytes": _bytes(traffic.value),
+        "per_collective_bytes": {name: _bytes(gigabytes) for name, gigabytes in by_collective},
+        "per_collective_mean_message_bytes": {name: plain(mean) for name, mean in means.iter_rows()},
+    }
+
+
+def _bytes(gigabytes: float) -> int | float:
+    """Return bytes; a mean over steps need not be whole."""
+    return plain(round(gigabytes * GIGA, 3))
+
+
+def _efficiency(answers: Answers) -> dict[str, float]:
+    """Return bytes over the time in which anything was communicated."""
+    time, traffic = answers.of("total_communication_time", "traffic_distribution_16")
+    return {"efficiency_gb_per_s": traffic.value / time.value} if time.value and traffic.value else {}
+
+
+def _bandwidths(answers: Answers) -> dict[str, Any]:
+    """Return algorithm and bus bandwidth by collective, and what their times rest on."""
+    from ccl_bench.analysis.bandwidth import BASES, rates
+
+    transfers = answers.tables.get("transfers")
+    if transfers is None:
+        return {}
+    algorithm, bus, basis = {}, {}, {}
+    for row in rates(transfers, "collective", "basis", "spans_nodes").sort("bytes").iter_rows(named=True):
+        name = row["collective"]
+        if name not in basis or BASES.index(row["basis"]) <= BASES.index(basis[name]):
+            algorithm[name], bus[name] = row["algorithm_bandwidth"], row["bus_bandwidth"]
+            basis[name] = row["basis"]
+    return {
+        "per_collective_algorithm_gb_per_s": algorithm,
+        "per_collective_bus_gb_per_s": {name: rate for name, rate in bus.items() if rate is not None},
+        "per_collective_basis_kind": basis,
+    }
