@@ -15,6 +15,8 @@ TEST := $(VENV)/.installed-test
 CHECK := $(VENV)/.installed-check
 DOCS := $(VENV)/.installed-docs
 PINS := pyproject.toml constraints.txt
+# The native reader is compiled by the installation.
+NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/formats/kineto/native/*.[ch])
 
 ifndef CCL_BENCH_CORPUS
 ifneq ($(wildcard $(CORPUS)),)
@@ -93,7 +95,7 @@ $(CREATED):
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(BIN)/python -m ensurepip > /dev/null
 	@touch $@
 
-$(CORE): $(CREATED) $(PINS)
+$(CORE): $(CREATED) $(PINS) $(NATIVE)
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
@@ -102,7 +104,7 @@ $(GROUPS): $(CREATED)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
-$(TEST): $(GROUPS) $(PINS)
+$(TEST): $(GROUPS) $(PINS) $(NATIVE)
 	$(PIP) install --quiet -c constraints.txt -e '.[remote]' --group test
 	@touch $@ $(CORE)
 

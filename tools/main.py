@@ -1,7 +1,8 @@
-"""The historical command: one metric as a number, or the dicts of tools as JSON.
+"""The historical command: one metric as a number, the dicts of tools as JSON, or a report as a file.
 
 python tools/main.py --trace RUN --metric NAME
 python -m tools.main --workload-dir RUN --tools NAME[,NAME...]
+python tools/main.py RUN --config train.toml
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = {argument.partition("=")[0] for argument in given}
     if options & {"--workload-dir", "--tools"}:
         return frame.run(PROGRAM, _selection, given)
+    if "--config" in options or (given and not given[0].startswith("-")):
+        return frame.run(PROGRAM, _report, given)
     status = metrics.main(given, program=PROGRAM)
     if options & {"--help", "-h"}:
-        sys.stdout.write("\nThe other form:\n\n")
-        return frame.run(PROGRAM, _selection, ["--help"])
+        for other in (_selection, _report):
+            sys.stdout.write("\nAnother form:\n\n")
+            frame.run(PROGRAM, other, ["--help"])
     return status
 
 
@@ -39,6 +43,12 @@ def _selection() -> App:
     from tools import selection
 
     return selection.app(PROGRAM)
+
+
+def _report() -> App:
+    from ccl_bench.cli import reporting
+
+    return reporting.historical(PROGRAM)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from ccl_bench.stated_facts import touched
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evidence import Evidence
     from ccl_bench.findings import Finding
     from ccl_bench.metrics import Measurement, Metric
@@ -86,8 +87,9 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
 
 def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
     """Return the better reason for a missing number where no trace could be read at all."""
-    unread = [finding for finding in evidence.findings if finding.code == "trace-unreadable"]
-    if not unread or len(unread) < len(evidence.traces) or not _raw(metric, evidence):
+    traces = _traces_behind(metric, evidence)
+    unread = [f for trace in traces for f in trace.findings if f.code == "trace-unreadable"]
+    if not unread or len(unread) < len(traces):
         return None
     return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
 
@@ -95,6 +97,12 @@ def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
 def _raw(metric: Metric, evidence: Evidence) -> set[str]:
     """Return the tables of traces that the metric's number rests on."""
     return raw_needs(need for need in metric.needs if need not in evidence.given)
+
+
+def _traces_behind(metric: Metric, evidence: Evidence) -> list[Reduced]:
+    """Return the traces that have a say in the metric's number."""
+    raw = _raw(metric, evidence)
+    return [trace for trace in evidence.traces if not raw.isdisjoint(trace.trace.form.tables)]
 
 
 def _touching(metric: Metric, evidence: Evidence, asked: set[str]) -> list[ResultFinding]:
@@ -121,7 +129,6 @@ def _told(finding: Finding) -> ResultFinding:
 def _provenance(metric: Metric, evidence: Evidence, *, was_refused: bool) -> Provenance:
     if was_refused:
         return Provenance(__version__, metric.revision)
-    rests_on = evidence.traces if _raw(metric, evidence) else []
     traces = [
         TraceProvenance(
             reduced.trace.relative,
@@ -132,7 +139,7 @@ def _provenance(metric: Metric, evidence: Evidence, *, was_refused: bool) -> Pro
             reduced.rank,
             reduced.trace.iteration,
         )
-        for reduced in rests_on
+        for reduced in _traces_behind(metric, evidence)
         if reduced.sha256
     ]
     facts = {name: fact.source for name, fact in evidence.inputs["facts"]} if "facts" in metric.needs else {}

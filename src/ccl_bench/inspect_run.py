@@ -75,7 +75,18 @@ def _inspection(run: Run, evidence: Evidence, results: list[Result]) -> Inspecti
         [_below(run, path) for path in run.others],
         [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
         issues(run, evidence.findings),
+        _model(run),
     )
+
+
+def _model(run: Run) -> str:
+    """Return the model's name: of the configuration with its size, else as the card has it."""
+    config, card = run.stated.config, run.stated.card
+    if config and config.model.name and {"name", "flavor"} & config.model.model_fields_set:
+        return "_".join(filter(None, (config.model.name, config.model.flavor)))
+    if card is None:
+        return ""
+    return card.model.model_family or (card.hf_url or "").rstrip("/").rpartition("/")[2]
 
 
 def issues(run: Run, findings: Iterable[Finding]) -> list[InspectedIssue]:
@@ -132,7 +143,8 @@ def _trace(reduced: Reduced, counted: dict[str, int] | None, steps: pl.DataFrame
     file = reduced.trace
     known = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
     if counted is None:
-        return InspectedTrace(*known, is_readable=False)
+        unread = any(finding.code == "trace-unreadable" for finding in reduced.findings)
+        return InspectedTrace(*known, is_readable=not unread)
     ends = counted["start_ns"], counted["end_ns"]
     return InspectedTrace(
         *known,

@@ -122,6 +122,8 @@ class Inspection:
     unknown_files: list[str] = field(default_factory=list)
     metrics: list[InspectedMetric] = field(default_factory=list)
     issues: list[InspectedIssue] = field(default_factory=list)
+    model: str = ""
+    """Name of the model, as the training configuration or else the card has it."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ccl_bench.stated_facts import contradictions, facts_from, sources_of
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ccl_bench.trace.discovery import TraceFile
@@ -81,12 +81,17 @@ def found_at(
     with remote.reachable(root):
         found = discovery.found_in(root, _rank_map(root))
         stated = stated_in(found.others, *(storage.location(p) if p else None for p in (card, config)))
-    traces = [t for t in found.traces if profile_mode in {"auto", t.form.profile}]
+    traces = [t for t in found.traces if _is_of(t.form.profile, profile_mode)]
     sources = sources_of(stated, traces)
     run = Run(root, traces, _not_understood(found.others, stated, root), facts_from(sources), stated)
     run.findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces)]
     run.findings += _completeness(run)
     return run
+
+
+def _is_of(profile: str, mode: str) -> bool:
+    """Whether files of a profile are used in a mode; modes choose between sources of the same thing."""
+    return mode in {"auto", profile} or profile not in PROFILE_MODES
 
 
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
@@ -129,29 +134,41 @@ def _rank_map(root: Path) -> dict[str, int]:
 
 
 def _completeness(run: Run) -> list[Finding]:
-    """Return what is wrong with the set of ranks as a whole."""
-    return [*_unknown_ranks(run), *_ranks_against_world(run)]
+    """Return what is wrong with the set of ranks as a whole, apart for each format."""
+    formats_of: dict[str, list[TraceFile]] = defaultdict(list)
+    for trace in run.traces:
+        formats_of[trace.form.name].append(trace)
+    return [finding for traces in formats_of.values() for finding in _about_ranks(run, traces)]
 
 
-def _unknown_ranks(run: Run) -> list[Finding]:
-    unknown = [trace.relative for trace in run.traces if trace.rank is None]
-    if not unknown or len(run.traces) == 1:
+def _about_ranks(run: Run, traces: list[TraceFile]) -> Iterator[Finding]:
+    """Yield what is wrong with the ranks of the traces of one format; it concerns what these can tell."""
+    is_alone = len(traces) == len(run.traces)
+    form = traces[0].form
+    for finding in (*_unknown_ranks(traces), *_ranks_against_world(run.facts, traces)):
+        named = finding.message if is_alone else f"{form.name}: {finding.message}"
+        yield replace(finding, message=named, touches=() if is_alone else tuple(sorted(form.tables)))
+
+
+def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
+    unknown = [trace.relative for trace in traces if trace.rank is None]
+    if not unknown or len(traces) == 1:
         return []
     names = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
     message = f"no rank is known for {names}; give them in {RANK_MAP}"
     return [Finding("rank-unknown", "warning", message, count=len(unknown))]
 
 
-def _ranks_against_world(run: Run) -> list[Finding]:
-    world_size = run.facts.world_size
-    if not world_size or not run.ranks:
-        return []
+def _ranks_against_world(facts: Facts, traces: list[TraceFile]) -> list[Finding]:
+    world_size = facts.world_size
     windows: dict[int | None, set[int]] = defaultdict(set)
-    for trace in run.traces:
+    for trace in traces:
         if trace.rank is not None:
             windows[trace.iteration].add(trace.rank)
+    if not world_size or not windows:
+        return []
     findings = _missing_ranks(windows, world_size.value)
-    surplus = [rank for rank in run.ranks if rank >= world_size.value]
+    surplus = sorted(rank for rank in set().union(*windows.values()) if rank >= world_size.value)
     if surplus:
         message = f"ranks {_listed(surplus)} do not fit world_size {world_size.value} ({world_size.source})"
         findings.append(Finding("ranks-beyond-world", "error", message, count=len(surplus)))

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ccl_bench.schema_memory import MEMORY_TABLES
+from ccl_bench.schema_serving import SERVING_TABLES
 from ccl_bench.table import Column, Table
 from ccl_bench.table import declared as _table
 
@@ -139,6 +140,41 @@ _TABLES = (
         backward_thread=("Int64", "thread of the backward operator"),
     ),
     _table(
+        "et_nodes",
+        "One operator or label of an Execution Trace; it has an order but no times.",
+        node=("Int64", "number of the node, in order of start"),
+        name=_NAME,
+        parent=("Int64", "node that called it"),
+        forward_parent=("Int64", "node of the forward pass that it belongs to; 0 without one"),
+        rf_id=("Int64", "id shared with Kineto's operators; 0 for nodes of the observer itself"),
+        sequence_number=("Int64", "autograd sequence number; -1 without one"),
+        scope=("Int64", "torch's RecordScope; 7 is a range that the program or framework marked"),
+        thread=("Int64", "number of the thread in this file"),
+        forward_thread=("Int64", "number of the forward thread"),
+    ),
+    _table(
+        "et_communication",
+        "One `record_param_comms` of an Execution Trace with its arguments, also those that move nothing.",
+        node=("Int64", "number of the node"),
+        rf_id=("Int64", "id shared with Kineto's operators"),
+        name=("String", "`collective_name` as recorded"),
+        dtype=("String", "element type as recorded"),
+        in_elements=("Int64", "elements sent by this rank"),
+        out_elements=("Int64", "elements received by this rank"),
+        in_bytes=("Int64", "bytes of the tensors that this rank sends"),
+        out_bytes=("Int64", "bytes of the tensors that this rank receives"),
+        in_split=("List(Int64)", "rows sent to each member, for an uneven all-to-all"),
+        out_split=("List(Int64)", "rows received from each member, for an uneven all-to-all"),
+        group_size=("Int64", "members of the process group"),
+        group_name=("String", "process group name, or its address in old traces"),
+        group_description=("String", "process group description, such as `mesh_tp`"),
+        group_start=("Int64", "first global rank of the group"),
+        group_stride=("Int64", "stride between global ranks of the group"),
+        sequence=("Int64", "running number of the call on its group"),
+        rank_argument=("Int64", "place in the group: own, or that of a message's peer or of the root"),
+        is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
         "devices",
         "One accelerator that the recording process saw.",
         device=("Int64", "device number"),
@@ -173,6 +209,7 @@ _TABLES = (
         touches=("List(String)", "tables whose rows it concerns"),
     ),
     *MEMORY_TABLES,
+    *SERVING_TABLES,
 )
 
 TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in _TABLES})

@@ -150,6 +150,9 @@ def _from_metadata(metadata: RunMetadata | None) -> Source:
         model_flops_per_token=metadata.model_flops_per_token,
         gpu_peak_tflops=metadata.gpu_peak_tflops,
         gpu_hbm_bytes=metadata.gpu_hbm_bytes,
+        slo_ttft_s=metadata.slo_ttft_s,
+        slo_tpot_s=metadata.slo_tpot_s,
+        slo_latency_s=metadata.slo_latency_s,
     )
 
 

@@ -104,6 +104,8 @@ if __name__ == "__main__":
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = refreshed(before)
+        if "Traceback (most recent call last)" in after:
+            sys.exit(f"{page.relative_to(ROOT)}: a command failed; nothing is written")
         if after != before:
             page.write_text(after, encoding="utf-8")
             print(f"wrote {page.relative_to(ROOT)}")

@@ -253,6 +253,28 @@ def test_a_table_cannot_give_more_rows_than_the_file_has_room_for(place):
         assert "more rows" in found.damage["CUPTI_ACTIVITY_KIND_KERNEL"]
 
 
+def test_a_default_in_the_schema_cannot_fill_the_memory(tmp_path):
+    rows_without_text = ", ".join(f"({n}, {n + 1}, 59, {OWNER})" for n in range(5000))
+    place = changed(
+        tmp_path / "x.sqlite",
+        f"""CREATE TABLE StringIds (id, value);
+        CREATE TABLE NVTX_EVENTS (start, "end", eventType, globalTid);
+        INSERT INTO NVTX_EVENTS VALUES {rows_without_text};
+        ALTER TABLE NVTX_EVENTS ADD COLUMN text DEFAULT '{"x" * 100_000}';""",
+    )
+    found = content(place)
+    assert found.table("annotations").height < 500
+    assert "table-damaged" in codes(found)
+
+
+def test_an_export_that_tells_no_processes_apart_is_one_trace(tmp_path):
+    tables = {"CUPTI_ACTIVITY_KIND_KERNEL": [{"start": 1, "end": 2}], "NVTX_EVENTS": [mark(1, 2, "a")]}
+    for row in tables["NVTX_EVENTS"]:
+        row.pop("globalTid")
+    found = content(export(tmp_path / "x.sqlite", tables))
+    assert [found.table(name).height for name in ("kernels", "annotations")] == [1, 1]
+
+
 def test_a_name_with_characters_of_an_address_is_a_name(tmp_path):
     folder = tmp_path / "a?mode=rwc#b%20c"
     folder.mkdir()

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNITS = ("_s", "_bytes", "_gb_per_s", "_pct", "_ratio", "_count")
-TEXTS = ("_reason", "_kind", "windows", "ranks", "findings")
+TEXTS = ("_reason", "_kind", "_rank", "_name", "windows", "ranks", "findings")
+NINE = {
+    "throughput",
+    "communication",
+    "memory",
+    "overlap",
+    "training_phases",
+    "fsdp",
+    "straggler",
+    "kernel",
+    "gpu_utilization",
+}
 
 Captured = pytest.CaptureFixture[str]
 
@@ -27,6 +38,10 @@ Captured = pytest.CaptureFixture[str]
 def _dict_of(tool: str, run: Path) -> dict[str, Any]:
     found: dict[str, Any] = importlib.import_module(f"tools.{tool}").metric_cal(run)
     return found
+
+
+def test_there_are_nine_tools() -> None:
+    assert set(tool_names()) == NINE
 
 
 @pytest.mark.parametrize("tool", tool_names())
@@ -92,9 +107,25 @@ def test_the_other_form_prints_a_dict_for_each_tool_and_metric(sharded: Path, ca
     assert found["coll_call_num"]["unit"] == "calls"
 
 
+def test_all_stands_for_the_nine_tools_and_reads_the_run_once(
+    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ccl_bench import engine
+
+    read: list[int] = []
+    run = engine.run
+    monkeypatch.setattr(engine, "run", lambda tasks, **how: read.append(len(tasks)) or run(tasks, **how))
+    assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == NINE
+    assert read == [4]
+    assert found["fsdp"] == _dict_of("fsdp", sharded)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
+        (["--tools", ",", "--workload-dir", "x"], 2, "no tool is named"),
         (["--tools", "throughputs", "--workload-dir", "x"], 2, "did you mean throughput"),
         (["--tools", "throughput"], 2, "--workload-dir is missing"),
         (["--tools", "throughput", "--workload-dir", "nowhere"], 4, "no such file"),

@@ -63,8 +63,8 @@ def _traffic(answers: Answers) -> dict[str, Any]:
     (traffic,) = answers.of("traffic_distribution_16")
     if traffic.value is None:
         return answer("", traffic)
-    sizes = answers.tables["traffic"].drop_nulls(["step", "size_bytes"]).group_by("collective")
-    means = sizes.mean().sort("collective").select("collective", "size_bytes")
+    sized = answers.tables["traffic"].drop_nulls(["step", "size_bytes"])
+    means = sized.select("collective", "size_bytes").group_by("collective").mean().sort("collective")
     by_collective = traffic.details["per_collective_gb"].items()
     return {
         "communicated_bytes": _bytes(traffic.value),
@@ -91,7 +91,9 @@ def _bandwidths(answers: Answers) -> dict[str, Any]:
     transfers = answers.tables.get("transfers")
     if transfers is None:
         return {}
-    algorithm, bus, basis = {}, {}, {}
+    algorithm: dict[str, float] = {}
+    bus: dict[str, float | None] = {}
+    basis: dict[str, str] = {}
     for row in rates(transfers, "collective", "basis", "spans_nodes").sort("bytes").iter_rows(named=True):
         name = row["collective"]
         if name not in basis or BASES.index(row["basis"]) <= BASES.index(basis[name]):

@@ -60,7 +60,12 @@ def _by_name(answers: Answers) -> dict[str, Any]:
     from ccl_bench.metrics.per_step import seconds
 
     times, steps = answers.tables["kernel_time"], answers.tables["steps"]
-    sums = times.group_by("name").sum().sort("duration_ns", "name", descending=[True, False])
+    sums = (
+        times.select("name", "duration_ns")
+        .group_by("name")
+        .sum()
+        .sort("duration_ns", "name", descending=[True, False])
+    )
     first = sums["name"].head(LISTED)
     parts = {name: times.filter(times["name"] == name) for name in first}
     return {

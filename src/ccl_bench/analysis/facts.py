@@ -83,6 +83,12 @@ class Facts:
     """Attention heads."""
     head_dim: Fact[int] | None = None
     """Size of one attention head."""
+    slo_ttft_s: Fact[float] | None = None
+    """Longest time to first token that users accept, s."""
+    slo_tpot_s: Fact[float] | None = None
+    """Longest time per output token that users accept, s."""
+    slo_latency_s: Fact[float] | None = None
+    """Longest end-to-end latency that users accept, s."""
 
     def __iter__(self) -> Iterator[tuple[str, Fact[object]]]:
         """Iterate over the facts that are known, as (name, fact)."""

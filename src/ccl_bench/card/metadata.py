@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FILE_NAME = "run_metadata.json"
 
+Objective = Annotated[float, Field(gt=0, le=86_400)]
+
 
 class RunMetadata(Part):
     """What a run's launcher wrote about it; None means not written, or not to be understood."""
@@ -40,6 +42,9 @@ class RunMetadata(Part):
     gpu_hbm_bytes: Annotated[int, Field(ge=10**9, le=10**14)] | None = entry(
         "memory of one device", unit="bytes", units=("B",)
     )
+    slo_ttft_s: Objective | None = entry("longest time to first token that users accept", unit="s")
+    slo_tpot_s: Objective | None = entry("longest time per output token that users accept", unit="s")
+    slo_latency_s: Objective | None = entry("longest end-to-end latency that users accept", unit="s")
 
     @property
     def tokens_in_step(self) -> int | None:

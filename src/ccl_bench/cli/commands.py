@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.cli import completion, inspecting, options, validating
+from ccl_bench.cli import completion, inspecting, options, reporting, validating
 
 if TYPE_CHECKING:
     from cyclopts import App
 
-ABOUT = """Look at recorded runs: what is in them, what can be measured, what is wrong.
+ABOUT = """Look at recorded runs and report them: what is in them, what can be measured, what is wrong.
 
 ccl-metrics prints the numbers themselves.
 """
@@ -19,6 +19,7 @@ def app(program: str) -> App:
     """Return `ccl-bench` with its commands."""
     made = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
     made.command(inspecting.app(program))
+    made.command(reporting.app(program))
     made.command(validating.app(program))
     made.command(completion.app(program))
     return made

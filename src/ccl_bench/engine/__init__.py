@@ -2,6 +2,6 @@
 
 from ccl_bench.engine.comparable import LeftOut, left_out
 from ccl_bench.engine.local import Progress, run
-from ccl_bench.engine.reduction import Reduced, Task, local_needs
+from ccl_bench.engine.reduction import Reduced, Task, local_needs, takes_part
 
-__all__ = ["LeftOut", "Progress", "Reduced", "Task", "left_out", "local_needs", "run"]
+__all__ = ["LeftOut", "Progress", "Reduced", "Task", "left_out", "local_needs", "run", "takes_part"]

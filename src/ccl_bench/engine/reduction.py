@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.frames import pl
     from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.formats import Format
 
 
 _DEVICE_TABLES = {"kernels", "memcpy"}
+
+_OF_EVERY_TRACE = {"identity", "findings"}
+"""Raw tables that no format fills, because they are about the trace itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +71,36 @@ def local_needs(wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(needed)
 
 
+def takes_part(form: Format, table: str) -> bool:
+    """Whether traces of a format have a say in a table: they fill one of the raw tables behind it."""
+    raw = raw_needs([table]) - _OF_EVERY_TRACE
+    return not raw or not raw.isdisjoint(form.tables)
+
+
 def reduced(task: Task) -> Reduced:
-    """Return the wanted tables of one trace; a trace that cannot be read gives a finding instead."""
+    """Return those wanted tables of one trace that it has a say in; without any it is not read.
+
+    A trace that cannot be read gives a finding instead.
+    """
     analysis.load()
-    raw = raw_needs(task.wanted)
+    wanted = tuple(name for name in task.wanted if takes_part(task.trace.form, name))
+    if not wanted:
+        return Reduced(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
+    raw = raw_needs(wanted)
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:
         finding = Finding(
             "trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank
         )
-        return Reduced(task.trace, findings=[finding], rank=task.trace.rank)
+        return Reduced(task.trace, findings=[_about(finding, task.trace.form)], rank=task.trace.rank)
     rank, conflict = _identified(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
     content.tables["identity"] = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     return Reduced(
         task.trace,
-        _wanted_tables(task, content),
-        [*content.findings, *conflict],
+        _tables(wanted, content),
+        [*(_about(finding, task.trace.form) for finding in content.findings), *conflict],
         sha256,
         rank,
         world_size,
@@ -93,12 +109,17 @@ def reduced(task: Task) -> Reduced:
     )
 
 
-def _wanted_tables(task: Task, content: TraceContent) -> dict[str, pl.DataFrame]:
-    tables = {name: content.table(name) for name in raw_needs(task.wanted)}
-    for name in in_order(task.wanted):
+def _about(finding: Finding, form: Format) -> Finding:
+    """Return a finding about a whole trace as one about what its format fills: others are not concerned."""
+    return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
+
+
+def _tables(wanted: tuple[str, ...], content: TraceContent) -> dict[str, pl.DataFrame]:
+    tables = {name: content.table(name) for name in raw_needs(wanted)}
+    for name in in_order(wanted):
         table = DERIVED.get(name)
         tables[name] = table.compute(*(tables[need] for need in table.needs))
-    return {name: tables[name] for name in task.wanted}
+    return {name: tables[name] for name in wanted}
 
 
 def _identified(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:

@@ -49,7 +49,7 @@ def token_to_expert_assignment(
     if traced is None:
         raise NotMeasurable(
             "no all-to-all over all members of an expert-parallel group records split sizes",
-            fix=f"write {_FILE}, or record all ranks with torch 2.2 or later and all_to_all_single with splits",
+            fix=f"write {_FILE}, or record all ranks with torch 2.2 or later and exchange tokens with splits",
         )
     return Measurement(traced[0], traced[1], window="whole trace", ranks=ranks_in(expert_rows))
 
@@ -124,7 +124,7 @@ def _from_splits(
 
 
 def _shares_experts(group: dict[str, Any], facts: Facts) -> bool:
-    """Whether a group is expert-parallel: named so, or of that size, or the model has experts and no degree."""
+    """Whether a group shares experts: it says so, has as many members, or the model has experts."""
     if group["dimension"] == "ep":
         return True
     if facts.ep is not None:

@@ -6,6 +6,7 @@ import math
 
 _EXACT_INTEGERS = 2.0**53
 _DIGITS = 6
+_TWO_DECIMALS = 0.1
 
 _SIZE_PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIME_PREFIXES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -38,3 +39,8 @@ def duration(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"
+
+
+def percent(value: float) -> str:
+    """Return a share in percent with two decimals, a tiny one with two digits."""
+    return f"{value:.2f} %" if value >= _TWO_DECIMALS or not value else f"{value:.2g} %"

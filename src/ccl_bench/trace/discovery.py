@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 HEAD_BYTES = 256 << 10
 """Bytes looked at to recognise a file; a Kineto head with 16 devices takes a tenth of it."""
 
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep", ".pickle", ".jsonl")
+_SUFFIXES = (".json", ".sqlite", ".pickle", ".pkl")
+
+TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), ".nsys-rep", ".qdrep", ".jsonl")
 _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
 

@@ -13,7 +13,7 @@ _RANK_IN_NAME = (
     ),
     re.compile(
         r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,5})"
-        r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|nsys-rep|qdrep))",
+        r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|pkl|nsys-rep|qdrep))",
         re.IGNORECASE,
     ),
 )

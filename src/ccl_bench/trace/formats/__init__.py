@@ -33,11 +33,11 @@ class Format:
     name: str
     """Name in messages and results, such as `kineto`."""
     profile: str
-    """Profile mode that the files belong to: `torch` or `nsys`."""
+    """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
     revision: int
     """Raised when the same file would give other tables, so that cached ones are not used."""
     tables: frozenset[str]
-    """Raw tables that the format can fill."""
+    """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
     recognises: Callable[[bytes], bool]
     """Whether a file that begins with these bytes is of this format."""
     identity: Callable[[bytes], Identity]

@@ -165,7 +165,7 @@ def annotations(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     )
 
 
-def arrow_ends(events: Sequence[Event]) -> pl.DataFrame:
+def arrow_ends(events: Sequence[Event], _: Sequence[Args]) -> pl.DataFrame:
     """Return one end of each `fwdbwd` arrow: its id, thread and time."""
     return pl.DataFrame(
         {

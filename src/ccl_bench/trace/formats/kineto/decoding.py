@@ -12,9 +12,10 @@ from ccl_bench.trace.formats.kineto.pieces import Document, pieces
 from ccl_bench.trace.formats.kineto.salvage import Losses, decoded, last_events_of, salvaged, whole_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
+    Taking = Callable[..., int | None]
     Decoder = msgspec.json.Decoder[list[Event]]
 
 _LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?(?:\d{14,}|[89]\d{12})\.\d')
@@ -35,16 +36,27 @@ def _fitting(decoder: Decoder | None, piece: bytes) -> Decoder:
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
-def event_lists(stream: BinaryIO, document: Document, losses: Losses) -> Iterator[list[Event]]:
-    """Yield the events of a file, those of one piece at a time, and fill `document` and `losses`."""
+def event_lists(
+    stream: BinaryIO, document: Document, losses: Losses, taken: Taking
+) -> Iterator[list[Event]]:
+    """Yield the events of a file, those of one piece at a time, and fill `document` and `losses`.
+
+    Only those events are decoded here that `taken`, which is `Gathering.taken`, leaves.
+    """
     decoder: Decoder | None = None
     unfinished = b""
     found = pieces(stream, document)
     offset, piece = next(found, (0, b""))
     for next_offset, next_piece in found:
-        decoder = _fitting(decoder, piece)
         text = unfinished + b"," + piece if unfinished else piece
         offset, unfinished = offset - len(text) + len(piece), b""
+        if (end := taken(text, must_end=False)) is not None:
+            if end < len(text):
+                document.tail = _joined(text[end:], next_piece, found)
+                return
+            offset, piece = next_offset, next_piece
+            continue
+        decoder = _fitting(decoder, piece)
         if (events := decoded(text, decoder)) is not None:
             yield events
         elif ended := whole_array(text, decoder):
@@ -57,6 +69,9 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses) -> Iterato
         offset, piece = next_offset, next_piece
     if document.found_events:
         text = unfinished + b"," + piece if unfinished else piece
+        if (end := taken(text, must_end=True)) is not None:
+            document.tail = text[end:]
+            return
         events, document.tail = last_events_of(text, offset, _fitting(decoder, piece), losses)
         yield events
 

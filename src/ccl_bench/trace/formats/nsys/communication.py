@@ -14,12 +14,15 @@ from ccl_bench.catalog import collectives as catalogue
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys import host, payloads
+from ccl_bench.trace.formats.nsys.processes import rows_of
 from ccl_bench.trace.formats.nsys.ranks import THREAD
 from ccl_bench.trace.formats.nsys.times import absolute
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+
+_LONGEST_PAYLOAD = 1 << 12
 
 _BYTE = "uint8"
 """Sizes in bytes are counts of these."""
@@ -80,8 +83,8 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
     known = payloads.schemas(database)
     if not known or not database.has(host.NVTX, "binaryData"):
         return {}
-    condition, values = host.of_process(database, host.NVTX, process)
-    only = (" AND ".join(filter(None, [condition, '"binaryData" IS NOT NULL'])), values)
+    condition, values = rows_of(database, host.NVTX, process)
+    only = (" AND ".join(filter(None, [condition, f'length("binaryData") < {_LONGEST_PAYLOAD}'])), values)
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
     found = database.frame(host.NVTX, kinds, only).with_columns(absolute("start", base_ns))
     return {
@@ -152,7 +155,7 @@ def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -
     kinds = dict.fromkeys(
         ("start", "end", "globalTid", "textId", "commHandle", "remoteRank", "size", "recvSize"), "integer"
     )
-    found = database.frame(table, kinds, host.of_process(database, table, process))
+    found = database.frame(table, kinds, rows_of(database, table, process))
     names = database.strings(found["textId"]).fill_null(host.UNNAMED)
     receives = names.str.contains(r"(?i)^MPI_\w*recv")
     is_message = "P2P" in table

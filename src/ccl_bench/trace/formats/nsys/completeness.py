@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.trace.formats.nsys import device_work
+from ccl_bench.trace.formats.nsys.processes import rows_of
+from ccl_bench.trace.formats.nsys.times import DAY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +57,7 @@ def _hidden_kernels(
     database: Database, process: Process, tables: dict[str, pl.DataFrame], file: str
 ) -> Iterator[Finding]:
     """Tell of graphs that ran as a whole, with no row for each kernel in them."""
-    only = device_work.of_process(database, device_work.GRAPHS, process)
+    only = rows_of(database, device_work.GRAPHS, process)
     kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
     graphs = database.frame(device_work.GRAPHS, kinds, only)
     graphs = graphs.filter(~pl.col("deviceId").is_in(process.other_devices).fill_null(value=False))
@@ -64,7 +66,8 @@ def _hidden_kernels(
     empty = launched.filter(~launched["correlation"].is_in(work.drop_nulls().implode())).height
     count = max(graphs.height, empty)
     if count:
-        seconds = int((graphs["end"] - graphs["start"]).clip(0).sum()) / 1e9
+        lengths = graphs["end"] - graphs["start"]
+        seconds = int(lengths.filter(lengths.is_between(0, DAY_NS)).sum()) / 1e9
         length = f", {seconds:.3f} s long in all," if graphs.height else ""
         yield Finding(
             "cuda-graphs-hide-kernels",

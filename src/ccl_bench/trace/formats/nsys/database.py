@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUERY_SECONDS = 120.0
 """Longest time without a row; scanning a table of 10 GB takes a fraction of it."""
 
-LONGEST_VALUE_BYTES = 64 << 20
+LONGEST_VALUE_BYTES = 16 << 20
 _ROWS_AT_A_TIME = 1 << 16
 _ROWS_BETWEEN_LOOKS = 1 << 10
 _STEPS_BETWEEN_LOOKS = 100_000
@@ -53,11 +53,21 @@ class Database:
         self._connection = connection
         self._most_rows = max(size // _LEAST_ROW_BYTES, 1)
         self._until = 0.0
+        self._most_text = 2 * size + LONGEST_VALUE_BYTES
+        self._text_bytes = 0
+        connection.text_factory = self._text
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
         self.columns, self.refused = self._found_tables()
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._until
+
+    def _text(self, raw: bytes) -> str:
+        """Return text as it is read; a default in the schema can stand for more than the file holds."""
+        self._text_bytes += len(raw)
+        if self._text_bytes > self._most_text:
+            raise sqlite3.DataError("it claims more text than the file can hold")
+        return raw.decode("utf-8", errors="replace")
 
     def _found_tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
         """Return the columns of each real table, and the names of views and virtual tables.
@@ -95,6 +105,7 @@ class Database:
     def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a query; InputError where none comes for too long."""
         self._until = time.monotonic() + QUERY_SECONDS
+        self._text_bytes = 0
         try:
             with closing(self._connection.execute(query, values)) as cursor:
                 for count, row in enumerate(cursor):  # many at a time would lose those before damage
@@ -186,10 +197,6 @@ def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFram
     return pl.DataFrame([column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", errors="replace")
-
-
 @contextmanager
 def opened(path: Path, name: str = "") -> Iterator[Database]:
     """Open an export; InputError where the file is no database that can be read.
@@ -204,7 +211,6 @@ def opened(path: Path, name: str = "") -> Iterator[Database]:
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"cannot be opened: {error}", where=name, fix="check the path") from error
     with closing(connection):
-        connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.nsys.processes import rows_of
 from ccl_bench.trace.formats.nsys.times import absolute
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.database import Database, Filter
+    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.devices import Devices
     from ccl_bench.trace.formats.nsys.processes import Process
 
@@ -47,11 +48,6 @@ _COPY_NUMBERS = dict(enumerate(_COPY_KINDS, 1))
 """The numbers of `CUpti_ActivityMemcpyKind`, and of unified memory after them."""
 
 
-def of_process(database: Database, table: str, process: Process) -> Filter:
-    """Return the condition for the rows of one process."""
-    return database.only(table, "globalPid", "{} = ?", process.global_pid)
-
-
 def _own(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
     """Return the rows of the process's own devices.
 
@@ -67,7 +63,7 @@ def _own(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
 
 def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
     """Return the `kernels` rows of one process."""
-    found = database.frame(KERNELS, _KERNEL, of_process(database, KERNELS, process))
+    found = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
     rows = _shaped(_own(found, process), devices)
     blocks, threads = pl.col("grid_blocks"), pl.col("block_threads")
     timed = rows.select(
@@ -143,7 +139,7 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
 
 def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
     kinds = _WORK | {"bytes": "integer", "copyKind": "integer"}
-    return _own(database.frame(table, kinds, of_process(database, table, process)), process)
+    return _own(database.frame(table, kinds, rows_of(database, table, process)), process)
 
 
 def _copy_kinds(database: Database) -> dict[int, str]:

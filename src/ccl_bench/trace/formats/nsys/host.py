@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.nsys.processes import rows_of
 from ccl_bench.trace.formats.nsys.ranks import THREAD, THREAD_BITS
 from ccl_bench.trace.formats.nsys.times import absolute
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.database import Database, Filter
+    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -32,12 +33,6 @@ _OF_OPERATOR = r"(?s), (?:seq|op_id|sizes|input_op_ids) = .*$"
 UNNAMED = "(unnamed)"
 
 
-def of_process(database: Database, table: str, process: Process) -> Filter:
-    """Return the condition for the rows of the threads of one process."""
-    first = process.global_pid
-    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first + THREAD)
-
-
 def _thread(base_ns: int) -> list[pl.Expr]:
     return [
         absolute("start", base_ns).alias("start_ns"),
@@ -50,7 +45,7 @@ def _thread(base_ns: int) -> list[pl.Expr]:
 def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     """Return the `launches` rows of one process, by the names of the API without its versions."""
     kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
-    found = database.frame(RUNTIME, kinds, of_process(database, RUNTIME, process))
+    found = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
     names = database.strings(found["nameId"]).fill_null(UNNAMED).str.replace(_API_VERSION, "")
     rows = found.select(
         *_thread(base_ns),
@@ -69,7 +64,7 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     kinds = _RANGE | {"eventType": "integer", "text": "text", "textId": "integer"}
     parts = [_marked(database, process, kinds)]
     for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"):
-        parts.append(database.frame(table, kinds, of_process(database, table, process)))
+        parts.append(database.frame(table, kinds, rows_of(database, table, process)))
     found = pl.concat(parts)
     texts = pl.coalesce("text", database.strings(found["textId"]), pl.lit(UNNAMED))
     is_operator = pl.col("text").str.contains(_OPERATOR)
@@ -82,7 +77,7 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
 
 
 def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
-    found = database.frame(NVTX, kinds, of_process(database, NVTX, process))
+    found = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
     return found.filter(pl.col("eventType").is_in(RANGE_TYPES))
 
 

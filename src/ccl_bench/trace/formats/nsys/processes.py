@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.errors import InputError
-from ccl_bench.trace.formats.nsys.database import opened
+from ccl_bench.trace.formats.nsys.database import EVERY_ROW, opened
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.ranks import (
     THREAD,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ccl_bench.trace.formats.nsys.database import Database
+    from ccl_bench.trace.formats.nsys.database import Database, Filter
 
 RUNNING = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
 MOVING = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -37,7 +37,7 @@ class Process:
     """One process of a report, or what one process did on one of its devices."""
 
     id: str
-    """What selects it, such as `pid145` or `pid145-device1`."""
+    """What selects it, such as `pid145` or `pid145-device1`; empty for all that a report holds."""
     global_pid: int
     """Nsight Systems' number of the process, unique in a report."""
     pid: int
@@ -54,6 +54,16 @@ class Process:
     """Place in the order of devices, where every process of the report has one device of its own."""
     other_devices: tuple[int, ...] = ()
     """Devices of the same process whose work belongs to other traces."""
+
+
+def rows_of(database: Database, table: str, process: Process) -> Filter:
+    """Return the condition for the rows of one process, every row where processes are not told apart."""
+    first = process.global_pid
+    if not process.id:
+        return EVERY_ROW
+    if database.has(table, "globalPid"):
+        return database.only(table, "globalPid", "{} = ?", first)
+    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first + THREAD)
 
 
 def processes(path: Path) -> list[Process]:

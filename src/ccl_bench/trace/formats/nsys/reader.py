@@ -11,7 +11,7 @@ from ccl_bench.trace.formats.nsys import communication, completeness, counters, 
 from ccl_bench.trace.formats.nsys.database import opened
 from ccl_bench.trace.formats.nsys.devices import devices_of
 from ccl_bench.trace.formats.nsys.export import exported
-from ccl_bench.trace.formats.nsys.processes import selected
+from ccl_bench.trace.formats.nsys.processes import rows_of, selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def _own_launches(database: Database, process: Process, tables: dict[str, pl.Dat
         return launches
     kinds = {"deviceId": "integer", "correlationId": "integer"}
     elsewhere = pl.concat(
-        database.frame(table, kinds, device_work.of_process(database, table, process))
+        database.frame(table, kinds, rows_of(database, table, process))
         for table in (device_work.KERNELS, device_work.GRAPHS, device_work.COPIES, device_work.SETS)
     ).filter(pl.col("deviceId").is_in(process.other_devices))
     return launches.filter(~launches["correlation"].is_in(elsewhere["correlationId"].drop_nulls().implode()))

@@ -165,7 +165,7 @@ static bool texts_have_room(Texts *texts, int64_t length) {
         texts->most = most;
         texts->ends[0] = 0;
     }
-    if (texts->room - texts->used < length) {
+    if (texts->room - texts->used <= length) {
         int64_t room = 2 * (texts->used + length) + 4096;
         if (!grown((void **)&texts->bytes, room)) return false;
         texts->room = room;
@@ -330,7 +330,7 @@ static const Byte *after_key(const Byte *at, Text *key, bool *is_high) {
 static const Byte *after_scalar(const Byte *at) {
     Number number;
     Text text;
-    bool is_high;
+    bool is_high = false;
     if (*at == '"') return after_text(at + 1, &text, &is_high);
     return *at == '-' || is_digit(*at) ? after_number(at, &number) : after_literal(at);
 }
@@ -339,7 +339,7 @@ static const Byte *after_scalar(const Byte *at) {
 static const Byte *after_any(const Byte *at) {
     uint64_t objects = 0;
     Text key;
-    bool is_high;
+    bool is_high = false;
     for (int depth = 0;;) {
         if (*at == '[' || *at == '{') {
             bool is_object = *at == '{';

@@ -1,0 +1,88 @@
+"""Compile the native reader of Kineto traces while the package is built.
+
+With the system's C compiler or, where there is none that works, with the one in the wheel
+`ziglang`, which is asked for only then. Where neither works the package is built without the
+library, and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE = Path("src/ccl_bench/trace/formats/kineto/native")
+LIBRARY = NATIVE / "librows.so"
+SOURCES = ("rows.c", "arrow.c")
+FLAGS = ("-O3", "-fPIC", "-shared", "-std=c11")
+
+_ZIG = ("ziglang>=0.13",)
+_ZIG_MACHINES = {"Linux": {"x86_64", "aarch64"}, "Darwin": {"x86_64", "arm64"}}
+"""Where there is a wheel of ziglang. Elsewhere asking for it would make the installation fail."""
+
+
+def system_compilers() -> list[list[str]]:
+    """Return the commands of the C compilers that this machine has."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    found = [[name] for name in ("cc", "gcc", "clang") if shutil.which(name)]
+    return [chosen, *found] if chosen else found
+
+
+def zig() -> list[list[str]]:
+    """Return the command of ziglang's C compiler, for any processor of the kind, if it is installed."""
+    if importlib.util.find_spec("ziglang") is None:
+        return []
+    return [[sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]]
+
+
+def compiled(root: Path, target: Path, compilers: list[list[str]]) -> bool:
+    """Compile the library to `target` with the first compiler that can; say whether one could."""
+    sources = [str(root / NATIVE / name) for name in SOURCES]
+    made = target.with_name(f".{target.name}.{os.getpid()}")
+    for compiler in compilers:
+        command = [*compiler, *FLAGS, "-o", str(made), *sources, "-lm"]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603  a compiler
+        except OSError:
+            continue
+        if done.returncode == 0 and made.exists():
+            made.replace(target)
+            return True
+    made.unlink(missing_ok=True)
+    return False
+
+
+class NativeReader(BuildHookInterface):  # type: ignore[type-arg]
+    """The build hook that hatchling calls."""
+
+    def _is_wanted(self) -> bool:
+        return self.target_name == "wheel" and os.environ.get("CCL_BENCH_NATIVE") != "0"
+
+    def dependencies(self) -> list[str]:
+        """Ask for ziglang where there is no compiler that works."""
+        if not self._is_wanted() or platform.machine() not in _ZIG_MACHINES.get(platform.system(), ()):
+            return []
+        with tempfile.TemporaryDirectory() as folder:
+            works = compiled(Path(self.root), Path(folder, LIBRARY.name), system_compilers())
+        return [] if works else list(_ZIG)
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile the library and make it part of the wheel."""
+        root = Path(self.root)
+        if not self._is_wanted() or not compiled(root, root / LIBRARY, [*system_compilers(), *zig()]):
+            (root / LIBRARY).unlink(missing_ok=True)
+            self.app.display_warning("without the native reader: ccl-bench will read traces more slowly")
+            return
+        build_data["artifacts"].append(f"/{LIBRARY}")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -1,0 +1,23 @@
+"""What the numbers of each serving benchmark mean, and which of its fields they are."""
+
+from __future__ import annotations
+
+from ccl_bench.catalog.facts import facts
+
+_FIELDS = ("ttft", "latency", "tokens", "gaps", "differs")
+
+
+def title(name: str) -> str:
+    """Return what a tool calls itself."""
+    return str(_row(name).get("title", name))
+
+
+def meaning(name: str) -> dict[str, str]:
+    """Return which field of a tool stands for which quantity; empty for a tool that is not known."""
+    row = _row(name)
+    return {key: str(row[key]) for key in _FIELDS if key in row}
+
+
+def _row(name: str) -> dict[str, object]:
+    rows: list[dict[str, object]] = facts("serving_tools")["tool"]
+    return next((row for row in rows if row["name"] == name), {})

@@ -1,0 +1,32 @@
+"""How long a decode pass of an inference server takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.forward_passes import DECODE
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.forward_pass_times import pass_times
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+
+@metric(unit="s", better="lower", applies=(conditions.inference,))
+def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
+    """Mean time of a forward pass that only decodes, from the ranges in traces of vLLM or SGLang.
+
+    Formula:
+        decode_step_time = mean over ranks of mean over decode passes of (end - start)
+
+    Caveats:
+        Passes that mix prefill and decode are counted apart and timed nowhere. With speculative decoding a pass gives several tokens.
+        It is the time on the device where the trace has the device's twin of the range, else that of
+        the launch. The profiler slows a server down. It is the time of a step, not of a request:
+        queueing, tokenisation and the network are missing.
+
+    Reference:
+        vLLM, `execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)`; SGLang,
+        `step[EXTEND ...]` and `step[DECODE ...]`.
+    """
+    return pass_times(forward_passes, DECODE)

@@ -1,0 +1,49 @@
+"""How long forward passes of one phase take, for the metrics that are one or fall back to one."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.forward_passes import MIXED
+from ccl_bench.analysis.statistics import spread
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.frames import pl
+from ccl_bench.metrics import Measurement
+from ccl_bench.metrics.rows import SECOND_NS, by_rank, ranks_in
+
+PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
+
+
+def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
+    """Return the mean time of the passes of `phase` over ranks and passes, s."""
+    mine = forward_passes.filter(pl.col("phase") == phase)
+    if mine.is_empty():
+        raise NotMeasurable(_why_none(forward_passes, phase), fix=PROFILE_IT)
+    timed = mine.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
+    per_rank = timed.group_by("rank").agg(pl.col("s").mean())
+    on_device = timed["on_device"].all()
+    details = {
+        "distribution_s": spread(timed["s"].to_list()),
+        "per_rank_s": by_rank(per_rank, "s"),
+        "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
+        "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
+        "timed": "on the device" if on_device else "at the launch on the CPU",
+    }
+    value = float(per_rank.select(pl.col("s").mean()).item())
+    return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))
+
+
+def _why_none(forward_passes: pl.DataFrame, phase: str) -> str:
+    if forward_passes.is_empty():
+        return "no range in the traces says that it is a forward pass, and whether of prefill or decode"
+    others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
+    said = " and ".join(f"{count} {name}" for name, count in others)
+    more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
+    return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"
+
+
+def fallen_back(name: str, of: str, found: Measurement) -> Measurement:
+    """Return pass times in the place of the metric `name`, and say so."""
+    said = (
+        f"this is {of} and not {name}: no serving benchmark was recorded, and queueing, tokenisation and the "
+        "network are missing from it"
+    )
+    return Measurement(found.value, {"falls_back_to": of, "note": said, **found.details}, found.window, found.ranks)

@@ -1,0 +1,30 @@
+"""How many tokens a server generates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.serving import total
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.serving_details import needed_benchmark, rate
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+
+@metric(unit="tokens/s", better="higher", applies=(conditions.inference,), aliases=("output_token_throughput",))
+def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
+    """Tokens generated in one second of a serving benchmark, over all requests that succeeded.
+
+    Formula:
+        output_throughput = sum of output tokens / length of the benchmark
+
+    Caveats:
+        Tools count tokens with the server's usage or with a tokeniser of their own; the details say
+        which. Tokens of requests that failed or were cancelled are not in it.
+
+    Reference:
+        vLLM, `vllm bench serve`; AIPerf, Output Token Throughput.
+    """
+    found = needed_benchmark(requests, serving_statistics)
+    return rate(found, total(found, "output_tokens"), "output tokens")

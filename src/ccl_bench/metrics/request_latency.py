@@ -1,0 +1,30 @@
+"""How long a whole answer takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.serving import latencies
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.serving_details import needed_benchmark, times
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+
+@metric(unit="s", better="lower", applies=(conditions.inference,), aliases=("e2e_latency",))
+def request_latency(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
+    """Mean end-to-end latency of a request, from the result of a serving benchmark.
+
+    Formula:
+        request_latency = mean over requests that succeeded of (last token - request sent)
+
+    Caveats:
+        It grows with the length of the answers, so that it compares only between equal loads. vLLM and
+        SGLang record no latency: it is the time to the first token and the gaps after it.
+
+    Reference:
+        vLLM, E2EL; AIPerf, Request Latency.
+    """
+    found = needed_benchmark(requests, serving_statistics)
+    return times(found, "latency", latencies(found.ok), missing="no request has a latency")

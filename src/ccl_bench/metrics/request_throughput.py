@@ -1,0 +1,30 @@
+"""How many requests a server answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.serving import completed
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.serving_details import needed_benchmark, rate
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+
+@metric(unit="requests/s", better="higher", applies=(conditions.inference,))
+def request_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
+    """Requests that succeeded in one second of a serving benchmark.
+
+    Formula:
+        request_throughput = requests that succeeded / length of the benchmark
+
+    Caveats:
+        Below saturation it is the rate at which the client sends, and says little of the server. The
+        length is what the tool recorded, else from the first request sent to the last token received.
+
+    Reference:
+        vLLM, `vllm bench serve`; AIPerf, Request Throughput.
+    """
+    found = needed_benchmark(requests, serving_statistics)
+    return rate(found, completed(found), "requests that succeeded")

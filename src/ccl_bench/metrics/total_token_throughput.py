@@ -1,0 +1,32 @@
+"""How many tokens a server takes in and gives out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.serving import total
+from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.serving_details import needed_benchmark, rate
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+
+@metric(unit="tokens/s", better="higher", applies=(conditions.inference,))
+def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
+    """Tokens of prompts and answers in one second of a serving benchmark.
+
+    Formula:
+        total_token_throughput = (sum of input tokens + sum of output tokens) / length of the benchmark
+
+    Caveats:
+        A prompt's tokens count although a prefix cache may have spared their computation. Requests that
+        failed or were cancelled are not in it.
+
+    Reference:
+        vLLM, `vllm bench serve`.
+    """
+    found = needed_benchmark(requests, serving_statistics)
+    taken, given = total(found, "input_tokens"), total(found, "output_tokens")
+    both = None if taken is None or given is None else taken + given
+    return rate(found, both, "tokens", input_tokens=taken, output_tokens=given)

@@ -1,0 +1,177 @@
+"""Communication calls of an Execution Trace, as each generation of PyTorch recorded them.
+
+`record_param_comms` has the inputs of `ParamCommsUtils.hpp`: [tensors,] sequence, group, rank, collective,
+in split, out split [, [start, stride,] size [, async]], where sequence and group are pairs since schema
+1.0.3. Since 1.1.0 the node's `attrs` say most of it by name, and those are believed first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccl_bench.frames import pl
+    from ccl_bench.trace.formats.execution_trace.nodes import Node
+
+OPERATOR = "record_param_comms"
+GROUPS = "process_group:init"
+
+_LARGEST_GROUP = 1 << 20
+_DEFAULT = "0"
+_TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
+_ELEMENTS, _WIDTH, _DEVICE, _TENSOR_FIELDS = 3, 4, 5, 6
+
+
+def tensors(values: object, depth: int = 4) -> Iterator[list[Any]]:
+    """Yield the tensors among values: [tensor, storage, offset, elements, bytes per element, device]."""
+    if not isinstance(values, list) or not depth:
+        return
+    if len(values) == _TENSOR_FIELDS and isinstance(values[_DEVICE], str):
+        if all(type(value) is int for value in values[:_DEVICE]):
+            yield values
+        return
+    for value in values:
+        yield from tensors(value, depth - 1)
+
+
+def _moved(values: list[Any]) -> tuple[int | None, int | None]:
+    """Return elements and bytes of all tensors among values, None where there is no tensor."""
+    found = list(tensors(values))
+    if not found:
+        return None, None
+    sizes = [tensor[_ELEMENTS] * tensor[_WIDTH] for tensor in found]
+    return whole(sum(tensor[_ELEMENTS] for tensor in found)), whole(sum(sizes))
+
+
+def _numbers(value: object) -> list[int] | None:
+    """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
+    if isinstance(value, str):
+        inner = value.strip()
+        if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
+            return None
+        value = [part for part in inner[1:-1].split(",") if part.strip()]
+    if not isinstance(value, list):
+        return None
+    found = [whole(part) for part in value]
+    return None if None in found else [number for number in found if number is not None]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def _first(value: object) -> Any:
+    """Return the first of a pair, or what stands where older schemas have no pair."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _at(items: Sequence[Any], index: int) -> Any:
+    return items[index] if -len(items) <= index < len(items) else None
+
+
+def _group(value: object) -> tuple[str | None, str | None]:
+    """Return name and description of a group."""
+    if isinstance(value, list):
+        return _text(_at(value, 0)), _text(_at(value, 1))
+    return _text(value), None
+
+
+def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
+    """Return the arguments that are known by their place only."""
+    first = str(_at(types, 0) or "")
+    shift = 1 if first.startswith(("Tensor", "GenericList", "OptionalTensor")) else 0
+    sequence, group, rank, name, in_split, out_split, *rest = [*inputs[shift:], *[None] * 6][
+        : max(6, len(inputs) - shift)
+    ]
+    is_async = rest.pop() if rest and isinstance(rest[-1], bool) else None
+    start, stride = (rest[0], rest[1]) if len(rest) > 2 else (None, None)
+    dtype = _TENSOR_TYPE.search(first) if shift else None
+    group_name, description = _group(group)
+    return {
+        "name": name if isinstance(name, str) else None,
+        "dtype": dtype[1] if dtype else None,
+        "in_split": _numbers(in_split),
+        "out_split": _numbers(out_split),
+        "group_size": whole(rest[-1]) if rest else None,
+        "group_name": group_name,
+        "group_description": description,
+        "group_start": whole(start),
+        "group_stride": whole(stride),
+        "sequence": whole(_first(sequence)),
+        "rank_argument": whole(rank),
+        "is_async": is_async,
+    }
+
+
+def _by_name(node: Node) -> dict[str, object]:
+    """Return the arguments that `attrs` name."""
+    is_async = node.attribute("is_asynchronized_op")
+    return {
+        "name": _text(node.attribute("collective_name")),
+        "dtype": _text(node.attribute("dtype")),
+        "in_elements": whole(node.attribute("in_msg_nelems")),
+        "out_elements": whole(node.attribute("out_msg_nelems")),
+        "in_split": _numbers(node.attribute("in_split_size")),
+        "out_split": _numbers(node.attribute("out_split_size")),
+        "group_size": whole(node.attribute("pg_size")),
+        "group_name": _text(node.attribute("pg_name")),
+        "group_description": _text(node.attribute("pg_desc")),
+        "group_start": whole(node.attribute("global_rank_start")),
+        "group_stride": whole(node.attribute("global_rank_stride")),
+        "is_async": None if is_async is None else str(is_async).lower() in {"1", "true"},
+    }
+
+
+def call(node: Node) -> dict[str, object]:
+    """Return one `record_param_comms` as a row."""
+    read, written = node.read(), node.written()
+    inputs = listed(read.values)
+    row = _by_place(inputs, listed(read.types))
+    row["in_elements"], row["in_bytes"] = _moved(inputs[:1])
+    row["out_elements"], row["out_bytes"] = _moved(listed(written.values))
+    named = _by_name(node) if node.attributes else {}
+    row |= {name: value for name, value in named.items() if value is not None}
+    return row | {"node": whole(node.id), "rf_id": node.number("rf_id")}
+
+
+def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
+    """Return the `et_communication` rows."""
+    table = TABLES["et_communication"]
+    return table.frame({name: [row.get(name) for row in rows] for name in table.columns})
+
+
+def groups(node: Node) -> list[dict[str, object]]:
+    """Return the process groups that a `process_group:init` node lists, none where its text was cut."""
+    text = _at(listed(node.read().values), 0)
+    try:
+        entries = msgspec.json.decode(text) if isinstance(text, str) else []
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return (
+        [_process_group(entry) for entry in entries if isinstance(entry, dict)]
+        if isinstance(entries, list)
+        else []
+    )
+
+
+def _process_group(entry: dict[str, Any]) -> dict[str, object]:
+    """Return one process group; the list of ranks is left empty for the group of all."""
+    size, ranks = whole(entry.get("group_size")), _numbers(entry.get("ranks"))
+    is_all = entry.get("pg_name") == _DEFAULT and size is not None and 0 < size <= _LARGEST_GROUP
+    if not ranks:
+        ranks = list(range(size)) if is_all and size else None
+    return {
+        "name": str(entry.get("pg_name", "")),
+        "description": str(entry.get("pg_desc", "")),
+        "backend": str(entry.get("backend_config", "")),
+        "size": len(ranks) if size is None and ranks else size,
+        "ranks": ranks,
+    }

@@ -1,0 +1,166 @@
+"""The shape of a node in every schema, and how nodes are read from damaged text.
+
+Plain schemas (1.0.0, 1.0.1) keep everything beside `name`; the `-chakra` ones keep operands under `inputs`
+and `outputs`, the parent as `ctrl_deps` and the rest in `attrs`. Source: PyTorch's
+execution_trace_observer.cpp, which escapes neither names nor types.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+from ccl_bench.trace.formats.execution_trace.pieces import BOUNDARY
+
+Number = int | float | str | bool | None
+"""What real files hold where a number belongs."""
+
+LARGEST = 2**63
+
+_NOTHING = Raw(b"[]")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Attribute(Struct, gc=False):
+    """One entry of `attrs`."""
+
+    name: str = ""
+    value: Raw = _NOTHING
+
+
+class Operands(Struct, gc=False):
+    """Inputs or outputs in the `-chakra` schemas."""
+
+    values: Raw = _NOTHING
+    shapes: Raw = _NOTHING
+    types: Raw = _NOTHING
+
+
+class Node(Struct, gc=False):
+    """One element of `nodes`, in any schema."""
+
+    id: Number = None
+    name: str = ""
+    parent: Number = None
+    ctrl_deps: Number = None
+    rf_id: Number = None
+    fw_parent: Number = None
+    seq_id: Number = None
+    scope: Number = None
+    tid: Number = None
+    fw_tid: Number = None
+    op_schema: str | None = None
+    inputs: Raw = _NOTHING
+    input_shapes: Raw = _NOTHING
+    input_types: Raw = _NOTHING
+    outputs: Raw = _NOTHING
+    output_shapes: Raw = _NOTHING
+    output_types: Raw = _NOTHING
+    attributes: list[Attribute] = field(name="attrs", default_factory=list)
+
+    def attribute(self, name: str) -> Any:
+        """Return an entry of `attrs`, or None."""
+        return next((decoded(entry.value) for entry in self.attributes if entry.name == name), None)
+
+    def number(self, name: str) -> int | None:
+        """Return a number of the node, whichever way its schema keeps it."""
+        return whole(getattr(self, name) if not self.attributes else self.attribute(name))
+
+    def read(self) -> Operands:
+        """Return the inputs."""
+        return _operands(self.inputs, self.input_shapes, self.input_types)
+
+    def written(self) -> Operands:
+        """Return the outputs."""
+        return _operands(self.outputs, self.output_shapes, self.output_types)
+
+
+@dataclass(slots=True)
+class Losses:
+    """Nodes that were mended or lost, over one file."""
+
+    mended: int = 0
+    lost: int = 0
+
+
+_DECODER = msgspec.json.Decoder(list[Node])
+_OPERANDS = msgspec.json.Decoder(Operands)
+
+
+def whole(value: object) -> int | None:
+    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and -LARGEST <= value < LARGEST else None  # type: ignore[operator,return-value]
+
+
+def decoded(raw: Raw) -> Any:
+    """Return the value behind raw JSON, None where it cannot be read."""
+    try:
+        return msgspec.json.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def listed(raw: Raw) -> list[Any]:
+    """Return the list behind raw JSON, empty where it is none."""
+    value = decoded(raw)
+    return value if isinstance(value, list) else []
+
+
+def _operands(values: Raw, shapes: Raw, types: Raw) -> Operands:
+    if not bytes(values).startswith(b"{"):
+        return Operands(values, shapes, types)
+    try:
+        return _OPERANDS.decode(values)
+    except _UNREADABLE:
+        return Operands()
+
+
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_STRAY_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_NAME = re.compile(
+    rb'("name"\s*+:\s*+")(.{0,4096}?)("\s*+,\s*+"(?:id|ctrl_deps|parent|rf_id|inputs)"\s*+:)', re.DOTALL
+)
+_STRAY_QUOTE = re.compile(rb'(?<!\\)"')
+
+
+def _mended(text: bytes) -> bytes:
+    """Return the text of a node with the damages mended that have one meaning only."""
+    text = _CONTROL.sub(b" ", text.decode("utf-8", "replace").encode())
+    text = _STRAY_BACKSLASH.sub(rb"\\\\", text)
+    return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb'\\"', m[2]) + m[3], text, count=1)
+
+
+def _nodes(text: bytes) -> list[Node] | None:
+    try:
+        return _DECODER.decode(b"[" + text.strip(b" \t\r\n,") + b"]")
+    except _UNREADABLE:
+        return None
+
+
+def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node]:
+    """Yield the nodes of a piece, one by one where it is damaged; the last may have been cut."""
+    found = _nodes(piece)
+    if found is not None:
+        yield from found
+        return
+    cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
+    for position, start in enumerate(cuts[:-1]):
+        part = piece[start : cuts[position + 1]]
+        found = _nodes(part)
+        if found is None and (found := _nodes(_mended(part))) is not None:
+            losses.mended += len(found)
+        if found is None:
+            losses.lost += not (may_be_cut and position == len(cuts) - 2)
+        yield from found or []

@@ -1,0 +1,109 @@
+"""Cut an Execution Trace into pieces of whole nodes, reading a little at a time.
+
+The file is `{head "nodes": [ node, node, ... ] tail}`. Nodes are cut where one object ends and the next
+begins with a key that nodes begin with; the objects inside a node begin otherwise. Inside a JSON string
+that sequence cannot stand, since its quotes would be escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.storage import DAMAGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+PIECE_BYTES = 1 << 20
+"""Bytes decoded at a time."""
+
+NODE_LIMIT = 64 << 20
+"""Bytes without the end of a node after which a file is given up as damaged."""
+
+_HEAD_LIMIT = 1 << 20
+_TAIL_BYTES = 4 << 10
+
+NODES = re.compile(rb'"nodes"\s*+:\s*+\[')
+BOUNDARY = re.compile(
+    rb"\}\s*+,\s*+(?=\{\s*+\"(?:(?:id|ctrl_deps|attrs|fw_parent|rf_id)\"\s*+:"
+    rb'|name"\s*+:\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:id|ctrl_deps|parent|inputs|rf_id)"))'
+)
+_END = re.compile(rb"\}\s*+\](?=\s*+[,}])")
+_EMPTY = re.compile(rb"\s*+\]")
+
+
+@dataclass(slots=True)
+class Document:
+    """What a file holds besides its nodes, and what reading it came to."""
+
+    head: bytes = b""
+    """Everything before the nodes."""
+    tail: bytes = b""
+    """What stands after the nodes; empty where the file ends among them."""
+    size: int = 0
+    """Bytes read, after decompression."""
+    found_nodes: bool = False
+    """Whether the file has an array of nodes at all."""
+    ended: bool = False
+    """Whether the array of nodes ends in the file."""
+    broken_off: str = ""
+    """Why reading stopped before the end of the file, if it did."""
+
+
+def _read(stream: BinaryIO, document: Document) -> bytes:
+    """Read the next bytes; a damaged compressed stream ends the file where it is damaged."""
+    try:
+        block = b"" if document.broken_off else stream.read(PIECE_BYTES)
+    except DAMAGED as error:
+        document.broken_off = str(error) or type(error).__name__
+        return b""
+    document.size += len(block)
+    return block
+
+
+def _skip_head(stream: BinaryIO, document: Document) -> bytes:
+    """Read up to the first node, keep what precedes it, and return what follows."""
+    buffer = b""
+    while len(buffer) < _HEAD_LIMIT and (block := _read(stream, document)):
+        buffer += block
+        if match := NODES.search(buffer):
+            document.head, document.found_nodes = buffer[: match.start()], True
+            return buffer[match.end() :]
+    document.head = buffer
+    return b""
+
+
+def _cut(buffer: bytes) -> int:
+    """Return the position after the `}` of the last node that is surely whole, or 0."""
+    last = 0
+    for match in BOUNDARY.finditer(buffer):
+        last = match.start() + 1
+    return last
+
+
+def _last(buffer: bytes, document: Document) -> bytes:
+    """Return the nodes at the end of a file without what follows them."""
+    ends = [match.end() for match in _END.finditer(buffer, max(0, len(buffer) - _TAIL_BYTES))]
+    if not ends and not _EMPTY.match(buffer):
+        return buffer
+    end = ends[-1] if ends else buffer.index(b"]") + 1
+    document.ended, document.tail = True, buffer[end:]
+    return buffer[: end - 1]
+
+
+def pieces(stream: BinaryIO, document: Document) -> Iterator[bytes]:
+    """Yield runs of nodes and fill `document`; only the last run may end inside a node."""
+    rest = _skip_head(stream, document)
+    while document.found_nodes and (block := _read(stream, document)):
+        rest += block
+        end = _cut(rest)
+        if end:
+            yield rest[:end]
+            rest = rest[end:].lstrip(b" \t\r\n,")
+        elif len(rest) > NODE_LIMIT:
+            document.broken_off, rest = f"no node ends within {NODE_LIMIT >> 20} MB", b""
+    if document.found_nodes:
+        yield _last(rest, document)

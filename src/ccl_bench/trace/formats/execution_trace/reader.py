@@ -1,0 +1,128 @@
+"""Read an Execution Trace into tables, in one pass and in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.formats.execution_trace import communication, identity
+from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, nodes_in, whole
+from ccl_bench.trace.formats.execution_trace.pieces import Document, pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from ccl_bench.frames import pl
+
+_NUMBERS = {
+    "forward_parent": "fw_parent",
+    "rf_id": "rf_id",
+    "sequence_number": "seq_id",
+    "scope": "scope",
+    "thread": "tid",
+    "forward_thread": "fw_tid",
+}
+"""Column of `et_nodes` → name in the file."""
+
+_ATTRIBUTES = re.compile(rb'"(schema|pid|time|start_ts|finish_ts)"\s*+:\s*+(?:"([^"\\]{0,64})"|(\d{1,19}))')
+
+
+@dataclass(slots=True)
+class _Builder:
+    """The rows of one file while they are gathered, piece by piece."""
+
+    parts: list[pl.DataFrame] = field(default_factory=list)
+    calls: list[dict[str, object]] = field(default_factory=list)
+    groups: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def add(self, nodes: list[Node]) -> None:
+        """Take the nodes of one piece."""
+        if nodes:
+            self.parts.append(_rows(nodes))
+        for node in nodes:
+            if node.name == communication.OPERATOR:
+                self.calls.append(communication.call(node))
+            elif communication.GROUPS in node.name:
+                self.groups |= {str(group["name"]): group for group in communication.groups(node)}
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return every table."""
+        table = TABLES["process_groups"]
+        groups = list(self.groups.values())
+        nodes = TABLES["et_nodes"].together(self.parts).sort("node", maintain_order=True, nulls_last=True)
+        return {
+            "et_nodes": nodes,
+            "et_communication": communication.calls(self.calls).sort("node", nulls_last=True),
+            "process_groups": table.frame({key: [group[key] for group in groups] for key in table.columns}),
+        }
+
+
+def _rows(nodes: list[Node]) -> pl.DataFrame:
+    numbers = {column: [node.number(name) for node in nodes] for column, name in _NUMBERS.items()}
+    parents = [whole(node.parent if node.ctrl_deps is None else node.ctrl_deps) for node in nodes]
+    ids, names = [whole(node.id) for node in nodes], [node.name for node in nodes]
+    return TABLES["et_nodes"].frame({"node": ids, "name": names, "parent": parents, **numbers})
+
+
+def nodes_of(stream: BinaryIO, document: Document, losses: Losses) -> Iterator[list[Node]]:
+    """Yield the nodes of a file, those of one piece at a time, and fill `document` and `losses`."""
+    previous: bytes | None = None
+    for piece in pieces(stream, document):
+        if previous is not None:
+            yield list(nodes_in(previous, losses, may_be_cut=False))
+        previous = piece
+    if previous is not None:
+        yield list(nodes_in(previous, losses, may_be_cut=not document.ended))
+
+
+def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
+    if text.broken_off:
+        message = f"reading stopped after {text.size:,} bytes: {text.broken_off}"
+        yield Finding("file-broken-off", "error", message, file)
+    elif not text.ended:
+        message = f"the file ends among its nodes, after {text.size:,} bytes"
+        yield Finding("file-truncated", "error", message, file)
+    if losses.lost:
+        yield Finding("events-lost", "error", f"{losses.lost} nodes are unreadable", file, count=losses.lost)
+    if losses.mended:
+        message = f"{losses.mended} nodes were read after mending their text"
+        yield Finding("events-repaired", "note", message, file, count=losses.mended)
+
+
+def attributes_of(document: Document) -> dict[str, str]:
+    """Return what stands around the nodes: schema, process, time of recording."""
+    found = {}
+    for part in (document.head, document.tail):
+        for key, text, number in _ATTRIBUTES.findall(part):
+            found[f"et_{key.decode()}"] = (text or number).decode("utf-8", "replace")
+    return found
+
+
+def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the content of the Execution Trace in `stream`; `file` names it in messages.
+
+    Raises InputError when the file holds no array of nodes. Everything less is salvaged and reported.
+    """
+    text, losses, builder = Document(), Losses(), _Builder()
+    for nodes in nodes_of(stream, text, losses):
+        builder.add(nodes)
+    if not text.found_nodes:
+        raise InputError(
+            text.broken_off or "no array of nodes in it",
+            where=file,
+            fix="record it again with torch.profiler.ExecutionTraceObserver, or leave it out of the run",
+        )
+    tables = builder.tables()
+    findings = list(_damage(text, losses, file))
+    if tables["et_nodes"].is_empty():
+        findings.append(Finding("no-events", "error", "the file holds no nodes", file))
+    said = identity(text.head + b'"nodes":[')
+    sizes = [group["size"] for group in builder.groups.values() if group["name"] == "0"]
+    world_size = said.world_size if said.world_size is not None else whole(next(iter(sizes), None))
+    return TraceContent(tables, said.rank, world_size, findings, attributes_of(text))

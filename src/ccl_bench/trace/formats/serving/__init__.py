@@ -1,0 +1,73 @@
+"""Results of serving benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, told apart by content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats.serving import recognition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+
+def _identity(_: bytes) -> Identity:
+    """Return nothing: a result is of the whole job and of no rank."""
+    return Identity()
+
+
+def _vllm(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.parallel_lists import read_vllm
+
+    return read_vllm(stream, file)
+
+
+def _sglang(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.parallel_lists import read_sglang
+
+    return read_sglang(stream, file)
+
+
+def _genai_bench(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.genai_bench import read_genai_bench
+
+    return read_genai_bench(stream, file)
+
+
+def _aiperf(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.aiperf import read_aiperf
+
+    return read_aiperf(stream, file)
+
+
+def _llmperf(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.llmperf import read_llmperf
+
+    return read_llmperf(stream, file)
+
+
+_READERS: dict[str, tuple[Callable[[bytes], bool], Callable[[BinaryIO, str], TraceContent]]] = {
+    "vllm": (recognition.is_vllm, _vllm),
+    "sglang": (recognition.is_sglang, _sglang),
+    "genai_bench": (recognition.is_genai_bench, _genai_bench),
+    "aiperf": (recognition.is_aiperf, _aiperf),
+    "llmperf": (recognition.is_llmperf, _llmperf),
+}
+
+SERVING = tuple(
+    register(
+        Format(
+            name=name,
+            profile="serving",
+            revision=1,
+            tables=frozenset({"requests", "serving_statistics"}),
+            recognises=recognises,
+            identity=_identity,
+            read=read,
+        )
+    )
+    for name, (recognises, read) in _READERS.items()
+)

@@ -1,0 +1,152 @@
+"""Results of AIPerf: one request a line in `profile_export.jsonl`, and a summary in another file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.serving.documents import lines, one_value, parsed, whole
+from ccl_bench.trace.formats.serving.numbers import (
+    Impossible,
+    finite,
+    in_seconds,
+    instant_ns,
+    seconds,
+    text,
+    tokens,
+)
+from ccl_bench.trace.formats.serving.recognition import is_aiperf_records
+from ccl_bench.trace.formats.serving.rows import Request, Rows
+from ccl_bench.trace.formats.serving.stored import Stored, statistic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_TTFT = ("time_to_first_token", "ttft")
+"""The name in newer and in older versions."""
+_QUANTITIES = dict.fromkeys(_TTFT, "ttft") | {
+    "inter_token_latency": "tpot",
+    "inter_chunk_latency": "itl",
+    "request_latency": "latency",
+}
+_TOTALS = {"request_count": "completed", "total_isl": "input_tokens", "total_osl": "output_tokens"}
+_HEAD_BYTES = 256 << 10
+
+_CANCELLED = 499
+"""HTTP status of a request that the client gave up, which AIPerf uses for those it cancels itself."""
+
+
+def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the tables of either file of an AIPerf run."""
+    raw, damage = whole(stream, file)
+    rows = Rows("aiperf", file)
+    if not is_aiperf_records(raw[:_HEAD_BYTES]):
+        rows.stored += _stored(one_value(raw, damage, file), file)
+        return rows.content()
+    for number, line in lines(raw):
+        rows.add(f"line {number}", partial(_record, line, number))
+    if damage:
+        rows.lost.append(f"everything after line {number}: {damage}")
+    return rows.content()
+
+
+def _stored(summary: object, file: str) -> Iterator[Stored]:
+    """Yield the statistics, which older versions keep under `records`."""
+    if not isinstance(summary, dict):
+        raise InputError("is no object", where=file)
+    records = summary.get("records")
+    for name, record in (records if isinstance(records, dict) else summary).items():
+        if not isinstance(record, dict):
+            continue
+        unit_s = _UNITS_S.get(str(record.get("unit")), 1.0)
+        for key, value in record.items():
+            number = finite(value)
+            if name in _QUANTITIES and key not in {"count", "unit"} and number is not None:
+                yield Stored(0, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s))
+        average = finite(record.get("avg"))
+        if name in _TOTALS and average is not None:
+            yield Stored(0, _TOTALS[name], "total", average)
+        if name == "benchmark_duration" and average is not None:
+            yield Stored(0, "duration", "total", in_seconds(average, unit_s))
+
+
+def _record(line: bytes, number: int) -> Request:
+    try:
+        entry = parsed(line)
+    except ValueError as error:
+        raise Impossible(f"it is no whole JSON: {error}") from error
+    if not isinstance(entry, dict):
+        raise Impossible("it is no object")
+    about, measured = _mapping(entry, "metadata"), _mapping(entry, "metrics")
+    name = text(about.get("x_request_id")) or f"line {number}"
+    start = about.get("request_start_ns") or about.get("timestamp_ns")
+    start = instant_ns(_value(measured, "min_request_timestamp") or start, "start")
+    status, error = _status(entry, about)
+    if status != "ok":
+        return Request(0, name, status, start, error=error)
+    end = _value(measured, "max_response_timestamp") or about.get("request_end_ns")
+    return Request(
+        0,
+        name,
+        start_ns=start,
+        end_ns=instant_ns(end, "end"),
+        ttft_s=next((t for key in _TTFT if (t := _time(measured, key)) is not None), None),
+        latency_s=_time(measured, "request_latency"),
+        own_tpot_s=_time(measured, "inter_token_latency"),
+        input_tokens=tokens(_value(measured, "input_sequence_length"), "input_sequence_length"),
+        output_tokens=tokens(_value(measured, "output_sequence_length"), "output_sequence_length"),
+        gaps_s=_gaps(measured),
+    )
+
+
+def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
+    """Return what became of a request, and its error."""
+    error = entry.get("error")
+    said = error if isinstance(error, dict) else {"message": error}
+    message = text(said.get("message") or said.get("type"))
+    is_cancelled = said.get("code") == _CANCELLED or "Cancel" in text(said.get("type"))
+    if about.get("was_cancelled") is True or is_cancelled:
+        return "cancelled", message
+    if error:
+        return "failed", message
+    phase = about.get("benchmark_phase") or about.get("credit_phase")
+    return ("warmup" if phase == "warmup" else "ok"), ""
+
+
+def _mapping(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    found = entry.get(key) or {}
+    if not isinstance(found, dict):
+        raise Impossible(f"{key} is no object")
+    return found
+
+
+def _value(measured: dict[str, Any], key: str) -> Any:
+    return _mapping(measured, key).get("value")
+
+
+def _unit_s(measured: dict[str, Any], key: str) -> float:
+    unit = text(_mapping(measured, key).get("unit"))
+    if unit not in _UNITS_S:
+        raise Impossible(f"{key} is in {unit or 'no unit'}")
+    return _UNITS_S[unit]
+
+
+def _time(measured: dict[str, Any], key: str) -> float | None:
+    value = _value(measured, key)
+    return None if value is None else seconds(value, key, _unit_s(measured, key))
+
+
+def _gaps(measured: dict[str, Any]) -> list[float] | None:
+    key = "inter_chunk_latency"
+    values = _value(measured, key)
+    if values is None:
+        return None
+    if not isinstance(values, list):
+        raise Impossible(f"{key} is no list")
+    unit_s = _unit_s(measured, key)
+    return [gap for value in values if (gap := seconds(value, key, unit_s)) is not None]

@@ -1,0 +1,78 @@
+"""Results of genai-bench: one scenario at one concurrency a file, with one object for each request."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.serving.documents import objects
+from ccl_bench.trace.formats.serving.numbers import Impossible, finite, in_seconds, seconds, text, tokens
+from ccl_bench.trace.formats.serving.rows import Request, Rows
+from ccl_bench.trace.formats.serving.stored import Stored, statistic, totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+_UNITS_S = {"s": 1.0, "ms": 1e-3}
+_QUANTITIES = {"ttft": "ttft", "tpot": "tpot", "e2e_latency": "latency"}
+_SUMS = {"num_input_tokens": "input_tokens", "num_output_tokens": "output_tokens"}
+
+
+def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the tables of a result of genai-bench."""
+    rows = Rows("genai_bench", file)
+    for benchmark, document in enumerate(objects(stream, file)):
+        unit_s = _unit_s(document, file)
+        whole = document.get("aggregated_metrics")
+        if isinstance(whole, dict):
+            rows.stored += _stored(whole, benchmark, unit_s)
+        listed = document.get("individual_request_metrics")
+        if not isinstance(listed, list):
+            rows.unlisted("individual_request_metrics")
+            continue
+        for index, entry in enumerate(listed):
+            rows.add(f"request {index}", partial(_request, entry, index, benchmark, unit_s))
+    return rows.content()
+
+
+def _unit_s(document: dict[str, Any], file: str) -> float:
+    unit = document.get("_time_unit", "s")
+    if not isinstance(unit, str) or unit not in _UNITS_S:
+        raise InputError(f"_time_unit is {unit!r}, which is neither s nor ms", where=file)
+    return _UNITS_S[unit]
+
+
+def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[Stored]:
+    """Yield the statistics; the duration of the run is in seconds whatever the unit of the others is."""
+    yield from totals(whole, {"run_duration": "duration", "num_completed_requests": "completed"}, benchmark)
+    stats = whole.get("stats")
+    for name, values in stats.items() if isinstance(stats, dict) else ():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            number = finite(value)
+            if number is None:
+                continue
+            if name in _QUANTITIES and key != "sum":
+                yield Stored(benchmark, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s))
+            if name in _SUMS and key == "sum":
+                yield Stored(benchmark, _SUMS[name], "total", number)
+
+
+def _request(entry: object, index: int, benchmark: int, unit_s: float) -> Request:
+    if not isinstance(entry, dict):
+        raise Impossible("it is no object")
+    if entry.get("error_code") is not None:
+        error = text(entry.get("error_message")) or f"error {text(entry['error_code'])}"
+        return Request(benchmark, str(index), "failed", error=error)
+    return Request(
+        benchmark,
+        str(index),
+        ttft_s=seconds(entry.get("ttft"), "ttft", unit_s),
+        latency_s=seconds(entry.get("e2e_latency"), "e2e_latency", unit_s),
+        own_tpot_s=seconds(entry.get("tpot"), "tpot", unit_s),
+        input_tokens=tokens(entry.get("num_input_tokens"), "num_input_tokens"),
+        output_tokens=tokens(entry.get("num_output_tokens"), "num_output_tokens"),
+    )

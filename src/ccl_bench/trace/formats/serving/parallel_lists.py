@@ -1,0 +1,108 @@
+"""Results of vLLM's and SGLang's serving benchmarks: parallel lists with one entry for each request.
+
+Neither records the latency of a request. It is put together from the time to the first token and the
+gaps after it, as the client measured them one after the other; what the tool computes its own TPOT
+from may be some microseconds shorter, because it looks at the clock twice for the first token.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.serving.documents import objects
+from ccl_bench.trace.formats.serving.numbers import Impossible, finite, seconds, text, tokens
+from ccl_bench.trace.formats.serving.rows import Request, Rows
+from ccl_bench.trace.formats.serving.stored import in_milliseconds, totals
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+_LISTS = ("ttfts", "itls", "input_lens", "output_lens", "errors", "start_times")
+_TIMES = ("ttfts", "itls")
+_TOTALS = {
+    "duration": "duration",
+    "completed": "completed",
+    "total_input_tokens": "input_tokens",
+    "total_output_tokens": "output_tokens",
+}
+_NS = 1_000_000_000
+
+
+def read_vllm(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the tables of a result of `vllm bench serve`."""
+    return _read(stream, file, "vllm", "--save-detailed")
+
+
+def read_sglang(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the tables of a result of `sglang.bench_serving`, one benchmark a line."""
+    return _read(stream, file, "sglang", "--output-details")
+
+
+def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
+    rows = Rows(tool, file)
+    for benchmark, document in enumerate(objects(stream, file)):
+        rows.stored += in_milliseconds(document, benchmark)
+        rows.stored += totals(document, _TOTALS, benchmark)
+        lists = _lists(document, benchmark, file)
+        if not any(name in lists for name in _TIMES):
+            rows.unlisted(option)
+            continue
+        for index in range(len(next(iter(lists.values())))):
+            entry = {name: values[index] for name, values in lists.items()}
+            place = f"request {index}" + (f" of result {benchmark}" if benchmark else "")
+            rows.add(place, partial(_request, entry, index, benchmark))
+    return rows.content()
+
+
+def _lists(document: dict[str, Any], benchmark: int, file: str) -> dict[str, list[Any]]:
+    """Return the lists of a result, which are of one length."""
+    found = {name: document[name] for name in _LISTS if document.get(name) is not None}
+    for name, values in found.items():
+        if not isinstance(values, list):
+            raise InputError("is no list", where=f"{file}: {name} of result {benchmark}")
+    found = {name: values for name, values in found.items() if values}
+    lengths = {name: len(values) for name, values in found.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        message = f"the lists of result {benchmark} have different lengths, so which is whose is not known: {said}"
+        raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
+    return found
+
+
+def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
+    """Return one request; of a failed one the tools record 0 as every length and time."""
+    error = text(entry.get("errors"))
+    if error or entry.get("output_lens") == 0:
+        return Request(benchmark, str(index), "failed", error=error)
+    ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 where the answer was not streamed
+    gaps = _gaps(entry.get("itls"))
+    latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
+    start = finite(entry.get("start_times"))
+    start_ns = None if start is None or not 0 <= start < _NS * 8 else round(start * _NS)
+    return Request(
+        benchmark,
+        str(index),
+        start_ns=start_ns,
+        end_ns=None if start_ns is None or latency is None else start_ns + round(latency * _NS),
+        ttft_s=ttft,
+        latency_s=latency,
+        input_tokens=tokens(entry.get("input_lens"), "input_len"),
+        output_tokens=tokens(entry.get("output_lens"), "output_len"),
+        gaps_s=gaps,
+    )
+
+
+def _gaps(values: object) -> list[float] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list):
+        raise Impossible("itl is no list")
+    found = [seconds(value, f"itl {place}") for place, value in enumerate(values)]
+    if None in found:
+        raise Impossible("an itl is missing")
+    return [gap for gap in found if gap is not None]

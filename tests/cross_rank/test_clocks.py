@@ -1,0 +1,125 @@
+"""How far clocks are apart, and when they are too uncertain to tell who came first."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from cross_plain import nccl_kernels
+from cross_runs import call, documents, group, matched, tables
+
+from ccl_bench.analysis.agreement import cross_rank_findings
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.testing import Message, Plan, Straggler, write_run
+
+MESHES = {
+    "one group": Plan(dp_shard=4, steps=1, layers=2),
+    "no collective of all ranks": Plan(dp_shard=2, tp=2, dp_replicate=2, steps=1, layers=1),
+    "stages joined by messages alone": Plan(tp=2, pp=2, steps=1, layers=1),
+}
+OFFSETS = {0: 40_000, 1: -7_000_000, 2: 3_000_000, 3: 1}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_offsets_of_clocks_come_out_to_the_nanosecond(mesh: str, tmp_path: Path):
+    plan = MESHES[mesh]
+    expected = write_run(
+        Plan(**{f: getattr(plan, f) for f in plan.__dataclass_fields__} | {"clock_offsets_ns": OFFSETS}),
+        tmp_path,
+    )
+    rows = tables(tmp_path, "clock_offsets")["clock_offsets"].rows(named=True)
+    assert [row["rank"] for row in rows] == list(range(plan.world_size))
+    assert {row["residual_ns"] for row in rows} == {0}
+    islands: dict[int, list[int]] = {}
+    for row in rows:
+        islands.setdefault(row["island"], []).append(row["offset_ns"] - expected.clock_offset_ns(row["rank"]))
+    assert all(len(set(distances)) == 1 for distances in islands.values())
+    assert sorted(islands) == ([0, 2] if mesh == "stages joined by messages alone" else [0])
+
+
+def test_residuals_of_the_tensor_parallel_run_are_those_of_a_plain_count(corpus: Path):
+    folder = corpus / "kineto" / "megatron-tp8"
+    ends = {
+        rank: [start + length for start, length in nccl_kernels(trace)]
+        for rank, trace in documents(folder).items()
+    }
+    rows = {row["rank"]: row for row in tables(folder, "clock_offsets")["clock_offsets"].to_dicts()}
+    offsets = {rank: row["offset_ns"] / 1000 for rank, row in rows.items()}
+    aligned = {rank: [end - offsets[rank] for end in ends[rank]] for rank in ends}
+    middles = [median(row) for row in zip(*aligned.values(), strict=True)]
+    for rank, row in rows.items():
+        distances = [abs(end - middle) for end, middle in zip(aligned[rank], middles, strict=True)]
+        # offsets of the set are common up to a constant, which its residuals do not see
+        assert row["residual_ns"] / 1000 == pytest.approx(median(distances), abs=5)
+        assert row["residual_ns"] <= 50_000
+        assert row["ends"] == 84
+
+
+def median(values: list[float]) -> float:
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def test_collectives_that_do_not_end_together_on_all_members_leave_a_residual():
+    # two clocks: one ahead by 100, with ends off by 0, 10 and 20 around that
+    rows = [call(0, k, 1000 * k, 1000 * k + 50) for k in (1, 2, 3)]
+    rows += [call(1, k, 1000 * k, 1000 * k + 150 + 10 * (k - 2)) for k in (1, 2, 3)]
+    found = DERIVED.get("clock_offsets").compute(matched(rows, group("g", 0, 1)))
+    assert found["offset_ns"].to_list() == [-50, 50]
+    assert found["residual_ns"].to_list() == [5, 5]
+
+
+def arrivals(folder: Path) -> pl.DataFrame:
+    return tables(folder, "arrivals")["arrivals"]
+
+
+def test_the_order_of_arrival_is_that_of_the_plan_whatever_the_clocks_say(tmp_path: Path):
+    slow = (Straggler(1, layer_ns=90_000), Straggler(2, layer_ns=40_000))
+    plan = Plan(dp_shard=4, steps=1, layers=2, prefetch=False, stragglers=slow, clock_offsets_ns=OFFSETS)
+    expected = write_run(plan, tmp_path)
+    found = arrivals(tmp_path)
+    meetings = [meeting for meeting in expected.meetings if len(meeting.members) == 4]
+    assert found.height == len(meetings)
+    starts = [{rank: member.start_ns for rank, member in meeting.members.items()} for meeting in meetings]
+    skews = sorted(max(one.values()) - min(one.values()) for one in starts)
+    assert sorted(found["skew_ns"].to_list()) == skews
+    late = [row for row in found.to_dicts() if row["skew_ns"]]
+    assert {(row["order"][-1], row["last_rank"]) for row in late} == {(1, 1)}
+
+
+def uncertain(skew: int) -> pl.DataFrame:
+    """Return arrivals on clocks that are certain to 5 ns: rank 1 comes `skew` after rank 0."""
+    rows = [call(0, k, 1000 * k, 1000 * k + 50) for k in (1, 2, 3)]
+    rows += [call(1, k, 1000 * k + 100 + skew, 1000 * k + 150 + 10 * (k - 2)) for k in (1, 2, 3)]
+    together = matched(rows, group("g", 0, 1))
+    clocks = DERIVED.get("clock_offsets").compute(together)
+    return DERIVED.get("arrivals").compute(together, clocks)
+
+
+def test_the_order_is_told_where_members_are_further_apart_than_clocks_are_uncertain():
+    found = uncertain(6)
+    assert found["skew_ns"].to_list() == [6, 6, 6]
+    assert found["residual_ns"].to_list() == [5, 5, 5]
+    assert found["order"].to_list() == [[0, 1]] * 3
+    assert found["last_rank"].to_list() == [1, 1, 1]
+
+
+def test_the_order_is_refused_where_the_residual_exceeds_the_skew_and_that_is_said():
+    found = uncertain(4)
+    assert found["order"].to_list() == found["last_rank"].to_list() == [None, None, None]
+    [finding] = cross_rank_findings({"arrivals": found})
+    assert (finding.code, finding.count) == ("arrival-refused", 3)
+
+
+def test_clocks_that_no_collective_connects_tell_no_order(tmp_path: Path):
+    rows = [call(rank, 1, 10 * rank, 100, collective="broadcast") for rank in (0, 1)]
+    together = matched(rows, group("g", 0, 1))
+    found = DERIVED.get("arrivals").compute(together, DERIVED.get("clock_offsets").compute(together))
+    assert found.select("skew_ns", "residual_ns", "order", "last_rank").rows() == [(None, None, None, None)]
+
+
+def test_members_that_come_at_once_have_no_last(tmp_path: Path):
+    write_run(Plan(dp_shard=2, steps=1, gradient_norm=Message(1, 100, "Float")), tmp_path)
+    found = arrivals(tmp_path)
+    assert set(found["skew_ns"]) == {0}
+    assert found["last_rank"].null_count() == found.height

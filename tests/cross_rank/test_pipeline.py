@@ -1,0 +1,230 @@
+"""Pipeline bubbles: as planned, as theory has them, and in which part of the step they fall."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from cross_runs import EXAMPLES, call, documents, facts, frame, measured, result, rewrite, tables
+
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.schedules import theoretical_fraction
+from ccl_bench.testing import Copy, Expected, Host, Message, Plan, Straggler, plans, trace_path, write_run
+
+PIPELINES = {
+    "even, free messages": plans.even_pipeline(),
+    "even, costly messages": Plan(
+        pp=4, microbatches=6, layers=1, steps=2, pipeline=Message(4_194_304, 70_000)
+    ),
+    "uneven stages": Plan(
+        pp=3, microbatches=4, steps=2, layers=(1, 2, 1), forward_ns=(90_000, 170_000, 210_000)
+    ),
+    "fewer microbatches than stages": Plan(pp=4, microbatches=2, layers=1, steps=2),
+    "with tensor and data parallelism": Plan(
+        pp=2, tp=2, dp_shard=2, microbatches=3, layers=1, steps=2, jitter_ns=400
+    ),
+    "a slow rank": Plan(
+        pp=2, tp=2, microbatches=3, layers=1, steps=2, stragglers=(Straggler(1, layer_ns=55_000),)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_bubbles_are_those_of_the_plan_to_the_nanosecond(name: str, tmp_path: Path):
+    expected = write_run(PIPELINES[name], tmp_path)
+    rows = tables(tmp_path, "bubbles")["bubbles"].rows(named=True)
+    assert len(rows) == expected.plan.world_size * expected.plan.steps
+    per_stage = expected.plan.world_size // expected.plan.pp
+    for row in rows:
+        assert row["bubble_ns"] == expected.bubble_ns(row["rank"], row["step"])
+        assert row["stage"] == row["rank"] // per_stage
+        assert row["warm_up_ns"] + row["steady_ns"] + row["cool_down_ns"] == row["bubble_ns"]
+        assert row["unmatched"] == 0
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (4, 8), (4, 4)])
+def test_an_ideal_pipeline_has_the_bubble_of_theory(stages: int, microbatches: int, tmp_path: Path):
+    write_run(plans.even_pipeline(stages, microbatches), tmp_path)
+    details = measured(tmp_path, "bubble_size_pipeline").details
+    share = (stages - 1) / (microbatches + stages - 1)
+    assert details["fraction_ratio"] == pytest.approx(share)
+    assert details["theory"] == {"fraction_ratio": pytest.approx(share), "formula": "(p-1)/(m+p-1)"}
+    assert details["stage_imbalance_ratio"] == pytest.approx(1)
+
+
+def test_the_parts_of_an_ideal_pipeline_are_those_of_its_schedule(tmp_path: Path):
+    # p = 4 stages, m = 8, forward f, backward b: a stage waits s * f for its first input, then, having run p - s - 1
+    # forward passes ahead and one more, for the rest of the way down and back: (p - s - 1) * b
+    forward, backward, p = 300_000, 600_000, 4
+    write_run(plans.even_pipeline(p, 8), tmp_path)
+    stages = measured(tmp_path, "bubble_size_pipeline").details["per_stage"]
+    for stage in range(p):
+        row = stages[str(stage)]
+        whole = row["warm_up_s"] + row["steady_s"] + row["cool_down_s"]
+        assert row["bubble_s"] == pytest.approx(whole) == pytest.approx((p - 1) * (forward + backward) / 1e9)
+        assert row["warm_up_s"] == pytest.approx(warm_up(p, stage, forward, backward) / 1e9)
+    # the last stage neither waits between its passes nor has anything to do after them
+    assert stages[str(p - 1)]["steady_s"] == pytest.approx(0)
+
+
+def warm_up(p: int, stage: int, forward: int, backward: int) -> int:
+    """Return the idle time of a stage before its first backward pass.
+
+    The first gradient reaches stage s when the first microbatch has gone down to the last stage and p - 1 - s
+    stages back; until then s has run the forward passes that it runs ahead.
+    """
+    first_backward = p * forward + (p - 1 - stage) * backward
+    return first_backward - (p - stage) * forward
+
+
+def test_parts_of_a_stage_are_cut_at_its_first_backward_and_last_forward_work(tmp_path: Path):
+    plan = PIPELINES["even, costly messages"]
+    expected = write_run(plan, tmp_path)
+    for row in tables(tmp_path, "stage_parts")["stage_parts"].to_dicts():
+        work = passes(expected, row["rank"], row["step"])
+        start, end = expected.windows(row["rank"])[row["step"] - plan.first_step]
+        cuts = [start, min(work["backward"])[0], max(end for _, end in work["forward"]), end]
+        at = {
+            name: pair for name, pair in zip(("warm-up", "steady", "cool-down"), pairwise(cuts), strict=True)
+        }
+        length = row["end_ns"] - row["start_ns"]
+        assert length == at[row["part"]][1] - at[row["part"]][0]
+
+
+def passes(expected: Expected, rank: int, step: int) -> dict[str, list[tuple[int, int]]]:
+    """Return the kernels of the forward and backward passes of a step, messages and collectives left out."""
+    record = expected.timeline.steps[step - expected.plan.first_step][rank]
+    found: dict[str, list[tuple[int, int]]] = {"forward": [], "backward": []}
+    for item, start, end in zip(
+        expected.timeline.program(rank).instructions, record.starts, record.ends, strict=True
+    ):
+        if item.kernel and item.phase in found:
+            found[item.phase].append((start, end))
+    return found
+
+
+def test_a_stage_that_runs_all_forward_passes_first_has_nothing_steady():
+    steps = frame("steps", [{"step": 1, "device_start_ns": 0, "device_end_ns": 100}])
+    phases = frame("phases", [
+        {"step": 1, "phase": "forward", "start_ns": 10, "end_ns": 40}, {"step": 1, "phase": "backward", "start_ns": 60, "end_ns": 90},
+    ])  # fmt: skip
+    found = DERIVED.get("stage_parts").compute(steps, phases)
+    assert found.select("part", "start_ns", "end_ns").rows() == [
+        ("warm-up", 0, 60),
+        ("steady", 60, 60),
+        ("cool-down", 60, 100),
+    ]
+
+
+def test_parts_are_absent_with_a_reason_where_phases_are_not_told(tmp_path: Path):
+    expected = write_run(plans.even_pipeline(2, 2), tmp_path)
+
+    def unlaunched(trace: dict[str, Any]) -> None:
+        trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") != "cuda_runtime"]
+
+    for rank in (0, 1):
+        rewrite(trace_path(tmp_path, rank), unlaunched)
+    found = measured(tmp_path, "bubble_size_pipeline")
+    assert "warm_up_s" not in found.details["per_stage"]["0"]
+    assert "does not tell forward from backward" in found.details["parts_missing"]
+    assert found.value == pytest.approx(expected.bubble_ns(0, 1) / 1e9)
+
+
+def test_optimizer_and_gradient_reduction_are_no_bubble(tmp_path: Path):
+    base = {"pp": 2, "dp_shard": 2, "microbatches": 2, "layers": 1, "steps": 1, "input_copy": Copy(0, 0)}
+    host = Host(launch_ns=0, latency_ns=0, gap_ns=0, between_steps_ns=0, steps_start_together=True)
+    found = []
+    for name, more in (("plain", {"optimizer_ns": 0}), ("more", {"optimizer_ns": 400_000})):
+        write_run(Plan(**base, host=host, **more), tmp_path / name)
+        found.append(measured(tmp_path / name, "bubble_size_pipeline").value)
+    assert found[1] == pytest.approx(found[0])
+
+
+def test_a_message_without_partner_counts_as_waiting_and_is_said_to(tmp_path: Path):
+    plan = Plan(pp=2, microbatches=2, layers=1, steps=1, missing_ranks=frozenset({1}))
+    write_run(plan, tmp_path)
+    found = measured(tmp_path, "bubble_size_pipeline")
+    assert found.details["unmatched_messages_count"] > 0
+    assert {"messages-unmatched", "ranks-missing"} == {finding.code for finding in found.findings}
+
+
+def test_a_message_across_two_parts_is_one_message():
+    parts = [{"step": 1, "part": part, "trace": 0, "rank": 0, "window_ns": 50, "compute_ns": 0,
+              "exposed_collectives_ns": 0, "exposed_messages_ns": 40} for part in ("warm-up", "steady")]  # fmt: skip
+    stretches = [
+        {"step": 1, "part": part, "trace": 0, "rank": 0, "call": 3, "start_ns": start, "end_ns": start + 40, "call_end_ns": 90}
+        for part, start in (("warm-up", 10), ("steady", 50))
+    ]  # fmt: skip
+    lone = frame("messages", [])
+    compute = DERIVED.get("bubbles").compute
+    [row] = compute(
+        frame("stage_time", parts), frame("exposed_messages", stretches), lone, facts()
+    ).to_dicts()
+    assert (row["unmatched"], row["bubble_ns"], row["message_wait_ns"]) == (1, 100, 80)
+    both = frame(
+        "messages", [{"send_trace": 0, "send_call": 3, "recv_trace": 1, "recv_call": 3, "transfer_ns": 45}]
+    )
+    [row] = compute(
+        frame("stage_time", parts), frame("exposed_messages", stretches), both, facts()
+    ).to_dicts()
+    # the last 45 ns of the call, from 45 to 90, are transfer: 5 in the first part, 40 in the second
+    assert (row["unmatched"], row["exposed_transfer_ns"], row["bubble_ns"]) == (0, 45, 55)
+    assert (row["warm_up_ns"], row["steady_ns"]) == (45, 10)
+
+
+def test_ranks_beyond_the_mesh_have_no_stage():
+    rows = [{"step": 1, "part": "whole", "trace": r, "rank": r, "window_ns": 1, "compute_ns": 0,
+             "exposed_collectives_ns": 0, "exposed_messages_ns": 0} for r in (0, 1, 2)]  # fmt: skip
+    empty = frame("exposed_messages", []), frame("messages", [])
+    found = DERIVED.get("bubbles").compute(frame("stage_time", rows), *empty, facts(world_size=2, pp=2))
+    assert found["stage"].to_list() == [0, 1, None]
+
+
+def test_the_recorded_pipeline_is_reported_beside_theory():
+    folder = EXAMPLES / "llama-tiny-pp4-gloo"
+    found = measured(folder, "bubble_size_pipeline")
+    assert found.details["theory"]["fraction_ratio"] == pytest.approx(3 / 11)
+    stages = found.details["per_stage"]
+    assert sorted(stages) == ["0", "1", "2", "3"]
+    for stage, row in stages.items():
+        trace = documents(folder)[int(stage)]
+        steps = [e["dur"] for e in trace["traceEvents"] if str(e.get("name")).startswith("ProfilerStep#")]
+        parts = row["bubble_s"] + row["compute_s"] + row["exposed_transfer_s"] + row["exposed_collectives_s"]
+        assert parts == pytest.approx(sum(steps) / len(steps) / 1e6, rel=1e-6)
+        assert row["warm_up_s"] + row["steady_s"] + row["cool_down_s"] == pytest.approx(row["bubble_s"])
+    assert found.details["unmatched_messages_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "share"),
+    [
+        ("1F1B", None, 3 / 11),
+        ("GPipe", None, 3 / 11),
+        ("Interleaved1F1B", 2, 3 / 19),
+        ("ZBVZeroBubble", None, None),
+    ],
+)
+def test_theory_is_that_of_the_stated_schedule(schedule: str, chunks: int | None, share: float | None):
+    known = {"virtual_stages": chunks} if chunks else {}
+    found = theoretical_fraction(facts(pp=4, microbatches=8, pp_schedule=schedule, **known))
+    assert (found and found[0]) == (share and pytest.approx(share))
+
+
+def test_a_run_without_pipeline_has_no_bubble_and_one_without_card_no_stage(tmp_path: Path):
+    write_run(Plan(dp_shard=2, steps=1), tmp_path / "flat")
+    assert result(tmp_path / "flat", "bubble_size_pipeline").status == "not_applicable"
+    write_run(plans.even_pipeline(2, 2), tmp_path / "silent")
+    (tmp_path / "silent" / "workload_card.yaml").unlink()
+    assert result(tmp_path / "silent", "bubble_size_pipeline").status == "not_measurable"
+
+
+def test_messages_hidden_under_compute_are_not_exposed():
+    steps = frame("stage_parts", [{"step": 1, "part": "whole", "start_ns": 0, "end_ns": 100}])
+    work = frame("work", [{"start_ns": 0, "end_ns": 60, "kind": "compute"}])
+    calls = frame("calls", [call(0, 1, 40, 80, collective="recv", peer=1)])
+    [row] = DERIVED.get("stage_time").compute(steps, work, calls).to_dicts()
+    assert (row["compute_ns"], row["exposed_messages_ns"], row["exposed_collectives_ns"]) == (60, 20, 0)
+    exposed = DERIVED.get("exposed_messages").compute(steps, work, calls)
+    assert exposed.select("start_ns", "end_ns", "call_end_ns").rows() == [(60, 80, 80)]
+    assert isinstance(exposed, pl.DataFrame)

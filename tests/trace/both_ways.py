@@ -1,0 +1,57 @@
+"""Read the same bytes with and without the native reader."""
+
+import io
+import os
+from unittest import mock
+
+import pytest
+
+from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.kineto.native import library
+from ccl_bench.trace.formats.kineto.native.rows import NativeRows
+from ccl_bench.trace.formats.kineto.reader import read_kineto
+
+needs_native = pytest.mark.skipif(
+    library.library() is None,
+    reason=f"no native reader ({library.absence()}): 'python -m pip install -e .' builds it",
+)
+
+
+def read_natively(data: bytes):
+    """Return the content and how many pieces the native reader refused."""
+    refused = []
+    feed = NativeRows.feed
+
+    def noted(self, text, *, must_end):
+        end = feed(self, text, must_end=must_end)
+        refused.extend([text] if end is None else [])
+        return end
+
+    with mock.patch.object(NativeRows, "feed", noted):
+        return read_kineto(io.BytesIO(data), "trace.json"), len(refused)
+
+
+def read_by_decoder(data: bytes):
+    """Return the content as it is read where there is no native reader."""
+    with mock.patch.dict(os.environ, {library.VARIABLE: "0"}):
+        return read_kineto(io.BytesIO(data), "trace.json")
+
+
+def differences(data: bytes) -> list[str]:
+    """Return in what the two ways of reading differ: nothing, unless one of them is wrong."""
+    try:
+        expected = read_by_decoder(data)
+    except InputError as error:
+        with pytest.raises(InputError, match="."):
+            read_natively(data)
+        return [] if str(error) else ["an error without words"]
+    found, _ = read_natively(data)
+    parts = [name for name, table in expected.tables.items() if not _same(table, found.tables[name])]
+    for part in ("rank", "world_size", "findings", "attributes"):
+        if getattr(expected, part) != getattr(found, part):
+            parts.append(f"{part}: {getattr(expected, part)} != {getattr(found, part)}")
+    return parts
+
+
+def _same(one, other) -> bool:
+    return one.schema == other.schema and one.equals(other, null_equal=True)
