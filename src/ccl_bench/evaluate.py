@@ -9,6 +9,7 @@ from ccl_bench import analysis, engine, metrics
 from ccl_bench.analysis.agreement import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, unprovided
 from ccl_bench.analysis.facts import NotedFacts
+from ccl_bench.analysis.memory_doubts import memory_findings
 from ccl_bench.answering import answered
 from ccl_bench.evidence import Evidence
 from ccl_bench.frames import pl
@@ -71,7 +72,8 @@ def gathered(
     for name in in_order(tables):
         if DERIVED.get(name).across_ranks and name not in inputs:
             _add_across_ranks(name, evidence)
-    evidence.findings += [*cross_rank_findings(inputs), *device_contradictions(inputs)]
+    looks = (cross_rank_findings, device_contradictions, memory_findings)
+    evidence.findings += [finding for look in looks for finding in look(inputs)]
     _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
     return evidence
 

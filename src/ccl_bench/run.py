@@ -151,7 +151,7 @@ def _about_ranks(run: Run, traces: list[TraceFile]) -> Iterator[Finding]:
 
 
 def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
-    unknown = [trace.relative for trace in traces if trace.rank is None]
+    unknown = [trace.relative for trace in traces if trace.rank is None and trace.form.of_rank]
     if not unknown or len(traces) == 1:
         return []
     names = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")

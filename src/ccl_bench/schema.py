@@ -154,7 +154,8 @@ _TABLES = (
     ),
     _table(
         "et_communication",
-        "One `record_param_comms` of an Execution Trace with its arguments, also those that move nothing.",
+        "One `record_param_comms` of an Execution Trace with its arguments, also those that move nothing; "
+        "`c10d::*` operators in files without any.",
         node=("Int64", "number of the node"),
         rf_id=("Int64", "id shared with Kineto's operators"),
         name=("String", "`collective_name` as recorded"),
@@ -173,6 +174,15 @@ _TABLES = (
         sequence=("Int64", "running number of the call on its group"),
         rank_argument=("Int64", "place in the group: own, or that of a message's peer or of the root"),
         is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
+        "et_groups",
+        "One process group as an Execution Trace knows it.",
+        name=("String", "process group name"),
+        description=("String", "description, such as `mesh_tp`"),
+        backend=("String", "backend, such as `cuda:nccl`"),
+        size=("Int64", "members"),
+        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
     ),
     _table(
         "devices",

@@ -32,8 +32,7 @@ SERVING_TABLES = (
         tool=_TOOL,
         quantity=(
             "String",
-            "`ttft`, `tpot`, `itl`, `latency`, `own_tpot`, `duration`, `completed`, `input_tokens` or "
-            "`output_tokens`",
+            "`ttft`, `tpot`, `itl`, `latency`, `own_tpot`, `duration`, `completed`, `input_tokens`, ...",
         ),
         statistic=("String", "`mean`, `p50`, ..., `std`; `total` where there is one number"),
         value=("Float64", "value, in s where it is a time"),

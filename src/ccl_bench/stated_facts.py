@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
-from ccl_bench.catalog import devices as devices_known
+from ccl_bench.catalog.devices import models
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.findings import Finding
 from ccl_bench.stated import CARD, CONFIG, METADATA
@@ -75,24 +75,16 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
     devices, facts = inputs.get("devices"), inputs["facts"]
     if devices is None or not facts.device:
         return []
-    stated = _models(facts.device.value, None)
-    kinds = devices.select("name", "memory_bytes").unique().sort("name", "memory_bytes").rows()
-    seen = {name: _models(name, memory_bytes) for name, memory_bytes in kinds if name}
-    if not stated or not all(seen.values()) or not seen or any(stated & models for models in seen.values()):
+    stated = set(models(facts.device.value))
+    seen = {name: models(name) for name in devices["name"].unique().drop_nulls().sort() if name}
+    is_known = stated and seen and all(seen.values())
+    if not is_known or any(stated & {*known} for known in seen.values()):
         return []
     message = (
         f"device is {facts.device.value} in {_place(facts.device.source)}, "
         f"and the traces saw {' and '.join(seen)}; the traces count"
     )
     return [Finding(CODE, "warning", message, count=2, touches=("devices",))]
-
-
-def _models(name: str, memory_bytes: int | None) -> set[str]:
-    """Return the devices of the catalog that a name may stand for, none where it knows no such name."""
-    try:
-        return set(devices_known.device(name, memory_bytes=memory_bytes).name.split(" or "))
-    except NotMeasurable:
-        return set()
 
 
 def touched(name: str) -> str:
@@ -150,9 +142,7 @@ def _from_metadata(metadata: RunMetadata | None) -> Source:
         model_flops_per_token=metadata.model_flops_per_token,
         gpu_peak_tflops=metadata.gpu_peak_tflops,
         gpu_hbm_bytes=metadata.gpu_hbm_bytes,
-        slo_ttft_s=metadata.slo_ttft_s,
-        slo_tpot_s=metadata.slo_tpot_s,
-        slo_latency_s=metadata.slo_latency_s,
+        **metadata.objectives,
     )
 
 
@@ -244,7 +234,7 @@ def _from_traces(traces: Sequence[TraceFile]) -> Source:
     said = {trace.world_size for trace in traces if trace.world_size is not None}
     if len(said) == 1:
         return _known(TRACES, world_size=said.pop())
-    ranks = {trace.rank for trace in traces}
+    ranks = {trace.rank for trace in traces if trace.form.of_rank}
     if not said and len(ranks) > 1 and ranks == set(range(len(ranks))):
         return _known(COUNTED, world_size=len(ranks))
     return {}

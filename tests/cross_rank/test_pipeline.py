@@ -1,5 +1,6 @@
 """Pipeline bubbles: as planned, as theory has them, and in which part of the step they fall."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def test_bubbles_are_those_of_the_plan_to_the_nanosecond(name: str, tmp_path: Pa
     for row in rows:
         assert row["bubble_ns"] == expected.bubble_ns(row["rank"], row["step"])
         assert row["stage"] == row["rank"] // per_stage
-        assert row["warm_up_ns"] + row["steady_ns"] + row["cool_down_ns"] == row["bubble_ns"]
+        if expected.plan.host.launch_ns:  # a host that needs no time leaves no range to tell phases by
+            assert row["warm_up_ns"] + row["steady_ns"] + row["cool_down_ns"] == row["bubble_ns"]
         assert row["unmatched"] == 0
 
 
@@ -54,18 +56,23 @@ def test_an_ideal_pipeline_has_the_bubble_of_theory(stages: int, microbatches: i
 
 
 def test_the_parts_of_an_ideal_pipeline_are_those_of_its_schedule(tmp_path: Path):
-    # p = 4 stages, m = 8, forward f, backward b: a stage waits s * f for its first input, then, having run p - s - 1
-    # forward passes ahead and one more, for the rest of the way down and back: (p - s - 1) * b
+    # a host that needs 8 ns for a launch, beside passes of 300 and 600 us
     forward, backward, p = 300_000, 600_000, 4
-    write_run(plans.even_pipeline(p, 8), tmp_path)
+    write_run(
+        replace(plans.even_pipeline(p, 8), steps=1, host=replace(plans.IDEAL_HOST, launch_ns=8)), tmp_path
+    )
     stages = measured(tmp_path, "bubble_size_pipeline").details["per_stage"]
     for stage in range(p):
         row = stages[str(stage)]
         whole = row["warm_up_s"] + row["steady_s"] + row["cool_down_s"]
-        assert row["bubble_s"] == pytest.approx(whole) == pytest.approx((p - 1) * (forward + backward) / 1e9)
-        assert row["warm_up_s"] == pytest.approx(warm_up(p, stage, forward, backward) / 1e9)
+        assert (
+            row["bubble_s"]
+            == pytest.approx(whole)
+            == pytest.approx((p - 1) * (forward + backward) / 1e9, abs=1e-6)
+        )
+        assert row["warm_up_s"] == pytest.approx(warm_up(p, stage, forward, backward) / 1e9, abs=1e-6)
     # the last stage neither waits between its passes nor has anything to do after them
-    assert stages[str(p - 1)]["steady_s"] == pytest.approx(0)
+    assert stages[str(p - 1)]["steady_s"] == pytest.approx(0, abs=1e-6)
 
 
 def warm_up(p: int, stage: int, forward: int, backward: int) -> int:

@@ -246,3 +246,21 @@ def test_a_step_in_which_one_rank_waits_for_a_long_time_counts_once_in_the_mean(
     _, expected = straggling(tmp_path, plan)
     lags = [abs(expected.wait_ns(0, step) - expected.wait_ns(1, step)) for step in plan.step_numbers]
     assert measured(tmp_path, "straggler_lag_16").value == pytest.approx(sum(lags) / 2 / 1e9)
+
+
+def test_a_slow_stage_is_told_from_the_stages_it_keeps_waiting(tmp_path: Path):
+    # rank 0 of stage 0 is slow; rank 2, stage 1 of the same replica, has no input and so comes late to its group too
+    plan = Plan(pp=2, dp_shard=2, microbatches=4, layers=1, stragglers=(Straggler(0, layer_ns=200_000),))
+    details, _ = straggling(tmp_path, plan)
+    assert {"0", "2"} <= set(details["late_ranks"])
+    assert (details["slowest_rank"], details["cause"]["kind"]) == ("0", "compute")
+
+
+def test_ranks_of_different_stages_name_nobody_where_all_meet(tmp_path: Path):
+    # every stage reduces one gradient norm: the first stage comes last, having got its last gradient last
+    plan = Plan(pp=4, microbatches=4, layers=1, gradient_norm=Message(1, 5_000, "Float"))
+    expected = write_run(plan, tmp_path)
+    assert expected.wait_ns(3, 1) > expected.wait_ns(0, 1) == 0
+    details = measured(tmp_path, "straggler").details
+    assert details["straggler_lag_s"] > 0.01 * details["step_s"]
+    assert details["late_ranks"] == []

@@ -23,20 +23,24 @@ FORMATS = formats.load()
 analysis.load()
 
 SECTIONS = ("Formula:", "Caveats:", "Reference:")
-UNITS = {"%", "FLOP/byte", "GB", "GB/s", "calls", "nats", "ratio", "s", "s/byte", "tokens/s"}
+UNITS = {"%", "FLOP/byte", "GB", "GB/s", "calls", "nats", "ratio", "requests/s", "s", "s/byte", "tokens/s"}
 OTHER_INPUTS = set(given_by(Run(Path())))
 """What metrics and tables across ranks may ask for beside tables."""
 
 DEFINED = {
+    "TPOT",
+    "TTFT",
     "coll_call_num",
     "coll_call_num_16",
     "comm_comp_overlap",
     "comm_comp_overlap_16",
+    "decode_step_time",
     "gpu_busy",
     "gpu_idle",
     "iter_time_16",
     "iteration_wall_clock_time",
     "mfu",
+    "prefill_step_time",
     "sm",
     "throughput_tokens_16",
     "throughput_tokens_sec",

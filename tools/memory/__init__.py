@@ -9,6 +9,8 @@ from tools.answers import Answers, answer, answers_of, origin, renamed
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ccl_bench.result import Result
+
 METRICS = ("peak_memory_allocated", "memory_fragmentation")
 
 _PEAKS = {
@@ -27,7 +29,8 @@ _RATIOS = {
     "per_device_scattered_ratio": "per_device_scattered_ratio",
     "basis": "fragmentation_kind",
 }
-_RATES = "not measurable: the counters of an allocator hold no times, so no rate of allocations"
+_RATES = ("allocations_per_s", "frees_per_s")
+_NO_RATES = "not measurable: an allocator's counters hold no times; a memory snapshot with its history does"
 
 
 def metric_cal(
@@ -55,6 +58,22 @@ def described(answers: Answers) -> dict[str, Any]:
         **answer("unused_ratio", fragmentation),
         **({"efficiency_ratio": min(lowest.values())} if lowest else {}),
         **ratios,
-        **({"allocation_rate_reason": _RATES} if allocated else {}),
+        **_rates(peak),
         **origin(answers.of(*METRICS)),
     }
+
+
+def _rates(peak: Result) -> dict[str, Any]:
+    """Return allocations and frees in a second by device, from the histories of snapshots."""
+    from ccl_bench.card import DeviceMemory
+    from ccl_bench.metrics.allocator import label
+
+    found: dict[str, Any] = {}
+    known = peak.details.get("per_device_peak_allocated_bytes", {})
+    for row in peak.details.get("snapshots", ()):
+        rank, device = row.get("rank"), row.get("device")
+        who = str(rank) if str(rank) in known else label(DeviceMemory(rank, device))
+        for name in _RATES:
+            if row.get(name) is not None:
+                found.setdefault(f"per_device_{name}", {})[who] = row[name]
+    return found if found or peak.value is None else {"allocation_rate_reason": _NO_RATES}

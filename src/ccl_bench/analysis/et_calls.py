@@ -1,8 +1,9 @@
 """Communication calls of Execution Traces, and which call of a Kineto trace each of them is.
 
 An Execution Trace knows size, group, element type and split sizes of every call, also where Kineto does
-not. A Kineto call is found through the operator `record_param_comms` in which it was launched. An operator
-that launched several kernels says nothing of each of them, so those keep what Kineto knows.
+not. A Kineto call is found through the operator `record_param_comms` (`c10d::*` where no backend recorded
+any) in which it was launched. An operator that launched several kernels says nothing of each of them, so
+those keep what Kineto knows.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from typing import Any
 from ccl_bench.analysis import naming
 from ccl_bench.analysis.arguments import launched
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.linking import links_of_ranks
+from ccl_bench.analysis.et_links import links_of_ranks
 from ccl_bench.analysis.members import with_groups
 from ccl_bench.analysis.message_size import with_sizes
 from ccl_bench.analysis.work import gloo_ranges
 from ccl_bench.frames import pl
 
 OPERATOR = "record_param_comms"
+C10D = "c10d::"
 
 MESSAGES = ("send", "recv")
 
-_FILLED = ("sent_bytes", "received_bytes", "size_bytes", "dtype", "peer")
+_FILLED = ("sent_bytes", "received_bytes", "size_bytes", "dtype", "peer", "own_sizes", "uneven")
 
 _DESCRIBED: dict[str, Any] = {
     "node": ("Int64", "number of the node in the Execution Trace"),
@@ -44,7 +46,7 @@ _DESCRIBED: dict[str, Any] = {
 
 @derived(**_DESCRIBED)
 def et_described_calls(
-    et_communication: pl.DataFrame, process_groups: pl.DataFrame, identity: pl.DataFrame
+    et_communication: pl.DataFrame, et_groups: pl.DataFrame, identity: pl.DataFrame
 ) -> pl.DataFrame:
     """One communication call of one Execution Trace; waiting and other bookkeeping left out."""
     canonical = naming.call_collectives(et_communication["name"])
@@ -55,7 +57,7 @@ def et_described_calls(
             pl.lit(None, dtype=pl.List(pl.Int64)).alias("group_ranks"),
             naming.has_own_sizes(calls["name"]).alias("own_sizes"),
         ),
-        process_groups,
+        et_groups,
     )
     known = grouped.join(groups.select("group", "members"), on="group", how="left", maintain_order="left")
     rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
@@ -84,7 +86,10 @@ def call_operators(
     cpu_ops: pl.DataFrame,
 ) -> pl.DataFrame:
     """One communication call of one Kineto trace and the operator that alone stands for it."""
-    is_call = linkable_ops["name"].cast(pl.String) == OPERATOR
+    names = linkable_ops["name"].cast(pl.String)
+    is_call = names == OPERATOR
+    if not is_call.any():
+        is_call = names.str.starts_with(C10D) & naming.call_collectives(names).is_not_null()
     spans = cpu_ops.select("start_ns", "end_ns", "thread").with_columns(linkable_ops["op"])
     operators = spans.filter(is_call).sort("start_ns", maintain_order=True)
     if kernels.height:
@@ -152,19 +157,18 @@ def et_calls(
 def completed(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
     """Return the `calls` of a run with what Execution Traces know where Kineto does not.
 
-    Sizes, element type and peer are filled in together, and only where Kineto has no size.
+    Kineto does not know a size, or, before it recorded split sizes, that an all-to-all had a size of its
+    own for each member. Everything about the message is then taken from the Execution Trace together.
     """
     known = et_calls.drop_nulls("call_start_ns").select(
         pl.col("call_trace").alias("trace"),
         pl.col("call_start_ns").alias("start_ns"),
         pl.col("call_stream").alias("stream"),
-        *(pl.col(name).alias(f"et {name}") for name in (*_FILLED, "own_sizes", "uneven", "collective")),
+        *(pl.col(name).alias(f"et {name}") for name in (*_FILLED, "collective")),
     )
     found = calls.join(known, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
-    lacking = pl.col("size_bytes").is_null() & (pl.col("collective") == pl.col("et collective"))
-    filled = [pl.coalesce(name, pl.when(lacking).then(f"et {name}")).alias(name) for name in _FILLED]
-    marks = [
-        pl.when(lacking & pl.col(f"et {name}").is_not_null()).then(f"et {name}").otherwise(name).alias(name)
-        for name in ("own_sizes", "uneven")
-    ]
-    return found.with_columns(*filled, *marks).select(calls.columns)
+    lacks = pl.col("size_bytes").is_null() | (pl.col("et own_sizes") & ~pl.col("own_sizes"))
+    better = lacks & (pl.col("collective") == pl.col("et collective")) & pl.col("et size_bytes").is_not_null()
+    return found.with_columns(
+        pl.when(better).then(pl.coalesce(f"et {name}", name)).otherwise(name).alias(name) for name in _FILLED
+    ).select(calls.columns)

@@ -48,7 +48,7 @@ def _joined(twins: pl.DataFrame) -> pl.DataFrame:
     """Return one row a pass: twins of one range, told by its id, else by overlapping in time."""
     in_order = twins.sort("name", "start_ns")
     opens = (pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True).over("name")
-    run = opens.cum_sum().over("name")
+    run = opens.cum_sum().over("name").cast(pl.Int64)
     key = pl.when(pl.col("external_id").fill_null(0) > 0).then("external_id").otherwise(-run)
     return (
         in_order.group_by("name", key.alias("pass"), maintain_order=True)
@@ -63,6 +63,8 @@ def _phase() -> tuple[pl.Expr, pl.Expr]:
     context, generation = (name.str.extract(VLLM, part).cast(pl.Int64, strict=False) for part in (1, 2))
     mode, batch = name.str.extract(SGLANG, 1), name.str.extract(SGLANG, 2).cast(pl.Int64, strict=False)
     both = (context > 0) & (generation > 0)
-    of_vllm = pl.when(both).then(pl.lit(MIXED)).when(context > 0).then(pl.lit(PREFILL)).otherwise(pl.lit(DECODE))
+    of_vllm = (
+        pl.when(both).then(pl.lit(MIXED)).when(context > 0).then(pl.lit(PREFILL)).otherwise(pl.lit(DECODE))
+    )
     phase = pl.when(mode.is_null()).then(of_vllm).otherwise(mode.replace_strict(_OF_SGLANG, default=None))
     return phase.alias("phase"), pl.coalesce(context + generation, batch).alias("requests")

@@ -1,37 +1,60 @@
-"""Who is late in which process group, and who only passes the delay of another group on."""
+"""Who is late in which process group, who only passes a delay on, and who has more to do than others."""
 
 from __future__ import annotations
 
-from ccl_bench.analysis.waits import by_rank_and_step
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.parallelism import mesh, strides
 from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.analysis.facts import Facts
 
 LATE_SHARE = 0.5
 """A member is late when it waits less than this share of what the longest-waiting member does."""
 
-WORTH_NAMING = 0.5
-"""Groups whose lag is below this share of the largest group's do not name anybody."""
+RELAY_SHARE = 0.5
+"""A late member passes a delay on when it waited this share of it as the victim in another group."""
+
+WORK_SHARE = 0.5
+"""Work beyond that of others explains a lag when it makes up this share of it."""
 
 
-def in_groups(waits: pl.DataFrame) -> pl.DataFrame:
+def within_stages(waits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Return the waits in groups that lie in one pipeline stage.
+
+    The first stage ends a step last by design, so whoever waits for it says nothing of its being late.
+    """
+    axes = mesh(facts)
+    distance = strides(axes)["pp"] if axes.get("pp", 1) > 1 else None
+    stage = pl.lit(0) if distance is None else pl.col("rank") // distance
+    one_stage = stage.n_unique().over("group") == 1
+    return waits.filter((pl.col("dimension") != "pp").fill_null(value=True) & one_stage)
+
+
+def in_groups(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
     """Return one row a member of a group, over all steps.
 
     Columns: `group`, `dimension`, `rank`, `wait_ns` and `lag_ns` a step (longest minus shortest wait of a
-    member), `least_alone` (no other member waits as little), `is_late` and `is_victim`, in groups
-    whose lag is among the large ones.
+    member), `least_alone` (no other member waits as little), and in groups whose lag is at least
+    `floor_ns`, `is_late` and `is_victim`.
     """
     steps = waits.group_by("group").agg(pl.struct("iteration", "step").n_unique().alias("steps"))
     sums = waits.group_by("group", "dimension", "rank").agg(pl.col("wait_ns").sum())
-    wait, least, most = pl.col("wait_ns"), pl.col("wait_ns").min(), pl.col("wait_ns").max()
+    wait = pl.col("wait_ns")
+    least, most = wait.min().over("group"), wait.max().over("group")
     found = (
         sums.join(steps, on="group")
         .with_columns(wait / pl.col("steps"))
         .with_columns(
-            (most - least).over("group").alias("lag_ns"),
-            ((wait == least.over("group")) & ((wait == least).sum().over("group") == 1)).alias("least_alone"),
-            (wait < LATE_SHARE * most.over("group")).alias("waits_little"),
+            (most - least).alias("lag_ns"),
+            ((wait == least) & ((wait == least).sum().over("group") == 1)).alias("least_alone"),
+            (wait < LATE_SHARE * most).alias("waits_little"),
         )
     )
-    matters = (pl.col("lag_ns") > 0) & (pl.col("lag_ns") >= WORTH_NAMING * pl.col("lag_ns").max())
+    matters = (pl.col("lag_ns") > 0) & (pl.col("lag_ns") >= floor_ns)
     return found.with_columns(
         (matters & pl.col("waits_little")).alias("is_late"),
         (matters & ~pl.col("waits_little")).alias("is_victim"),
@@ -39,14 +62,42 @@ def in_groups(waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def late_ranks(members: pl.DataFrame) -> list[int]:
-    """Return the ranks that are late in a group of `in_groups` without being a victim in another, sorted.
+    """Return the ranks that are late in a group of `in_groups` and did not wait as long in another, sorted.
 
-    Where every late rank is some group's victim, all of them.
+    Where every late rank waited as long elsewhere, all of them.
     """
-    late = members.filter("is_late").drop_nulls("rank")["rank"].unique().sort()
-    victims = members.filter("is_victim")["rank"].unique()
-    first = late.filter(~late.is_in(victims.implode()))
-    return (first if first.len() else late).to_list()
+    late = members.filter("is_late").drop_nulls("rank").group_by("rank").agg(pl.col("lag_ns").max())
+    waited = members.filter("is_victim").group_by("rank").agg(pl.col("wait_ns").max().alias("waited_ns"))
+    both = late.join(waited, on="rank", how="left").sort("rank")
+    first = both.filter(pl.col("waited_ns").fill_null(0) < RELAY_SHARE * pl.col("lag_ns"))
+    return (first if first.height else both)["rank"].to_list()
+
+
+def peers(members: pl.DataFrame, rank: int, late: Iterable[int]) -> list[int]:
+    """Return the ranks that share with `rank` a group in which it is late, without those that are `late`."""
+    shared = members.filter((pl.col("rank") == rank) & pl.col("is_late"))["group"]
+    others = members.filter(pl.col("group").is_in(shared.implode()) & ~pl.col("rank").is_in([*late]))
+    return others["rank"].unique().sort().to_list()
+
+
+def busiest(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]) -> int | None:
+    """Return the late rank whose own work exceeds its peers' by most, or None.
+
+    Stages of a pipeline hand a delay on by messages, which tell no waiting; who is late for lack of
+    input has no more to do than its peers. None where no excess explains the lag, or two are alike.
+    """
+    work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()
+    means = dict(breakdown.group_by("rank").agg(work.alias("work_ns")).iter_rows())
+    excess = []
+    for rank in late:
+        others = [means[peer] for peer in peers(members, rank, late) if peer in means]
+        if others and rank in means:
+            excess.append((means[rank] - sum(others) / len(others), rank))
+    lag = members.filter(pl.col("rank").is_in(late) & pl.col("is_late"))["lag_ns"].max()
+    excess.sort(reverse=True)
+    if not excess or not isinstance(lag, float) or excess[0][0] < WORK_SHARE * lag:
+        return None
+    return None if len(excess) > 1 and excess[0][0] == excess[1][0] else excess[0][1]
 
 
 def most_costly(waits: pl.DataFrame, late: list[int]) -> int | None:
@@ -58,12 +109,12 @@ def most_costly(waits: pl.DataFrame, late: list[int]) -> int | None:
     return int(ranked["rank"][0])
 
 
-def persistence(waits: pl.DataFrame, rank: int) -> float:
-    """Return the share of steps in which `rank` caused most waiting of all ranks."""
-    steps = by_rank_and_step(waits).with_columns(
-        pl.col("caused_ns").max().over("iteration", "step").alias("most")
-    )
-    caused = steps.filter(
-        (pl.col("rank") == rank) & (pl.col("caused_ns") == pl.col("most")) & (pl.col("most") > 0)
-    )
-    return caused.height / steps.select("iteration", "step").unique().height
+def persistence(waits: pl.DataFrame, rank: int, floor_ns: float) -> float:
+    """Return the share of its steps in which `rank` was late in a group whose lag reached `floor_ns`."""
+    group = ["iteration", "step", "group"]
+    wait = pl.col("wait_ns")
+    least, most = wait.min().over(group), wait.max().over(group)
+    is_late = (wait == least) & (wait < LATE_SHARE * most) & (most - least >= floor_ns)
+    own = waits.with_columns(is_late.alias("is_late")).filter(pl.col("rank") == rank)
+    steps = own.group_by("iteration", "step").agg(pl.col("is_late").any())
+    return float(steps.select(pl.col("is_late").mean()).item())

@@ -9,13 +9,9 @@ most names agree is taken, and only operators whose names agree are linked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.derived import derived
 from ccl_bench.frames import pl
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RULES = ("record function id", "external id", "order")
 """How links can be found, the most reliable first."""
@@ -119,64 +115,6 @@ def _communicates() -> pl.Expr:
     return pl.any_horizontal(name.str.starts_with(prefix) for prefix in COMMUNICATION)
 
 
-@derived(
-    across_ranks=True,
-    iteration=("Int64", "recording window"),
-    rank=("Int64", "rank"),
-    trace=("Int64", "the Execution Trace"),
-    op_trace=("Int64", "the Kineto trace; null where none fits"),
-    rule=("String", "`record function id`, `external id` (a constant ahead of it), `order` or `none`"),
-    offset=("Int64", "`External id` minus `rf_id`, where that is the rule"),
-    nodes=("Int64", "operators in the Execution Trace"),
-    ops=("Int64", "operators in the Kineto trace"),
-    linked=("Int64", "operators that are the same in both, by name too"),
-    rate=("Float64", "linked operators divided by those of the shorter recording"),
-)
-def et_links(linkable_nodes: pl.DataFrame, linkable_ops: pl.DataFrame) -> pl.DataFrame:
-    """One Execution Trace and how its operators were found in the Kineto trace of the same rank."""
-    rows = [
-        (
-            iteration,
-            rank,
-            trace,
-            op_trace,
-            link.rule,
-            link.offset,
-            link.nodes,
-            link.ops,
-            link.pairs.height,
-            link.rate,
-        )
-        for (iteration, rank, trace), op_trace, link in links_of_ranks(linkable_nodes, linkable_ops)
-    ]
-    schema = {name: column.type for name, column in DERIVED.get("et_links").table.columns.items()}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def links_of_ranks(
-    nodes: pl.DataFrame, ops: pl.DataFrame
-) -> Iterator[tuple[tuple[int | None, int | None, int], int | None, Link]]:
-    """Yield (window, rank, trace) of each Execution Trace, the Kineto trace that fits best, and their link.
-
-    An Execution Trace outside numbered windows may belong to any window of its rank.
-    """
-    whose = ["iteration", "rank", "trace"]
-    kineto = ops.select(whose).unique(maintain_order=True).rows()
-    for key in nodes.select(whose).unique(maintain_order=True).sort("trace").rows():
-        own = nodes.filter(pl.col("trace") == key[2])
-        others = [k[2] for k in kineto if k[1] == key[1] and (key[0] is None or k[0] == key[0])]
-        links = [(other, linked(own, ops.filter(pl.col("trace") == other))) for other in others]
-        best = max(links, key=lambda link: link[1].pairs.height, default=None)
-        if best is None or best[1].rule == "none":
-            yield (
-                key,
-                None,
-                best[1] if best else Link(_no_pairs(), "none", None, int(own["is_operator"].sum()), 0),
-            )
-        else:
-            yield key, *best
-
-
 def linked(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     """Link the `linkable_nodes` and `linkable_ops` of one rank by the rule under which most names agree."""
     nodes = nodes.with_columns(pl.col("name").cast(pl.String)).unique(
@@ -186,17 +124,18 @@ def linked(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     by_id = _by_number(nodes, ops.filter(pl.col("record_function_id") > 0), "record_function_id", 0)
     in_order = _in_order(nodes, ops)
     offset = _offset(nodes, ops, in_order)
-    by_external = _by_number(nodes, ops, "external_id", offset) if offset is not None else _no_pairs()
+    by_external = _by_number(nodes, ops, "external_id", offset) if offset is not None else no_pairs()
     found = dict(zip(RULES, (by_id, by_external, in_order), strict=True))
     rule = max(RULES, key=lambda name: (found[name].height, -RULES.index(name)))
     operators = int(nodes["is_operator"].sum())
     link = Link(
         found[rule].sort("node"), rule, offset if rule == "external id" else None, operators, ops.height
     )
-    return link if link.rate >= LEAST_RATE else Link(_no_pairs(), "none", None, operators, ops.height)
+    return link if link.rate >= LEAST_RATE else Link(no_pairs(), "none", None, operators, ops.height)
 
 
-def _no_pairs() -> pl.DataFrame:
+def no_pairs() -> pl.DataFrame:
+    """Return the pairs of recordings that have nothing in common."""
     return pl.DataFrame(schema=_PAIR_SCHEMA)
 
 

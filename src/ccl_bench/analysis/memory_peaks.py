@@ -22,6 +22,7 @@ _PARTS = ("allocated", "active", "requested", "reserved")
     reserved_bytes=("Int64", "bytes held from the driver at the snapshot"),
     start_allocated_bytes=("Int64", "bytes in tensors before the first event"),
     events=("Int64", "events of the history"),
+    ooms=("Int64", "times that memory ran out"),
     contradictions=("Int64", "events that do not fit those after them"),
     inexact_bytes=("Int64", "bytes of blocks whose size is the least it can be"),
 )
@@ -45,7 +46,10 @@ def memory_peaks(
             pl.col("allocated_bytes").filter(pl.col("order") < 0).sum().alias("start_allocated_bytes"),
         )
     )
-    counts = memory_events.group_by("device").agg(pl.len().cast(pl.Int64).alias("events"))
+    ran_out = pl.col("action").cast(pl.String) == "oom"
+    counts = memory_events.group_by("device").agg(
+        pl.len().cast(pl.Int64).alias("events"), ran_out.sum().cast(pl.Int64).alias("ooms")
+    )
     doubts = memory_lives.group_by("device").agg(
         pl.col("contradictions").max(),
         pl.col("bytes").filter(~pl.col("is_exact")).sum().alias("inexact_bytes"),
@@ -54,7 +58,7 @@ def memory_peaks(
     rows = devices.drop_nulls().unique()
     for part in (states, counts, doubts):
         rows = rows.join(part, on="device", how="left")
-    rows = rows.with_columns(pl.col("events", "contradictions", "inexact_bytes").fill_null(0))
+    rows = rows.with_columns(pl.col("events", "ooms", "contradictions", "inexact_bytes").fill_null(0))
     peaks = pl.col("^peak_.*$", "start_allocated_bytes")
     rows = rows.with_columns(pl.when(pl.col("events") > 0).then(peaks))
     return rows.sort("device").select(*DERIVED.get("memory_peaks").table.columns)

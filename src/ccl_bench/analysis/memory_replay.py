@@ -87,7 +87,7 @@ def _born(found: Replay, in_use: dict[int, Life], event: Event, order: int) -> N
         found.contradictions += 1
         return
     if life.lacks_freeing:
-        life.freed = order
+        life.freed = order if life.died is None else life.died
         found.contradictions += 1
     life.born = order
     life.requested = event.size
@@ -115,6 +115,4 @@ def _freed(found: Replay, in_use: dict[int, Life], event: Event, order: int) -> 
         life.freed = order
         return
     found.contradictions += 1
-    _replace(
-        found, in_use, Life(event.address, event.size, freed=order, died=order), order
-    )
+    _replace(found, in_use, Life(event.address, event.size, freed=order, died=order), order)

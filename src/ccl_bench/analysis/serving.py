@@ -45,24 +45,28 @@ def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark 
 
     The requests of one tool and its summary in another file are one benchmark.
     """
-    listed = requests.select(*_SOURCE, "tool").unique(maintain_order=True)
-    said = statistics.select(*_SOURCE, "tool").unique(maintain_order=True)
-    sources = listed if listed.height else said
-    if sources.is_empty():
+    tool = _only_tool(requests, statistics)
+    if tool is None:
         return None
-    if sources.height > 1:
-        raise NotMeasurable(
-            f"the run holds {sources.height} serving benchmarks, and a mean over them would be of none",
-            fix="give the file of one of them instead of the directory",
-        )
-    tool = str(sources["tool"][0])
-    mine = statistics.join(sources, on=_SOURCE, nulls_equal=True)
-    if mine.is_empty() and said.filter(pl.col("tool") == tool).height == 1:
-        mine = statistics.filter(pl.col("tool") == tool)
-    stored = {(row[0], row[1]): row[2] for row in mine.select("quantity", "statistic", "value").iter_rows()}
+    numbers = statistics.select("quantity", "statistic", "value")
+    stored = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
     ok = requests.filter(pl.col("status") == OK)
     ends = dict(requests.group_by("status").len().iter_rows())
     return Benchmark(tool, ok, ends, stored, *_duration(ok, stored))
+
+
+def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
+    """Return the tool of the only benchmark, or None where there is no benchmark."""
+    listed, said = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
+    apart = said.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
+    both = pl.concat([listed, apart])
+    has_summary_apart = listed.height == apart.height == 1 == said.height and both["tool"].n_unique() == 1
+    if both.height > 1 and not has_summary_apart:
+        raise NotMeasurable(
+            f"the run holds {both.height} results of serving benchmarks; a mean over them would be of none",
+            fix="give the file or directory of one of them",
+        )
+    return str(both["tool"][0]) if both.height else None
 
 
 def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
@@ -142,7 +146,7 @@ def meeting(
     """
     one_token = (pl.col("output_tokens") == 1).fill_null(value=False)
     timed = ok.with_columns(tpot_of_each(ok))
-    kept = [pl.lit(True)]  # noqa: FBT003
+    kept = [pl.lit(True)]
     kept += [pl.col("ttft_s") <= ttft_s] if ttft_s is not None else []
     kept += [one_token | (pl.col("tpot_s") <= tpot_s)] if tpot_s is not None else []
     kept += [pl.col("latency_s") <= latency_s] if latency_s is not None else []

@@ -47,6 +47,11 @@ class RunMetadata(Part):
     slo_latency_s: Objective | None = entry("longest end-to-end latency that users accept", unit="s")
 
     @property
+    def objectives(self) -> dict[str, float | None]:
+        """What users of a server accept, by the name of the key."""
+        return {name: getattr(self, name) for name in ("slo_ttft_s", "slo_tpot_s", "slo_latency_s")}
+
+    @property
     def tokens_in_step(self) -> int | None:
         """Tokens of one step: as written, else from batch and sequence length."""
         if self.tokens_per_step is None and self.global_batch_size and self.seq_len:

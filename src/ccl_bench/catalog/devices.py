@@ -94,6 +94,14 @@ def device(name: str, *, memory_bytes: int | None = None) -> Device:
     return common
 
 
+def models(name: str) -> list[str]:
+    """Return the names in the catalog that a name may stand for, none for a device it does not know."""
+    try:
+        return _names_behind(name)
+    except NotMeasurable:
+        return []
+
+
 def names() -> list[str]:
     """Return the names in the catalog."""
     return list(_catalog())

@@ -5,22 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.errors import NotMeasurable
+from ccl_bench.metrics.snapshots import together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ccl_bench.card import DeviceMemory, MemoryStats
 
-WRITE = "write torch.cuda.memory_stats() of each rank into memory_stats.json at the end of the run"
+WRITE = (
+    "write torch.cuda.memory_stats() of each rank into memory_stats.json at the end, or dump a snapshot "
+    "with torch.cuda.memory._dump_snapshot() after torch.cuda.memory._record_memory_history()"
+)
 
 PEAKS, STATE = "peaks", "state when written"
 
 
-def need_devices(memory_stats: MemoryStats | None) -> tuple[DeviceMemory, ...]:
-    """Return the devices that a side file tells of, or raise NotMeasurable where there is none."""
-    if memory_stats is None or not memory_stats.devices:
-        raise NotMeasurable("the run has no memory_stats.json with an allocator's counters", fix=WRITE)
-    return memory_stats.devices
+def need_devices(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
+    """Return the devices of a side file and those `seen` in snapshots; NotMeasurable where there is none."""
+    devices = together(memory_stats.devices if memory_stats else (), seen)
+    if not devices:
+        message = "the run has no memory_stats.json with an allocator's counters and no memory snapshot"
+        raise NotMeasurable(message, fix=WRITE)
+    return devices
 
 
 def label(device: DeviceMemory) -> str:

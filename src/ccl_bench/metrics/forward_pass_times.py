@@ -46,4 +46,6 @@ def fallen_back(name: str, of: str, found: Measurement) -> Measurement:
         f"this is {of} and not {name}: no serving benchmark was recorded, and queueing, tokenisation and the "
         "network are missing from it"
     )
-    return Measurement(found.value, {"falls_back_to": of, "note": said, **found.details}, found.window, found.ranks)
+    return Measurement(
+        found.value, {"falls_back_to": of, "note": said, **found.details}, found.window, found.ranks
+    )

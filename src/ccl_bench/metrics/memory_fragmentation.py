@@ -7,22 +7,30 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
+from ccl_bench.metrics.snapshots import snapshot_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccl_bench.card import DeviceMemory, MemoryStats
+    from ccl_bench.frames import pl
 
 
 @metric(unit="ratio", better="lower")
-def memory_fragmentation(memory_stats: MemoryStats | None) -> Measurement:
+def memory_fragmentation(
+    memory_stats: MemoryStats | None,
+    memory_peaks: pl.DataFrame,
+    memory_layouts: pl.DataFrame,
+    memory_rates: pl.DataFrame,
+) -> Measurement:
     """Share of the memory reserved from the device that no tensor took, where that is highest.
 
     Formula:
         memory_fragmentation = max over devices of (reserved - allocated) / reserved
 
-        at the peaks of both where the file holds peaks, else as they were when it was written;
-        the details say which, and hold the other two measures that are in use:
+        at the peaks of both where `memory_stats.json` or the history of a memory snapshot tells them,
+        else as they were when the file was written; the details say which, and hold the other two
+        measures that are in use, of a snapshot at its end and when most was allocated:
         inactive split / reserved, and 1 - largest free block / all free blocks.
 
     Caveats:
@@ -33,7 +41,8 @@ def memory_fragmentation(memory_stats: MemoryStats | None) -> Measurement:
     Reference:
         torch.cuda.memory_stats; efficiency is active / reserved.
     """
-    devices = need_devices(memory_stats)
+    seen = snapshot_devices(memory_peaks, memory_layouts, memory_rates)
+    devices = need_devices(memory_stats, seen)
     basis = PEAKS if _shares(devices, "allocated_bytes", "peak_") else STATE
     at = "peak_" if basis == PEAKS else ""
     used = _shares(devices, "allocated_bytes", at)
@@ -53,7 +62,9 @@ def memory_fragmentation(memory_stats: MemoryStats | None) -> Measurement:
         "per_device_scattered_ratio": _scattered(devices),
     }
     details |= {name: values for name, values in others.items() if values}
-    return Measurement(unused[highest], details, f"allocator's counters, {basis}", ranks_of(devices))
+    if layouts := _layouts(memory_layouts):
+        details["snapshots"] = layouts
+    return Measurement(unused[highest], details, f"allocator, {basis}", ranks_of(devices))
 
 
 def _shares(devices: Iterable[DeviceMemory], part: str, at: str) -> dict[str, float]:
@@ -73,3 +84,16 @@ def _scattered(devices: Iterable[DeviceMemory]) -> dict[str, float]:
         for device in devices
         if device.largest_free_bytes is not None and device.free_bytes
     }
+
+
+def _layouts(memory_layouts: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return all measures of each snapshot, at its end and when most was allocated."""
+    columns = (
+        "rank",
+        "iteration",
+        "device",
+        "moment",
+        *(n for n in memory_layouts.columns if n.endswith("_ratio")),
+    )
+    rows = memory_layouts.select(columns).iter_rows(named=True)
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]

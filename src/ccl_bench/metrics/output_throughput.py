@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 
-@metric(unit="tokens/s", better="higher", applies=(conditions.inference,), aliases=("output_token_throughput",))
+@metric(
+    unit="tokens/s", better="higher", applies=(conditions.inference,), aliases=("output_token_throughput",)
+)
 def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Tokens generated in one second of a serving benchmark, over all requests that succeeded.
 

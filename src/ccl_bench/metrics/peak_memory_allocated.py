@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.allocator import WRITE, need_devices, ranks_of, told
+from ccl_bench.metrics.allocator import WRITE, label, need_devices, ranks_of, told
+from ccl_bench.metrics.snapshots import holders_of, snapshot_devices
 
 if TYPE_CHECKING:
-    from ccl_bench.card import MemoryStats
+    from collections.abc import Sequence
+
+    from ccl_bench.card import DeviceMemory, MemoryStats
+    from ccl_bench.frames import pl
 
 GIGA = 1e9
 
@@ -24,32 +28,72 @@ _COUNTERS = (
 )
 
 
+_HOLDERS = 10
+
+
 @metric(unit="GB", better="lower")
-def peak_memory_allocated(memory_stats: MemoryStats | None) -> Measurement:
+def peak_memory_allocated(
+    memory_stats: MemoryStats | None,
+    memory_peaks: pl.DataFrame,
+    memory_layouts: pl.DataFrame,
+    memory_rates: pl.DataFrame,
+    memory_holders: pl.DataFrame,
+) -> Measurement:
     """Most memory that tensors took on one device at any time, on the device where that is highest.
 
     Formula:
         peak_memory_allocated = max over devices of peak allocated bytes / 10^9
 
-        from `memory_stats.json`: `allocated_bytes.all.peak` of `torch.cuda.memory_stats()`.
+        from `memory_stats.json`: `allocated_bytes.all.peak` of `torch.cuda.memory_stats()`; for ranks
+        that are not in it, from a memory snapshot, whose history is replayed backwards from the state
+        at its end. Details tell which call stacks hold the peak.
 
     Caveats:
         The highest device counts because that one runs out of memory first; stages of a pipeline
         differ by design. Memory that PyTorch's allocator does not hand out, such as NCCL's buffers and
-        the CUDA context, is not in it. Peaks count from the last reset of the counters.
+        the CUDA context, is not in it. Counters hold the peak since their last reset, a snapshot that
+        since its history began. Blocks count with the size that the allocator gives them, which
+        for those gone before the snapshot follows from its rules.
 
     Reference:
-        torch.cuda.memory_stats; torchtitan logs the same as max_active and max_reserved.
+        torch.cuda.memory_stats, torch.cuda.memory._snapshot; torchtitan logs max_active and max_reserved.
     """
-    devices = need_devices(memory_stats)
+    seen = snapshot_devices(memory_peaks, memory_layouts, memory_rates)
+    devices = need_devices(memory_stats, seen)
     peaks = told(devices, "peak_allocated_bytes")
     if not peaks:
-        raise NotMeasurable("the recorded counters hold no peak of the allocated memory", fix=WRITE)
+        raise NotMeasurable("what was recorded holds no peak of the allocated memory", fix=WRITE)
     highest = max(peaks, key=lambda who: peaks[who])
+    rank = next(device.rank for device in devices if label(device) == highest)
     counters = {name: values for name in _COUNTERS if (values := told(devices, name))}
     return Measurement(
         peaks[highest] / GIGA,
-        details={"highest_device": highest, **{f"per_device_{name}": v for name, v in counters.items()}},
-        window="since the allocator's counters were reset",
+        details={
+            "highest_device": highest,
+            "imbalance_ratio": peaks[highest] * len(peaks) / sum(peaks.values())
+            if any(peaks.values())
+            else 1.0,
+            **{f"per_device_{name}": values for name, values in counters.items()},
+            **_of_snapshots(memory_peaks, memory_rates),
+            "holders": holders_of(memory_holders, rank, _HOLDERS),
+        },
+        window=_window(memory_stats, seen),
         ranks=ranks_of(devices),
     )
+
+
+def _window(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> str:
+    counted = "since the allocator's counters were reset" if memory_stats and memory_stats.devices else ""
+    return "; ".join(filter(None, (counted, "history of the memory snapshots" if seen else "")))
+
+
+def _of_snapshots(memory_peaks: pl.DataFrame, memory_rates: pl.DataFrame) -> dict[str, Any]:
+    """Return what histories tell beside peaks, one entry for each snapshot and device."""
+    if memory_peaks.is_empty():
+        return {}
+    state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")
+    rates = ("allocations_per_s", "frees_per_s", "allocated_bytes_per_s")
+    key = ("trace", "device")
+    joined = memory_peaks.join(memory_rates.select(*key, *rates), on=key, how="left")
+    rows = joined.select("rank", "iteration", "device", *state, *rates).iter_rows(named=True)
+    return {"snapshots": [{name: value for name, value in row.items() if value is not None} for row in rows]}

@@ -20,10 +20,10 @@ def prefill_step_time(forward_passes: pl.DataFrame) -> Measurement:
         prefill_step_time = mean over ranks of mean over prefill passes of (end - start)
 
     Caveats:
-        Passes that mix prefill and decode are counted apart and timed nowhere. A prompt that is split into chunks has several passes.
-        It is the time on the device where the trace has the device's twin of the range, else that of
-        the launch. The profiler slows a server down. It is the time of a step, not of a request:
-        queueing, tokenisation and the network are missing.
+        Passes that mix prefill and decode are counted apart and timed nowhere. A prompt that is split
+        into chunks has several passes. It is the time on the device where the trace has the device's
+        twin of the range, else that of the launch. The profiler slows a server down. It is the time of
+        a step, not of a request: queueing, tokenisation and the network are missing.
 
     Reference:
         vLLM, `execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)`; SGLang,

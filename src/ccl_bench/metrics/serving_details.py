@@ -1,4 +1,4 @@
-"""What the metrics of a serving benchmark have in common: which benchmark, which fields, what was counted apart."""
+"""What metrics of a serving benchmark have in common: its fields, its length, what is counted apart."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def need_success(found: Benchmark) -> None:
     """Raise NotMeasurable where requests are listed and none succeeded."""
     if found.ends and found.ok.is_empty():
         ended = ", ".join(f"{count} {end}" for end, count in sorted(found.ends.items()))
-        raise NotMeasurable(f"no request succeeded: {ended}", fix="repeat the benchmark against a server that answers")
+        raise NotMeasurable(f"no request succeeded: {ended}", fix="repeat it against a server that answers")
 
 
 def times(

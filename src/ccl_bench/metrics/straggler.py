@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.lateness import in_groups, late_ranks, most_costly, persistence
+from ccl_bench.analysis.lateness import (
+    busiest,
+    in_groups,
+    late_ranks,
+    most_costly,
+    peers,
+    persistence,
+    within_stages,
+)
 from ccl_bench.analysis.step_times import slowest
 from ccl_bench.analysis.waits import by_rank_and_step
 from ccl_bench.frames import pl
@@ -12,12 +20,17 @@ from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import lag_ns, need_waits
 
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
 NOISE_FLOOR = 0.01
 """Share of the step below which nobody is called late."""
 
 
 @metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
-def straggler(waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataFrame) -> Measurement:
+def straggler(
+    waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts
+) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
     Formula:
@@ -27,11 +40,13 @@ def straggler(waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataF
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
         communication time points at the wrong one. A rank that is late in one group because it waited in
-        another only passes the delay on. Of several late ranks the `slowest_rank` is the one that
-        caused most waiting. Below 1 % of the step the answer is "none". Only symmetric collectives tell
-        waiting (not broadcasts, messages and uneven all-to-alls). The cause is where late ranks spend
-        more time than the other members of their groups: computing, copying, or with an idle device,
-        which is the host.
+        another only passes the delay on. Of several late ranks the `slowest_rank` is the one with more work
+        than its peers, where that explains the lag (a late pipeline stage makes the next one late), else
+        the one that caused most waiting. Groups across pipeline stages count in the lag and name nobody:
+        stages end a step one after the other by design. Below 1 % of the step the answer is "none". Only
+        symmetric collectives tell waiting (not broadcasts, messages and uneven all-to-alls). The cause is
+        where late ranks spend more time than the other members of their groups: computing, copying, or
+        with an idle device, which is the host.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
@@ -40,9 +55,12 @@ def straggler(waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataF
     need_rows(step_times, "steps", RECORD)
     lag = lag_ns(waits)
     step_ns = float(slowest(step_times).select(pl.col("duration_ns").mean()).item())
-    members = in_groups(waits)
-    late = late_ranks(members) if lag >= NOISE_FLOOR * step_ns else []
-    worst = most_costly(waits, late)
+    floor_ns = NOISE_FLOOR * step_ns
+    alike = within_stages(waits, facts)
+    members = in_groups(alike, floor_ns)
+    late = late_ranks(members) if lag >= floor_ns else []
+    worst = busiest(breakdown, members, late)
+    worst = most_costly(alike, late) if worst is None else worst
     per_rank = _per_rank(waits)
     return Measurement(
         lag / step_ns,
@@ -55,9 +73,9 @@ def straggler(waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataF
             "wait_s_per_step": by_rank(per_rank, "wait_s"),
             "arrived_last_count": by_rank(per_rank, "arrived_last"),
             "caused_wait_s_per_step": by_rank(per_rank, "caused_s"),
-            "persistence_ratio": persistence(waits, worst) if worst is not None else 0.0,
+            "persistence_ratio": persistence(alike, worst, floor_ns) if worst is not None else 0.0,
             "per_group": _per_group(members),
-            "cause": _cause(breakdown, members, late),
+            "cause": _cause(breakdown, members, late, late if worst is None else [worst]),
             "members_complete": bool(waits["complete"].all()),
         },
         window="matched collectives inside steps",
@@ -90,13 +108,14 @@ def _per_group(members: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]) -> dict[str, Any]:
-    """Return where late ranks spend more time than their groups' other members, and how much, s a step."""
-    shared = members.filter(pl.col("is_late") & pl.col("rank").is_in(late))["group"].unique()
-    peers = members.filter(pl.col("group").is_in(shared.implode()) & ~pl.col("rank").is_in(late))["rank"]
+def _cause(
+    breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]
+) -> dict[str, Any]:
+    """Return where `named` late ranks spend more time than their groups' members, and how much, s a step."""
+    others = {peer for rank in named for peer in peers(members, rank, late)}
     parts = {"compute": "compute_ns", "host": "idle_ns", "copies": "exposed_memory_ns"}
-    of_late = breakdown.filter(pl.col("rank").is_in(late))
-    of_peers = breakdown.filter(pl.col("rank").is_in(peers.implode()))
+    of_late = breakdown.filter(pl.col("rank").is_in(named))
+    of_peers = breakdown.filter(pl.col("rank").is_in(sorted(others)))
     if of_late.is_empty() or of_peers.is_empty():
         return {}
     means = [

@@ -65,6 +65,6 @@ def _from_traces(forward_passes: pl.DataFrame) -> Measurement:
         raise NotMeasurable(message, fix=BENCHMARK_IT) from error
     decodes = forward_passes.filter(pl.col("phase") == DECODE)
     if (decodes["generated"] > decodes["requests"]).any():
-        message = "the run holds no result of a serving benchmark, and a decode step computes several tokens a request"
-        raise NotMeasurable(message, fix=BENCHMARK_IT)
+        why = "a decode step computes several tokens a request"
+        raise NotMeasurable(f"the run holds no result of a serving benchmark, and {why}", fix=BENCHMARK_IT)
     return fallen_back("TPOT", "decode_step_time", found)

@@ -112,7 +112,7 @@ def _trace_file(path: Path, relative: str, ranks: Mapping[str, int]) -> TraceFil
     if form is None:
         return None
     said = form.identity(head)
-    named = identity.rank_in_name(relative)
+    named = identity.rank_in_name(relative) if form.of_rank else None
     candidates = (("file", said.rank), ("map", ranks.get(relative)), ("name", named), ("unknown", None))
     source, rank = next((s, r) for s, r in candidates if r is not None or s == "unknown")
     window = identity.window_in_path(relative)

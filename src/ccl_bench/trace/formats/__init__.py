@@ -44,6 +44,8 @@ class Format:
     """What these first bytes say of rank and world size."""
     read: Callable[[BinaryIO, str], TraceContent]
     """Read a whole file; the text names it in messages."""
+    of_rank: bool = True
+    """Whether a file is of one rank; what is of the whole job is given none, whatever its name holds."""
 
 
 FORMATS: Registry[Format] = Registry("trace format", GROUP)

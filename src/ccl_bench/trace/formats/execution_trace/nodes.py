@@ -158,9 +158,9 @@ def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node
     cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
     for position, start in enumerate(cuts[:-1]):
         part = piece[start : cuts[position + 1]]
-        found = _nodes(part)
+        is_cut = may_be_cut and position == len(cuts) - 2
+        found = _nodes(part[: part.rfind(b"}") + 1] if is_cut else part)
         if found is None and (found := _nodes(_mended(part))) is not None:
             losses.mended += len(found)
-        if found is None:
-            losses.lost += not (may_be_cut and position == len(cuts) - 2)
+        losses.lost += found is None and not is_cut
         yield from found or []

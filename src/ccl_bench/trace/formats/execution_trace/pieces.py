@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ccl_bench.storage import DAMAGED
 
 if TYPE_CHECKING:
@@ -25,14 +27,18 @@ NODE_LIMIT = 64 << 20
 
 _HEAD_LIMIT = 1 << 20
 _TAIL_BYTES = 4 << 10
+_FINISHED = b'"finish_ts"'
 
 NODES = re.compile(rb'"nodes"\s*+:\s*+\[')
 BOUNDARY = re.compile(
     rb"\}\s*+,\s*+(?=\{\s*+\"(?:(?:id|ctrl_deps|attrs|fw_parent|rf_id)\"\s*+:"
-    rb'|name"\s*+:\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:id|ctrl_deps|parent|inputs|rf_id)"))'
+    rb'|name"\s*+:(?!\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:type|value|doc_string)")))'
 )
-_END = re.compile(rb"\}\s*+\](?=\s*+[,}])")
-_EMPTY = re.compile(rb"\s*+\]")
+_ARRAY_END = re.compile(rb"\]")
+_ENDS_TRIED = 64
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -85,13 +91,34 @@ def _cut(buffer: bytes) -> int:
 
 
 def _last(buffer: bytes, document: Document) -> bytes:
-    """Return the nodes at the end of a file without what follows them."""
-    ends = [match.end() for match in _END.finditer(buffer, max(0, len(buffer) - _TAIL_BYTES))]
-    if not ends and not _EMPTY.match(buffer):
+    """Return the nodes at the end of a file without what follows them.
+
+    The array of nodes ends where what precedes are whole nodes and what follows ends the file; where a
+    node is damaged, before the time of the end that torch writes.
+    """
+    found = [match.start() for match in _ARRAY_END.finditer(buffer, max(0, len(buffer) - _TAIL_BYTES))]
+    likely = [end for end in found[-_ENDS_TRIED:][::-1] if _ends_file(buffer[end + 1 :])]
+    whole = (end for end in likely if _is_whole(buffer[:end]))
+    end = next(whole, next((end for end in likely if _FINISHED in buffer[end:]), None))
+    if end is None:
         return buffer
-    end = ends[-1] if ends else buffer.index(b"]") + 1
-    document.ended, document.tail = True, buffer[end:]
-    return buffer[: end - 1]
+    document.ended, document.tail = True, buffer[end + 1 :]
+    return buffer[:end]
+
+
+def _ends_file(tail: bytes) -> bool:
+    try:
+        return bool(_OBJECT.decode(b'{"nodes":[]' + tail))
+    except _UNREADABLE:
+        return False
+
+
+def _is_whole(nodes: bytes) -> bool:
+    try:
+        _LIST.decode(b"[" + nodes + b"]")
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def pieces(stream: BinaryIO, document: Document) -> Iterator[bytes]:

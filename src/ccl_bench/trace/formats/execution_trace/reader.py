@@ -39,6 +39,8 @@ class _Builder:
 
     parts: list[pl.DataFrame] = field(default_factory=list)
     calls: list[dict[str, object]] = field(default_factory=list)
+    operators: list[dict[str, object]] = field(default_factory=list)
+    """Communication operators, for files without a single `record_param_comms`."""
     groups: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def add(self, nodes: list[Node]) -> None:
@@ -48,18 +50,23 @@ class _Builder:
         for node in nodes:
             if node.name == communication.OPERATOR:
                 self.calls.append(communication.call(node))
+            elif node.name.startswith(communication.C10D) and not self.calls:
+                row = communication.operator_call(node)
+                self.operators += [row] if row else []
             elif communication.GROUPS in node.name:
                 self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return every table."""
-        table = TABLES["process_groups"]
+        table = TABLES["et_groups"]
         groups = list(self.groups.values())
         nodes = TABLES["et_nodes"].together(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
-            "et_communication": communication.calls(self.calls).sort("node", nulls_last=True),
-            "process_groups": table.frame({key: [group[key] for group in groups] for key in table.columns}),
+            "et_communication": communication.calls(self.calls or self.operators).sort(
+                "node", nulls_last=True
+            ),
+            "et_groups": table.frame({key: [group[key] for group in groups] for key in table.columns}),
         }
 
 

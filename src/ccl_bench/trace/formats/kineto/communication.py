@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,14 +102,17 @@ def _tensor_elements(dims: list[Any], index: int | None) -> int | None:
 def _listed(value: object) -> list[int] | None:
     """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
     if isinstance(value, str):
-        inner = value.strip()
-        if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
-            return None
-        value = [part for part in inner[1:-1].split(",") if part.strip()]
-    if not isinstance(value, list):
-        return None
-    numbers = [whole(part) for part in value]
+        return _listed_in(value)
+    numbers = [whole(part) for part in value] if isinstance(value, list) else [None]
     return None if None in numbers else [number for number in numbers if number is not None]
+
+
+@lru_cache(maxsize=64)  # calls on one group repeat its list of ranks
+def _listed_in(text: str) -> list[int] | None:
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
+        return None
+    return _listed([part for part in inner[1:-1].split(",") if part.strip()])
 
 
 def _text(value: object) -> str | None:
@@ -230,10 +234,19 @@ def call(event: Event) -> dict[str, object]:
     return row
 
 
+def _column(values: list[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column of arguments; lists, which are slow to convert and mostly alike, one of each."""
+    if not isinstance(kind, pl.List):
+        return pl.Series(values, dtype=kind)
+    places = {value: place for place, value in enumerate({tuple(v) for v in values if v is not None})}
+    rows = [None if value is None else places[tuple(value)] for value in values]
+    return pl.Series([list(value) for value in places], dtype=kind).gather(pl.Series(rows, dtype=pl.UInt32))
+
+
 def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Return the `collectives` rows of calls, with times for `values.absolute`."""
     rows = {
-        name: pl.Series([call.get(name) for call in calls], dtype=column.type)
+        name: _column([call.get(name) for call in calls], column.type)
         for name, column in TABLES["collectives"].columns.items()
         if name not in _FROM_EVENT
     }

@@ -30,6 +30,9 @@ BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:ph|name|cat|pid|tid|ts|args|bp)\"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATORS = (b"\n  },\n  {", b'},{"', b"},\n{", b"}, {", b"},\n")
 
+_CUTS_TRIED = 2
+"""Separators looked at from the end of a buffer, which may lie just behind the last of them."""
+
 
 @dataclass(slots=True)
 class Document:
@@ -79,9 +82,11 @@ def _skip_head(stream: BinaryIO, document: Document) -> bytes:
 def _cut(buffer: bytes) -> int:
     """Return the position after the `}` of the last event that is surely whole, or 0."""
     for separator in _SEPARATORS:
-        at = buffer.rfind(separator)
-        if at >= 0 and BOUNDARY.match(buffer, end := at + separator.index(b"}")):
-            return end + 1
+        at = len(buffer)
+        for _ in range(_CUTS_TRIED):
+            at = buffer.rfind(separator, 0, at)
+            if at >= 0 and BOUNDARY.match(buffer, end := at + separator.index(b"}")):
+                return end + 1
     last = 0
     for match in BOUNDARY.finditer(buffer):
         last = match.start() + 1

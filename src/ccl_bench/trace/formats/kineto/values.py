@@ -29,6 +29,8 @@ def number(value: object) -> float | int | None:
 
 def whole(value: object) -> int | None:
     """Return `value` as a whole number that fits a column, or None where it is not one."""
+    if type(value) is int and -LARGEST < value < LARGEST:  # nearly always, and Decimal is slow
+        return value
     found = number(value)
     return found if isinstance(found, int) else None
 
@@ -91,7 +93,7 @@ def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
 
 def _nanoseconds(value: object) -> int | None:
     try:
-        exact = Decimal(str(value)).scaleb(3)
+        exact = (value if isinstance(value, Decimal) else Decimal(str(value))).scaleb(3)
     except (ArithmeticError, ValueError):
         return None
     return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None

@@ -67,6 +67,7 @@ SERVING = tuple(
             recognises=recognises,
             identity=_identity,
             read=read,
+            of_rank=False,
         )
     )
     for name, (recognises, read) in _READERS.items()

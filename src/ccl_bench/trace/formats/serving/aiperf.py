@@ -21,7 +21,7 @@ from ccl_bench.trace.formats.serving.rows import Request, Rows
 from ccl_bench.trace.formats.serving.stored import Stored, statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
@@ -84,24 +84,29 @@ def _record(line: bytes, number: int) -> Request:
         raise Impossible("it is no object")
     about, measured = _mapping(entry, "metadata"), _mapping(entry, "metrics")
     name = text(about.get("x_request_id")) or f"line {number}"
-    start = about.get("request_start_ns") or about.get("timestamp_ns")
-    start = instant_ns(_value(measured, "min_request_timestamp") or start, "start")
-    status, error = _status(entry, about)
+    sent = _value(measured, "min_request_timestamp"), about.get("request_start_ns"), about.get("timestamp_ns")
+    start = instant_ns(_first(sent), "start")
+    status, why = _status(entry, about)
     if status != "ok":
-        return Request(0, name, status, start, error=error)
-    end = _value(measured, "max_response_timestamp") or about.get("request_end_ns")
+        return Request(0, name, status, start, error=why)
+    end = _first((_value(measured, "max_response_timestamp"), about.get("request_end_ns")))
     return Request(
         0,
         name,
         start_ns=start,
         end_ns=instant_ns(end, "end"),
-        ttft_s=next((t for key in _TTFT if (t := _time(measured, key)) is not None), None),
+        ttft_s=_first(_time(measured, key) for key in _TTFT),
         latency_s=_time(measured, "request_latency"),
         own_tpot_s=_time(measured, "inter_token_latency"),
         input_tokens=tokens(_value(measured, "input_sequence_length"), "input_sequence_length"),
         output_tokens=tokens(_value(measured, "output_sequence_length"), "output_sequence_length"),
         gaps_s=_gaps(measured),
     )
+
+
+def _first(values: Iterable[Any]) -> Any:
+    """Return the first value that there is."""
+    return next((value for value in values if value is not None), None)
 
 
 def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
@@ -119,7 +124,7 @@ def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
 
 
 def _mapping(entry: dict[str, Any], key: str) -> dict[str, Any]:
-    found = entry.get(key) or {}
+    found = {} if entry.get(key) is None else entry[key]
     if not isinstance(found, dict):
         raise Impossible(f"{key} is no object")
     return found

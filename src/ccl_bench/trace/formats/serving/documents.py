@@ -83,5 +83,7 @@ def _by_line(raw: bytes, file: str) -> list[Any]:
         try:
             found.append(parsed(line))
         except ValueError as error:
-            raise InputError(f"line {number} is no whole JSON: {error}", where=file, fix=_COPY_AGAIN) from error
+            raise InputError(
+                f"line {number} is no whole JSON: {error}", where=file, fix=_COPY_AGAIN
+            ) from error
     return found

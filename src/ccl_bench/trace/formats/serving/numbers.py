@@ -11,7 +11,7 @@ MOST_TOKENS = 10**9
 _LATEST_NS = 1 << 62
 
 
-class Impossible(ValueError):
+class Impossible(ValueError):  # noqa: N818 (what a value is, not what the program did)
     """A value that no request has, with its name."""
 
 

@@ -69,7 +69,7 @@ def _lists(document: dict[str, Any], benchmark: int, file: str) -> dict[str, lis
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        message = f"the lists of result {benchmark} have different lengths, so which is whose is not known: {said}"
+        message = f"the lists of result {benchmark} differ in length, so what is whose is not known: {said}"
         raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
     return found
 

@@ -77,18 +77,14 @@ class Rows:
     def unlisted(self, option: str) -> None:
         """Note that the file says nothing of single requests; `option` makes the tool write them."""
         message = f"only statistics are recorded; {option} records each request"
-        self.findings.append(
-            Finding("requests-not-listed", "warning", message, self.file, touches=_TOUCHES)
-        )
+        self.findings.append(Finding("requests-not-listed", "warning", message, self.file, touches=_TOUCHES))
 
     def _lost(self) -> list[Finding]:
         if not self.lost:
             return []
         shown = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
         message = f"{len(self.lost)} requests are left out, being damaged or impossible: {shown}"
-        return [
-            Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)
-        ]
+        return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
 
     def _failed(self) -> list[Finding]:
         failed = [request for request in self.requests if request.status == "failed"]
@@ -101,7 +97,7 @@ class Rows:
         ]
 
     def _disagreeing(self) -> list[Finding]:
-        found = []
+        found: list[str] = []
         for benchmark in dict.fromkeys(request.benchmark for request in self.requests):
             mine = [r for r in self.requests if r.benchmark == benchmark and r.status == "ok"]
             said = [s for s in self.stored if s.benchmark == benchmark]

@@ -71,10 +71,15 @@ def disagreements(requests: Sequence[Request], stored: Iterable[Stored]) -> Iter
 
 
 def _values(requests: Sequence[Request]) -> dict[str, list[float]]:
-    timed = [(r, r.latency_s - r.ttft_s) for r in requests if r.latency_s is not None and r.ttft_s is not None]
     return {
         "ttft": [r.ttft_s for r in requests if r.ttft_s is not None],
         "latency": [r.latency_s for r in requests if r.latency_s is not None],
         "itl": [gap for r in requests for gap in r.gaps_s or ()],
-        "tpot": [rest / (r.output_tokens - 1) for r, rest in timed if r.output_tokens and r.output_tokens > 1],
+        "tpot": [tpot for r in requests if (tpot := _tpot(r)) is not None],
     }
+
+
+def _tpot(request: Request) -> float | None:
+    if request.latency_s is None or request.ttft_s is None or (request.output_tokens or 0) < 2:
+        return None
+    return (request.latency_s - request.ttft_s) / ((request.output_tokens or 0) - 1)

@@ -21,7 +21,7 @@
 #error "words of text are compared as little-endian numbers"
 #endif
 
-#define MOST_WORDS 96
+#define MOST_WORDS 128
 #define PLACES 512
 #define MOST_DEPTH 64
 #define MOST_DIGITS 300 /* a longer number may be no finite double */
@@ -42,16 +42,19 @@ typedef struct {
     bool is_negative, has_exponent;
 } Number;
 
-typedef struct {
+typedef struct Entry {
     Word word;
     uint64_t first, last;
     Byte text[PADDING];
+    uint64_t mask; /* of the bytes in first and last that belong to the word */
+    struct Entry *next; /* what followed it last: writers keep the order of keys */
 } Entry;
 
 typedef struct {
     Entry entries[MOST_WORDS];
     int32_t count;
     uint8_t places[PLACES]; /* number of an entry + 1; 0 is free */
+    Entry *first; /* of the last object */
 } Words;
 
 /* One event while it is read. */
@@ -107,13 +110,13 @@ static inline uint32_t place_of(uint64_t first, uint64_t last, int64_t length) {
     return (uint32_t)(mixed >> 55); /* 9 bits for 512 places */
 }
 
-static const Word *known(const Words *words, const Byte *at, int64_t length) {
+static Entry *known(Words *words, const Byte *at, int64_t length) {
     uint64_t first = first_of(at, length), last = last_of(at, length);
     for (uint32_t place = place_of(first, last, length); words->places[place]; place = (place + 1) % PLACES) {
-        const Entry *entry = &words->entries[words->places[place] - 1];
+        Entry *entry = &words->entries[words->places[place] - 1];
         if (entry->first == first && entry->last == last && entry->word.length == length &&
             (length <= 16 || memcmp(entry->text, at, (size_t)length) == 0))
-            return &entry->word;
+            return entry;
     }
     return NULL;
 }
@@ -126,10 +129,19 @@ static bool add_word(Words *words, const Word *word) {
     entry->word.text = NULL;
     entry->first = first_of(entry->text, word->length);
     entry->last = last_of(entry->text, word->length);
+    entry->mask = word->length >= 8 ? UINT64_MAX : bit(8 * word->length) - 1;
     uint32_t place = place_of(entry->first, entry->last, word->length);
     while (words->places[place]) place = (place + 1) % PLACES;
     words->places[place] = (uint8_t)words->count;
     return true;
+}
+
+/* Whether the text of an entry, and a quote behind it, stand at `at`. */
+static inline bool is_at(const Entry *entry, const Byte *at) {
+    int64_t length = entry->word.length, before_last = length >= 8 ? length - 8 : 0;
+    return at[length] == '"' && (word_at(at) & entry->mask) == entry->first &&
+           (word_at(at + before_last) & entry->mask) == entry->last &&
+           (length <= 16 || memcmp(at, entry->text, (size_t)length) == 0);
 }
 
 /* ---- texts that are numbered as they come ---- */
@@ -196,8 +208,26 @@ static int64_t numbered(Texts *texts, const Text *text) {
 
 /* ---- JSON ---- */
 
+static inline bool is_space(Byte byte) {
+    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
 static inline const Byte *after_space(const Byte *at) {
-    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') at++;
+    if (!is_space(*at)) return at;
+    if (!is_space(*++at)) return at;
+#if defined(__SSE2__)
+    const __m128i blank = _mm_set1_epi8(' '), feed = _mm_set1_epi8('\n');
+    for (;; at += 16) { /* the two that Kineto writes; the loop below takes the others */
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i is_blank = _mm_or_si128(_mm_cmpeq_epi8(bytes, blank), _mm_cmpeq_epi8(bytes, feed));
+        unsigned others = ~(unsigned)_mm_movemask_epi8(is_blank) & 0xFFFF;
+        if (others) {
+            at += __builtin_ctz(others);
+            break;
+        }
+    }
+#endif
+    while (is_space(*at)) at++;
     return at;
 }
 
@@ -398,7 +428,7 @@ static inline void keep_whole(Event *event, int32_t slot, const Number *number) 
 /* Keeps decimal microseconds as nanoseconds, if not a digit is lost. */
 static inline void keep_time(Event *event, int32_t slot, const Number *number) {
     uint64_t ns = number->digits;
-    bool is_odd = number->has_exponent || number->count > 18;
+    bool is_odd = number->has_exponent || number->count > 19; /* 19 digits fit */
     if (number->fraction <= 3) {
         uint64_t power = WHOLE_POWERS[3 - number->fraction];
         is_odd |= ns >= LATEST_NS / power;
@@ -489,7 +519,7 @@ static const Byte *after_value(Event *event, const Word *word, const Byte *at) {
 
 /* ---- events ---- */
 
-static inline const Byte *after_object(Rows *rows, const Words *words, const Byte *at);
+static const Byte *after_object(Rows *rows, Words *words, const Byte *at);
 
 static const Byte *after_arguments(Rows *rows, const Byte *at) {
     if (rows->event.has_arguments) return NULL; /* twice: the last would have to replace the first */
@@ -498,22 +528,44 @@ static const Byte *after_arguments(Rows *rows, const Byte *at) {
     return *at == 'n' ? after_literal(at) : NULL;
 }
 
-/* Reads an object, of which the values of `words` are kept. */
-static inline const Byte *after_object(Rows *rows, const Words *words, const Byte *at) {
+/* Reads a key with its colon and finds what it is. A key met for the first time is remembered as one of
+ * no interest, if there is room, so that it is recognised like the others. */
+static const Byte *after_new_key(Words *words, const Byte *at, Entry **entry) {
+    bool is_high = false;
     Text key;
+    if (!(at = after_key(at, &key, &is_high)) || is_high || key.is_odd) return NULL;
+    *entry = known(words, key.at, key.length);
+    if (*entry || key.length > PADDING - 8) return at;
+    const Word word = {.text = (const char *)key.at, .length = (int32_t)key.length, .kind = ANY};
+    if (add_word(words, &word)) *entry = &words->entries[words->count - 1];
+    return at;
+}
+
+/* Reads a key as `after_new_key` does. It is mostly the one that was there the last time. */
+static inline const Byte *after_known_key(Words *words, const Byte *at, Entry **entry) {
+    if (!*entry || *at != '"' || !is_at(*entry, at + 1)) return after_new_key(words, at, entry);
+    at += (*entry)->word.length + 2;
+    if (*at != ':') at = after_space(at);
+    return *at == ':' ? after_space(at + 1) : NULL;
+}
+
+/* Reads an object, of which the values of `words` are kept. */
+static const Byte *after_object(Rows *rows, Words *words, const Byte *at) {
+    Entry **next = &words->first;
     at = after_space(at + 1);
     if (*at == '}') return at + 1;
     for (;; at = after_space(at + 1)) {
-        bool is_high = false;
-        if (!(at = after_key(at, &key, &is_high)) || is_high || key.is_odd) return NULL;
-        const Word *word = known(words, key.at, key.length);
-        if (!word)
-            at = after_any(at);
-        else if (word->kind == ARGUMENTS)
+        Entry *entry = *next;
+        if (!(at = after_known_key(words, at, &entry))) return NULL;
+        if (entry && entry->word.kind == ARGUMENTS)
             at = after_arguments(rows, at);
         else
-            at = after_value(&rows->event, word, at);
+            at = entry ? after_value(&rows->event, &entry->word, at) : after_any(at);
         if (!at) return NULL;
+        if (entry) {
+            *next = entry;
+            next = &entry->next;
+        }
         if (*at != ',') at = after_space(at);
         if (*at != ',') return *at == '}' ? at + 1 : NULL;
     }
@@ -590,13 +642,13 @@ static bool add_event(Rows *rows, const Byte *begin, const Byte *end) {
     int which = *phase->at == 'X' ? 0 : *phase->at == 's' ? 1 : *phase->at == 'f' ? 2 : -1;
     if (which < 0) return true;
     bool is_named = event->present >> CATEGORY_NAME & 1;
-    const Word *word = is_named ? known(&rows->categories, category->at, category->length) : NULL;
-    int32_t table = word ? word->tables[which] : which ? -1 : rows->ignored;
+    const Entry *entry = is_named ? known(&rows->categories, category->at, category->length) : NULL;
+    int32_t table = entry ? entry->word.tables[which] : which ? -1 : rows->ignored;
     if (table < 0) return true;
     if (!(event->present & bit(NAME))) event->texts[NAME] = (Text){.at = begin}; /* as events.py has it */
     event->present |= bit(NAME);
     if (!add_row(rows, &rows->tables[table])) return false;
-    return which || !word || !is_call(rows, word->rule) || add_call(rows, begin, end);
+    return which || !entry || !is_call(rows, entry->word.rule) || add_call(rows, begin, end);
 }
 
 /* Reads events up to the end of the text or of their array. */

@@ -136,7 +136,10 @@ def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
 
 def _by_row(function: Callable[..., object], *fields: pl.Series) -> pl.Series:
     """Return what `function` makes of the texts in each row; each combination is asked once."""
-    return pl.Series([function(*row) for row in zip(*fields, strict=True)])
+    rows = pl.DataFrame([field.alias(str(n)) for n, field in enumerate(fields)])
+    distinct = rows.unique(maintain_order=True)
+    made = distinct.with_columns(pl.Series("made", [function(*row) for row in distinct.iter_rows()]))
+    return rows.join(made, on=rows.columns, how="left", nulls_equal=True, maintain_order="left")["made"]
 
 
 def native_rows() -> NativeRows | None:

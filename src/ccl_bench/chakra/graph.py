@@ -1,0 +1,195 @@
+"""One rank as Chakra's graph: operators of the Execution Trace, and the device work that they launched.
+
+Every communication call is one node with type, size and group: the kernel that carried it out where that
+is known, else the operator that started it. Sizes are the bytes of the tensors that the rank gives to the
+call, as Chakra's own converter counts them; a receive counts those that it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench.chakra.dependencies import Dependencies, Start
+from ccl_bench.chakra.messages import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    METADATA,
+    RECEIVE,
+    SEND,
+    attribute,
+    message,
+)
+from ccl_bench.trace.formats.execution_trace.communication import GROUPS, tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.chakra.device import Timing, Work
+    from ccl_bench.frames import pl
+
+_ROOTS = ("[pytorch|profiler|execution_",)
+_NUMBERS = {
+    "rf_id": "rf_id",
+    "forward_parent": "fw_parent",
+    "sequence_number": "seq_id",
+    "scope": "scope",
+    "thread": "tid",
+    "forward_thread": "fw_tid",
+}
+"""Column of `et_nodes` → attribute, named as Chakra's converter names it."""
+
+_LONGEST_NAME = 6
+"""Digits of the longest group name that is a counter; longer ones are addresses, different on every rank."""
+
+_INT32 = 2**31
+_STORAGE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Inputs and outputs of a node as JSON text: values, shapes, types."""
+
+    inputs: list[str]
+    outputs: list[str]
+    schema: str = ""
+
+
+_NONE = Operands(["[]"] * 3, ["[]"] * 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the Execution Trace of a rank holds."""
+
+    nodes: pl.DataFrame
+    calls: pl.DataFrame
+    operands: dict[int, Operands]
+    rank: int | None
+
+
+def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
+    """Yield the nodes of one rank: those of the CPU by number, then device work in order of start."""
+    table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique("node", keep="first").sort("node")
+    rows = list(table.iter_rows(named=True))
+    calls = {row["node"]: row for row in recorded.calls.iter_rows(named=True)}
+    on_device = {work.call for work in timed.work}
+    exclusive = _exclusive_ns(rows, timed)
+    known: set[int] = set()
+    dependencies = Dependencies()
+    for row in rows:
+        node = _operator(row, recorded, timed, exclusive)
+        if row["parent"] in known:
+            node.ctrl_deps.append(row["parent"])
+        operands = recorded.operands.get(row["node"], _NONE)
+        reads, writes = _storages(operands.inputs[0]), _storages(operands.outputs[0])
+        start = Start(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
+        node.data_deps.extend(dependencies.of(start))
+        if row["node"] in calls and row["node"] not in on_device:
+            _make_communication(node, calls[row["node"]], recorded.rank)
+        known.add(row["node"])
+        yield node
+    yield from _device_nodes(timed.work, max(known, default=0) + 1, calls, recorded.rank)
+
+
+def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
+    """Return the time of each node on the CPU without that of the nodes it called, ns."""
+    own = {node: end - start for node, (start, end) in timed.spans.items()}
+    holder: dict[int, int | None] = {}
+    for row in rows:
+        node, parent = row["node"], row["parent"]
+        holder[node] = parent if parent in timed.spans else holder.get(parent)
+        above = holder[node]
+        if node in timed.spans and above is not None and above != node:
+            start, end = timed.spans[node]
+            own[above] -= end - start
+    return own
+
+
+def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive: dict[int, int]) -> Any:
+    """Return a node of the CPU without its dependencies."""
+    number, name = row["node"], str(row["name"])
+    is_metadata = name.startswith(_ROOTS) or GROUPS in name
+    node = message("Node")(id=number, name=_printable(name), type=METADATA if is_metadata else COMPUTE)
+    start, duration = timed.spans.get(number, (0, 0))[0], exclusive.get(number, 0)
+    if number in timed.calls:
+        start, end = timed.calls[number]
+        duration = end - start
+    _set_time(node, start, duration)
+    operands = recorded.operands.get(number, _NONE)
+    for side, texts in ((node.inputs, operands.inputs), (node.outputs, operands.outputs)):
+        side.values, side.shapes, side.types = texts
+    for column, attribute_name in _NUMBERS.items():
+        if row[column] is not None:
+            node.attr.append(attribute(attribute_name, "int64", row[column]))
+    node.attr.append(attribute("op_schema", "string", _printable(operands.schema)))
+    node.attr.append(attribute("is_cpu_op", "bool", value=True))
+    return node
+
+
+def _device_nodes(
+    work: list[Work], first: int, calls: dict[int, dict[str, Any]], rank: int | None
+) -> Iterator[Any]:
+    """Yield device work; it waits for its launch and for what its stream did before."""
+    last: dict[tuple[int, int], int] = {}
+    for number, done in enumerate(work, first):
+        node = message("Node")(id=number, name=_printable(done.name), type=COMPUTE)
+        _set_time(node, done.start_ns, done.end_ns - done.start_ns)
+        launcher = done.call if done.node is None else done.node
+        if launcher is not None:
+            node.ctrl_deps.append(launcher)
+        lane = (done.device, done.stream)
+        node.data_deps.extend(sorted({n for n in (launcher, last.get(lane)) if n is not None}))
+        last[lane] = number
+        node.attr.append(attribute("is_cpu_op", "bool", value=False))
+        node.attr.append(attribute("stream", "int64", done.stream))
+        if done.call in calls:
+            _make_communication(node, calls[done.call], rank)
+        yield node
+
+
+def _make_communication(node: Any, call: dict[str, Any], rank: int | None) -> None:
+    """Give a node the type, size and group of a call; what Chakra has no type for stays work."""
+    collective = call["collective"]
+    if collective in {"send", "recv"}:
+        node.type = SEND if collective == "send" else RECEIVE
+        ends = (rank, call["peer"]) if collective == "send" else (call["peer"], rank)
+        for name, end in zip(("comm_src", "comm_dst"), ends, strict=True):
+            if end is not None and 0 <= end < _INT32:
+                node.attr.append(attribute(name, "int32", end))
+    elif collective in COLLECTIVES:
+        node.type = COLLECTIVE
+        node.attr.append(attribute("comm_type", "int64", COLLECTIVES[collective]))
+    else:
+        return
+    given = call["out_bytes"] if collective == "recv" and call["in_bytes"] is None else call["in_bytes"]
+    node.attr.append(attribute("comm_size", "int64", given or 0))
+    group = call["group_name"]
+    if group and not (group.isdecimal() and len(group) > _LONGEST_NAME):
+        node.attr.append(attribute("pg_name", "string", _printable(group)))
+    if call["group_size"] is not None:
+        node.attr.append(attribute("pg_size", "int64", call["group_size"]))
+    if call["dtype"]:
+        node.attr.append(attribute("dtype", "string", _printable(call["dtype"])))
+
+
+def _set_time(node: Any, start_ns: int, duration_ns: int) -> None:
+    node.start_time_micros = max(0, start_ns // 1000)
+    node.duration_micros = max(0, round(duration_ns / 1000))
+
+
+def _storages(values: str) -> tuple[int, ...]:
+    """Return the storages of the tensors among operands; 0 stands for a tensor without any."""
+    try:
+        found = [tensor[_STORAGE] for tensor in tensors(msgspec.json.decode(values))]
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    return tuple(dict.fromkeys(storage for storage in found if storage > 0))
+
+
+def _printable(text: str) -> str:
+    """Return text that protobuf takes: without halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,121 @@
+"""`ccl-bench report`, and what happens when one metric fails."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ccl_bench import metrics
+from ccl_bench.cli.bench import main
+from ccl_bench.cli.metrics import main as ccl_metrics
+from ccl_bench.metrics import Metric
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_the_report_of_a_run_goes_to_stdout(sharded: Path, capsys: Captured) -> None:
+    assert main(["report", str(sharded), "--text"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("CCL-Bench report: llama-tiny\n")
+    assert "Network bandwidth" in out
+    assert err == ""
+
+
+def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
+    sharded: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    target = tmp_path / "reports" / "one.txt"
+    assert main(["report", str(sharded), "--text", "-o", str(target)]) == 0
+    assert (capsys.readouterr().out, target.read_text()[:17]) == ("", "CCL-Bench report:")
+    assert main(["report", str(sharded), "--text", "--output", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["report", str(sharded), "--text", "-o", str(target), "--force"]) == 0
+
+
+def test_a_report_needs_a_form(sharded: Path, capsys: Captured) -> None:
+    assert main(["report", str(sharded)]) == 2
+    assert "--text" in capsys.readouterr().err
+
+
+def test_a_report_reads_each_trace_once(
+    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ccl_bench import engine
+
+    read: list[int] = []
+    run = engine.run
+    monkeypatch.setattr(engine, "run", lambda tasks, **how: read.append(len(tasks)) or run(tasks, **how))
+    assert main(["report", str(sharded), "--text"]) == 0
+    assert main(["inspect", str(sharded)]) == 0
+    assert read == [4, 4]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Register a metric that raises what no metric should."""
+
+    def gpu_idle_squared(steps: object) -> None:
+        raise ZeroDivisionError(f"no {type(steps).__name__} to divide")
+
+    registry = metrics.load()
+    made = Metric("gpu_idle_squared", "%", "lower", ("steps",), gpu_idle_squared)
+    monkeypatch.setitem(registry._items, made.name, made)
+    return made.name
+
+
+def test_one_metric_that_fails_shows_its_traceback_and_ends_with_1(
+    broken: str, sharded: Path, capsys: Captured
+) -> None:
+    assert ccl_metrics(["--trace", str(sharded), "--metric", broken]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"ccl-metrics: {broken}: failed: ZeroDivisionError: no DataFrame to divide" in err
+    assert "Traceback (most recent call last)" in err
+    assert "in gpu_idle_squared" in err
+
+
+def test_among_others_a_metric_that_fails_leaves_them_alone(
+    broken: str, sharded: Path, capsys: Captured
+) -> None:
+    assert ccl_metrics(["--trace", str(sharded), "--all", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    found = {result["metric"]: result for result in json.loads(out)}
+    assert found[broken]["status"] == "failed"
+    assert found[broken]["reason"] == "ZeroDivisionError: no DataFrame to divide"
+    assert found["coll_call_num"]["value"] == 16
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback_of_each_that_fails(broken: str, sharded: Path, capsys: Captured) -> None:
+    arguments = ["--trace", str(sharded), "--metric", "gpu_busy", "--metric", broken, "--debug"]
+    assert ccl_metrics(arguments) == 0
+    assert "in gpu_idle_squared" in capsys.readouterr().err
+
+
+def test_inspect_names_a_metric_that_fails(broken: str, sharded: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(sharded)]) == 0
+    assert "failed: ZeroDivisionError: no DataFrame to divide" in capsys.readouterr().out
+
+
+def test_a_table_across_ranks_that_fails_takes_only_what_rests_on_it_along(
+    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from ccl_bench import analysis
+    from ccl_bench.analysis.derived import DERIVED
+
+    def fails(*_: object) -> None:
+        raise KeyError("nothing")
+
+    analysis.load()
+    monkeypatch.setitem(DERIVED._items, "waits", replace(DERIVED.get("waits"), compute=fails))
+    assert ccl_metrics(["--trace", str(sharded), "--all", "--format", "json"]) == 0
+    found = {result["metric"]: result for result in json.loads(capsys.readouterr().out)}
+    assert {found[name]["status"] for name in ("straggler", "straggler_lag_16")} == {"failed"}
+    assert found["traffic_distribution"]["status"] == "ok"

@@ -1,0 +1,148 @@
+"""Prefill and decode steps in traces: told by names of vLLM and SGLang, refused where those say nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from serving_files import vllm
+
+from ccl_bench.analysis.forward_passes import forward_passes
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+from ccl_bench.schema import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.result import Result
+
+PREFILL, DECODE = "execute_context_1(512)_generation_0(0)", "execute_context_0(0)_generation_8(8)"
+
+
+def _passes(*ranges: tuple) -> list[tuple]:
+    """Return (phase, requests, start, end) of ranges given as (name, start, end, on device, external id)."""
+    columns = {
+        "name": [r[0] for r in ranges],
+        "start_ns": [r[1] for r in ranges],
+        "end_ns": [r[2] for r in ranges],
+        "on_device": [len(r) > 3 for r in ranges],
+        "external_id": [r[3] if len(r) > 3 else None for r in ranges],
+    }
+    found = forward_passes(TABLES["annotations"].frame(columns))
+    return found.select("phase", "requests", "start_ns", "end_ns").rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "requests"),
+    [
+        (PREFILL, "prefill", 1),
+        (DECODE, "decode", 8),
+        ("execute_context_3(2047)_generation_1(1)", "mixed", 4),
+        ("execute_7_context_2(sq128sk256)_generation_0(sq0sk0)", "prefill", 2),
+        ("step[EXTEND bs=2 toks=4096]", "prefill", 2),
+        ("step[DECODE bs=16]", "decode", 16),
+        ("step[MIXED bs=3 c=1 g=2 c_sq=5]", "mixed", 3),
+    ],
+)
+def test_a_pass_is_told_by_its_name(name: str, phase: str, requests: int) -> None:
+    assert _passes((name, 0, 10)) == [(phase, requests, 0, 10)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "execute_model",
+        "run_batch",
+        "scheduler.run_batch",
+        "execute_new_1_cached_3",
+        "step[VERIFY bs=4]",
+        "step 4",
+        "execute_context_0(0)_generation_0(0)",
+        f"execute_context_{'9' * 30}(1)_generation_0(0)",
+    ],
+)
+def test_a_name_that_does_not_say_is_no_pass(name: str) -> None:
+    assert _passes((name, 0, 10)) == []
+
+
+def test_the_device_has_the_last_word_on_when_a_pass_ran() -> None:
+    assert _passes((DECODE, 0, 5), (DECODE, 3, 20, 7)) == [("decode", 8, 3, 20)]
+
+
+def test_twins_of_a_pass_on_several_streams_are_one() -> None:
+    twins = ((DECODE, 10, 60, 1), (DECODE, 5, 40, 1), (DECODE, 55, 90, 2))
+    assert _passes(*twins) == [("decode", 8, 5, 60), ("decode", 8, 55, 90)]
+
+
+def test_twins_without_an_id_are_one_where_they_overlap() -> None:
+    twins = ((DECODE, 0, 60, 0), (DECODE, 10, 70, 0), (DECODE, 70, 90, 0))
+    assert _passes(*twins) == [("decode", 8, 0, 70), ("decode", 8, 70, 90)]
+
+
+def _trace(*ranges: tuple[str, int, int]) -> dict:
+    """Return a Kineto trace with ranges of (name, start, duration), us."""
+    common = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1}
+    events = [common | {"name": name, "ts": start, "dur": dur} for name, start, dur in ranges]
+    return {"schemaVersion": 1, "traceEvents": events}
+
+
+def _measured(folder: Path, *names: str, **files: dict) -> list[Result]:
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+    return evaluate(open_run(folder), names)
+
+
+SERVED = _trace((PREFILL, 0, 300), (DECODE, 400, 20), (DECODE, 500, 40))
+
+
+def test_step_times_are_means_over_the_passes_of_one_phase(tmp_path: Path) -> None:
+    prefill, decode = _measured(tmp_path, "prefill_step_time", "decode_step_time", rank0_trace=SERVED)
+    assert prefill.value == pytest.approx(300e-6)
+    assert decode.value == pytest.approx(30e-6)
+    assert decode.details["passes"] == {"decode": 2, "prefill": 1}
+    assert decode.details["timed"] == "at the launch on the CPU"
+
+
+def test_step_times_are_means_over_ranks(tmp_path: Path) -> None:
+    slower = _trace((DECODE, 0, 50))
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=SERVED, rank1_trace=slower)
+    assert decode.value == pytest.approx((30e-6 + 50e-6) / 2)
+    assert decode.ranks == [0, 1]
+
+
+def test_ttft_and_tpot_fall_back_to_step_times_and_say_so(tmp_path: Path) -> None:
+    ttft, tpot = _measured(tmp_path, "TTFT", "TPOT", rank0_trace=SERVED)
+    assert (ttft.value, tpot.value) == (pytest.approx(300e-6), pytest.approx(30e-6))
+    assert ttft.details["falls_back_to"] == "prefill_step_time"
+    assert "this is decode_step_time and not TPOT" in tpot.details["note"]
+
+
+def test_a_serving_benchmark_goes_before_the_traces_beside_it(tmp_path: Path) -> None:
+    files = {"rank0_trace": SERVED, "bench": vllm()}
+    ttft, decode = _measured(tmp_path, "TTFT", "decode_step_time", **files)
+    assert ttft.value == pytest.approx(0.2)
+    assert "falls_back_to" not in ttft.details
+    assert decode.value == pytest.approx(30e-6)
+    assert ttft.findings == decode.findings == []
+
+
+def test_tpot_does_not_fall_back_to_steps_of_several_tokens(tmp_path: Path) -> None:
+    speculative = _trace(("execute_context_0(0)_generation_2(8)", 0, 30))
+    decode, tpot = _measured(tmp_path, "decode_step_time", "TPOT", rank0_trace=speculative)
+    assert decode.status == "ok"
+    assert tpot.status == "not_measurable"
+
+
+def test_passes_that_mix_both_are_neither(tmp_path: Path) -> None:
+    mixed = _trace(("execute_context_1(5)_generation_1(1)", 0, 30), (DECODE, 40, 20))
+    prefill, decode = _measured(tmp_path, "prefill_step_time", "decode_step_time", rank0_trace=mixed)
+    assert prefill.reason.endswith("there are 1 decode and 1 mixed passes, which do both at once")
+    assert decode.value == pytest.approx(20e-6)
+
+
+def test_ranges_that_do_not_say_give_no_step_time(tmp_path: Path) -> None:
+    (prefill,) = _measured(tmp_path, "prefill_step_time", rank0_trace=_trace(("execute_model", 0, 9)))
+    assert prefill.status == "not_measurable"
+    assert "no range in the traces says that it is a forward pass" in prefill.reason

@@ -1,0 +1,132 @@
+"""`python tools/main.py RUN --config train.toml`: the text report as a file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tools.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+[model]
+name = "llama3"
+flavor = "8B"
+
+[training]
+local_batch_size = 4
+seq_len = 256
+
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+"""
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def iteration(here: Path, sharded: Path) -> Path:
+    """Return the traces alone, as torchtitan leaves them."""
+    folder = here / "outputs" / "profile_trace" / "iteration_10"
+    folder.mkdir(parents=True)
+    for trace in sharded.glob("kineto_trace_*"):
+        shutil.copy(trace, folder)
+    (here / "train.toml").write_text(CONFIG)
+    return folder
+
+
+def _report(capsys: Captured, *arguments: str) -> Path:
+    from pathlib import Path
+
+    assert main([*arguments]) == 0
+    return Path(capsys.readouterr().out.strip())
+
+
+def test_the_report_is_named_after_the_configuration_resolved_for_the_ranks(
+    iteration: Path, capsys: Captured
+) -> None:
+    written = _report(capsys, str(iteration), "--config", "train.toml")
+    assert written.parent.name == "trace_analysis"
+    assert re.fullmatch(r"\d{8}_\d{6}_llama3_8B_dp1x2_tp2_gpu4\.txt", written.name)
+
+
+def test_the_report_has_throughput_overlap_bandwidth_and_traffic(iteration: Path, capsys: Captured) -> None:
+    """The configuration makes 4 sequences on each of 2 data-parallel ranks, of 256 tokens."""
+    page = _report(capsys, str(iteration), "--config", "train.toml").read_text()
+    assert page.startswith("CCL-Bench report: llama3_8B\n")
+    sections = re.findall(r"^(\S.*)$", page, flags=re.MULTILINE)
+    assert sections[1:6] == [
+        "Run",
+        "Findings",
+        "Throughput",
+        "Overlap in a mean step, mean over ranks",
+        "Network bandwidth",
+    ]
+    plain = " ".join(page.split())
+    assert f"{2 * 4 * 256:,} tokens a step" in plain
+    assert re.search(r"all_reduce +8 +8\.39 MB", page)  # 8 calls of 1 MiB in each step
+    assert re.search(r"reduce_scatter +0\.\d+ GB/s", page)
+    assert re.search(r"dp_shard +8 ", page)
+
+
+def test_the_same_run_gives_the_same_text(iteration: Path, capsys: Captured) -> None:
+    first = _report(capsys, str(iteration), "--output-dir", "one").read_bytes()
+    assert first == _report(capsys, str(iteration), "--output-dir", "two").read_bytes()
+
+
+def test_a_file_that_is_there_is_kept_without_force(
+    iteration: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccl_bench.report.file_names.text_report_name", lambda *_: "report.txt")
+    written = _report(capsys, str(iteration))
+    written.write_text("mine")
+    assert main([str(iteration)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert written.read_text() == "mine"
+    assert _report(capsys, str(iteration), "--force") == written
+    assert written.read_text().startswith("CCL-Bench report")
+
+
+def test_a_report_does_not_become_part_of_the_run(iteration: Path, capsys: Captured) -> None:
+    first = _report(capsys, str(iteration), "--output-dir", str(iteration / "trace_analysis"))
+    assert _report(capsys, str(iteration)).read_bytes() == first.read_bytes()
+
+
+def test_the_options_may_come_first(iteration: Path, capsys: Captured) -> None:
+    assert _report(capsys, "--config=train.toml", str(iteration)).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["nowhere"], 4, "no such file"),
+        (["nowhere", "--config", "nowhere.toml"], 4, "nowhere"),
+        (["--config", "x.toml"], 2, "missing"),
+        (["nowhere", "--confg", "x"], 2, "did you mean --config"),
+    ],
+)
+def test_a_wrong_call_is_told_like_everywhere(
+    arguments: list[str], status: int, message: str, here: Path, capsys: Captured
+) -> None:
+    assert main(arguments) == status
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_configuration_that_is_not_there_is_missing_input(iteration: Path, capsys: Captured) -> None:
+    assert main([str(iteration), "--config", "other.toml"]) == 4
+    assert "other.toml" in capsys.readouterr().err
+    assert not (iteration.parents[2] / "trace_analysis").exists()
