@@ -76,7 +76,7 @@ class NativeReader(BuildHookInterface):  # type: ignore[type-arg]
             works = compiled(Path(self.root), Path(folder, LIBRARY.name), system_compilers())
         return [] if works else list(_ZIG)
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  its interface
         """Compile the library and make it part of the wheel."""
         root = Path(self.root)
         if not self._is_wanted() or not compiled(root, root / LIBRARY, [*system_compilers(), *zig()]):

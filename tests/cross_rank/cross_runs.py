@@ -83,18 +83,33 @@ def frame(table: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 def call(rank: int, order: int, start: int, end: int, **more: Any) -> dict[str, Any]:
     """Return a row of `calls`: an all_reduce of 8 bytes in group `g` unless told otherwise."""
     usual = {
-        "trace": rank, "rank": rank, "call": order, "order": order, "step": 1, "start_ns": start, "end_ns": end,
-        "collective": "all_reduce", "group": "g", "size_bytes": 8, "own_sizes": False, "uneven": False,
-    }  # fmt: skip
+        "trace": rank,
+        "rank": rank,
+        "call": order,
+        "order": order,
+        "step": 1,
+        "start_ns": start,
+        "end_ns": end,
+        "collective": "all_reduce",
+        "group": "g",
+        "size_bytes": 8,
+        "own_sizes": False,
+        "uneven": False,
+    }
     return usual | more
 
 
 def group(name: str = "g", *members: int, **more: Any) -> dict[str, Any]:
     """Return a row of `groups`."""
     known = {
-        "group": name, "members": list(members) or None, "size": len(members) or None, "known_from": "recorded",
-        "dimension": "tp", "ambiguous": False, "seen_by": len(members),
-    }  # fmt: skip
+        "group": name,
+        "members": list(members) or None,
+        "size": len(members) or None,
+        "known_from": "recorded",
+        "dimension": "tp",
+        "ambiguous": False,
+        "seen_by": len(members),
+    }
     return known | more
 
 

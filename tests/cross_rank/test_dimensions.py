@@ -16,14 +16,33 @@ from ccl_bench.catalog.parallelism import described_dimension
 from ccl_bench.testing import Experts, Message, Plan, trace_path, write_run
 
 DESCRIBED = {
-    "mesh_tp": "tp", "mesh_dp_shard": "dp_shard", "mesh_dp_shard_cp": "dp_shard", "mesh_fsdp": "dp_shard",
-    "mesh_dp_replicate": "dp_replicate", "mesh_pp": "pp", "pp": "pp", "mesh_cp": "cp", "mesh_ep": "ep",
-    "TENSOR_MODEL_PARALLEL_GROUP": "tp", "PIPELINE_MODEL_PARALLEL_GROUP": "pp", "EMBEDDING_GROUP": "pp",
-    "CONTEXT_PARALLEL_GROUP": "cp", "DATA_PARALLEL_GROUP_WITH_CP": "dp", "DATA_PARALLEL_GROUP": "dp",
-    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "dp", "EXPERT_MODEL_PARALLEL_GROUP": "ep",
-    "EXPERT_DATA_PARALLEL_GROUP": "dp", "tp:0": "tp", "mesh_dp_cp": "dp", "mesh_efsdp": "dp_shard",
-    "default_pg": None, "undefined": None, "": None, "MODEL_PARALLEL_GROUP": None, "my_tp_like_group": None,
-}  # fmt: skip
+    "mesh_tp": "tp",
+    "mesh_dp_shard": "dp_shard",
+    "mesh_dp_shard_cp": "dp_shard",
+    "mesh_fsdp": "dp_shard",
+    "mesh_dp_replicate": "dp_replicate",
+    "mesh_pp": "pp",
+    "pp": "pp",
+    "mesh_cp": "cp",
+    "mesh_ep": "ep",
+    "TENSOR_MODEL_PARALLEL_GROUP": "tp",
+    "PIPELINE_MODEL_PARALLEL_GROUP": "pp",
+    "EMBEDDING_GROUP": "pp",
+    "CONTEXT_PARALLEL_GROUP": "cp",
+    "DATA_PARALLEL_GROUP_WITH_CP": "dp",
+    "DATA_PARALLEL_GROUP": "dp",
+    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "dp",
+    "EXPERT_MODEL_PARALLEL_GROUP": "ep",
+    "EXPERT_DATA_PARALLEL_GROUP": "dp",
+    "tp:0": "tp",
+    "mesh_dp_cp": "dp",
+    "mesh_efsdp": "dp_shard",
+    "default_pg": None,
+    "undefined": None,
+    "": None,
+    "MODEL_PARALLEL_GROUP": None,
+    "my_tp_like_group": None,
+}
 
 
 @pytest.mark.parametrize(("description", "dimension"), DESCRIBED.items())
@@ -49,9 +68,15 @@ def along(*axes: str) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("axes", "dimension"),
     [((axis,), axis) for axis in ORDER]
-    + [(("dp_shard", "cp"), "dp_shard"), (("dp_replicate", "dp_shard"), "dp"), (("dp_replicate", "dp_shard", "cp"), "dp"),
-       (("cp", "tp"), "unknown"), (("pp", "tp"), "unknown"), (ORDER, "world")],
-)  # fmt: skip
+    + [
+        (("dp_shard", "cp"), "dp_shard"),
+        (("dp_replicate", "dp_shard"), "dp"),
+        (("dp_replicate", "dp_shard", "cp"), "dp"),
+        (("cp", "tp"), "unknown"),
+        (("pp", "tp"), "unknown"),
+        (ORDER, "world"),
+    ],
+)
 def test_ranks_along_axes_of_the_mesh_tell_the_dimension(axes: tuple[str, ...], dimension: str):
     assert {dimension_of("undefined", members, FULL) for members in along(*axes)} == {dimension}
 
@@ -90,8 +115,19 @@ def undescribed(trace: dict[str, Any]) -> None:
 
 
 def test_a_run_without_descriptions_has_the_dimensions_of_its_plan(tmp_path: Path):
-    plan = Plan(dp_replicate=2, dp_shard=4, tp=2, pp=2, ep=2, microbatches=2, layers=1, steps=1,
-                experts=Experts(((3, 5), (7, 1))), gradient_norm=Message(1, 100), missing_ranks=frozenset(range(9, 32)))  # fmt: skip
+    plan = Plan(
+        dp_replicate=2,
+        dp_shard=4,
+        tp=2,
+        pp=2,
+        ep=2,
+        microbatches=2,
+        layers=1,
+        steps=1,
+        experts=Experts(((3, 5), (7, 1))),
+        gradient_norm=Message(1, 100),
+        missing_ranks=frozenset(range(9, 32)),
+    )
     expected = write_run(plan, tmp_path)
     for rank in plan.present_ranks:
         rewrite(trace_path(tmp_path, rank), undescribed)
@@ -125,5 +161,8 @@ def test_a_group_spans_nodes_where_its_ranks_lie_on_several():
 
 def test_ranks_are_written_short():
     assert [members_text(ranks) for ranks in ([0, 1, 2], [0, 2, 4], [0, 1], [3, 1, 2, 9])] == [
-        "0..2", "0..4/2", "0,1", "1,2,3,9",
-    ]  # fmt: skip
+        "0..2",
+        "0..4/2",
+        "0,1",
+        "1,2,3,9",
+    ]

@@ -160,9 +160,9 @@ DAMAGED = [
     ({"token_counts": [1, "x"]}, "token_counts[1]", "is not a number"),
     ({"layers": {"3": "x"}}, "layers.3", "is not a list of counts"),
     ({"ep": 0, "token_counts": [1]}, "ep", "is 0"),
-    ([7], "[0]", "'7' is not a record"),
+    ([7], "[0]", "7 is not a record"),
     ([{"token_counts": [1]}, {"rank": "a", "token_counts": [1]}], "[1].rank", "is not a number"),
-    (5, "", "'5' is not a record"),
+    (5, "", "5 is not a record"),
     ([], "", "holds no counts of tokens"),
 ]
 
@@ -200,10 +200,23 @@ def test_the_files_are_known_by_name_and_content(tmp_path: Path):
 
 def test_a_dispatch_and_its_combine_count_once():
     rows = [
-        {"collective": "all_to_all", "in_split": there, "out_split": back, "start_ns": at, "launch_ns": at,
-         "stream": 1, "group_name": "1", "group_ranks": [0, 1], "group_size": 2, "trace": 0, "rank": 0}
-        for at, (there, back) in enumerate([([1, 2], [3, 4]), ([3, 4], [1, 2]), ([5, 5], [5, 5]), ([5, 5], [5, 5])])
-    ]  # fmt: skip
+        {
+            "collective": "all_to_all",
+            "in_split": there,
+            "out_split": back,
+            "start_ns": at,
+            "launch_ns": at,
+            "stream": 1,
+            "group_name": "1",
+            "group_ranks": [0, 1],
+            "group_size": 2,
+            "trace": 0,
+            "rank": 0,
+        }
+        for at, (there, back) in enumerate(
+            [([1, 2], [3, 4]), ([3, 4], [1, 2]), ([5, 5], [5, 5]), ([5, 5], [5, 5])]
+        )
+    ]
     compute = DERIVED.get("expert_rows").compute
     found = compute(frame("described_calls", rows), frame_of_process_groups())
     assert found.select("dispatches", "received_rows").rows() == [(2, 3 + 4 + 5 + 5)]

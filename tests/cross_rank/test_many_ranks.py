@@ -28,16 +28,35 @@ def made(ranks: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         for number in range(CALLS):
             group = [*named][number % 3]
             end = 1_000_000 * (number + 1)
-            calls.append({
-                "trace": rank, "rank": rank, "call": number, "order": number // 3 + 1, "step": 1, "group": group,
-                "start_ns": end - 1000 - (rank * 7919 + number) % 500, "end_ns": end, "collective": "all_reduce",
-                "size_bytes": 8, "own_sizes": False, "uneven": False,
-            })  # fmt: skip
+            calls.append(
+                {
+                    "trace": rank,
+                    "rank": rank,
+                    "call": number,
+                    "order": number // 3 + 1,
+                    "step": 1,
+                    "group": group,
+                    "start_ns": end - 1000 - (rank * 7919 + number) % 500,
+                    "end_ns": end,
+                    "collective": "all_reduce",
+                    "size_bytes": 8,
+                    "own_sizes": False,
+                    "uneven": False,
+                }
+            )
     seen = [
-        {"group": name, "members": ranks_, "size": len(ranks_), "known_from": "recorded",
-         "description": name.split()[0], "trace": rank, "rank": rank}
-        for name, ranks_ in groups.items() for rank in ranks_[:2]
-    ]  # fmt: skip
+        {
+            "group": name,
+            "members": ranks_,
+            "size": len(ranks_),
+            "known_from": "recorded",
+            "description": name.split()[0],
+            "trace": rank,
+            "rank": rank,
+        }
+        for name, ranks_ in groups.items()
+        for rank in ranks_[:2]
+    ]
     return frame("calls", calls), frame("call_groups", seen)
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import call, codes, frame, group, matched, rewrite, tables
+from cross_runs import codes, measured, rewrite, tables
 
-from ccl_bench.analysis.agreement import cross_rank_findings
-from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.testing import Expected, Experts, Message, Plan, Style, plans, trace_path, write_run
 
 MESHES = {
@@ -164,8 +162,6 @@ def test_ranks_that_contradict_each_other_are_a_finding_and_tell_no_wait(
 
 
 def test_a_contradiction_is_attached_to_the_numbers_it_touches(tmp_path: Path):
-    from cross_runs import measured
-
     write_run(Plan(dp_shard=2, steps=1, layers=3), tmp_path)
     rewrite(
         trace_path(tmp_path, 1),
@@ -175,105 +171,39 @@ def test_a_contradiction_is_attached_to_the_numbers_it_touches(tmp_path: Path):
     assert measured(tmp_path, "gpu_busy").findings == []
 
 
-TWO = group("g", 0, 1)
-
-
-@pytest.mark.parametrize(
-    "collective", ["broadcast", "reduce", "gather", "scatter", "coalesced", "other_communication"]
-)
-def test_rooted_and_nameless_collectives_are_matched_and_carry_no_wait(collective: str):
-    found = matched([call(0, 1, 0, 10, collective=collective), call(1, 1, 4, 10, collective=collective)], TWO)
-    assert found["number"].to_list() == [1, 1]
-    assert found["wait_ns"].to_list() == found["transfer_ns"].to_list() == [None, None]
-
-
-def test_an_all_to_all_carries_a_wait_only_where_its_parts_are_equal():
-    even = [call(0, 1, 0, 10, collective="all_to_all"), call(1, 1, 4, 10, collective="all_to_all")]
-    assert matched(even, TWO)["wait_ns"].to_list() == [4, 0]
-    uneven = [even[0], even[1] | {"uneven": True, "size_bytes": 12}]
-    found = matched(uneven, TWO)
-    assert found["wait_ns"].to_list() == [None, None]
-    assert found["agrees"].to_list() == [True, True]
-
-
-def test_messages_between_two_ranks_are_no_collectives():
-    rows = [call(0, 1, 0, 10, collective="send", peer=1), call(1, 1, 4, 10, collective="recv", peer=0)]
-    assert matched(rows, TWO).is_empty()
-
-
-def test_recorded_numbers_match_calls_of_recordings_that_began_apart():
-    rows = [call(0, k, 10 * k, 10 * k + 5, sequence=k, size_bytes=k) for k in (1, 2, 3)]
-    rows += [call(1, k - 1, 10 * k + 2, 10 * k + 5, sequence=k, size_bytes=k) for k in (2, 3)]
-    found = matched(rows, TWO)
-    assert found.sort("rank", "number").select("rank", "number", "size_bytes", "wait_ns").rows() == [
-        (0, 2, 2, 2), (0, 3, 3, 2), (1, 2, 2, 0), (1, 3, 3, 0),
-    ]  # fmt: skip
-
-
-def test_without_recorded_numbers_such_recordings_contradict_each_other():
-    rows = [call(0, k, 10 * k, 10 * k + 5, size_bytes=k) for k in (1, 2, 3)]
-    rows += [call(1, k - 1, 10 * k + 2, 10 * k + 5, size_bytes=k) for k in (2, 3)]
-    found = matched(rows, TWO)
-    assert (found["agrees"].any(), found["wait_ns"].null_count()) == (False, 4)
-    findings = cross_rank_findings({"matched": found})
-    assert [(finding.code, finding.count) for finding in findings] == [("collectives-disagree", 2)]
-
-
-def test_a_number_that_repeats_on_a_rank_gives_way_to_the_order():
-    rows = [call(r, k, 10 * k + r, 10 * k + 5, sequence=7) for r in (0, 1) for k in (1, 2)]
-    assert matched(rows, TWO).sort("rank", "number")["number"].to_list() == [1, 2, 1, 2]
-
-
-def test_windows_of_recording_do_not_mix():
-    rows = [
-        call(r, 1, 10 * w + r, 10 * w + 5, sequence=1, iteration=w, trace=2 * w + r)
-        for r in (0, 1)
-        for w in (1, 2)
-    ]
-    found = matched(rows, TWO)
-    assert found.group_by("iteration").agg(pl.col("rank").sort()).sort("iteration").rows() == [
-        (1, [0, 1]),
-        (2, [0, 1]),
-    ]
-
-
-def test_calls_in_a_group_of_one_and_of_ranks_alone_are_not_matched():
-    assert matched([call(0, 1, 0, 10)], group("g", 0)).is_empty()
-    assert matched([call(0, 1, 0, 10)], TWO).is_empty()
-
-
-def test_a_group_without_size_is_one_group_unless_the_card_states_several():
-    from cross_runs import facts
-
-    silent = frame("call_groups", [
-        {"group": "? size", "known_from": "unknown", "trace": rank, "rank": rank} for rank in range(4)
-    ])  # fmt: skip
-    compute = DERIVED.get("groups").compute
-    assert compute(silent, facts(world_size=4, tp=4))["ambiguous"].to_list() == [False]
-    assert compute(silent, facts(world_size=4, tp=2, dp_shard=2))["ambiguous"].to_list() == [True]
-    findings = cross_rank_findings({"groups": compute(silent, facts(world_size=4))})
-    assert [finding.code for finding in findings] == ["groups-assumed"]
-
-
-def test_ranks_that_are_not_known_count_one_by_one():
-    from cross_runs import facts
-
-    rows = [
-        {"group": "? size 2", "size": 2, "known_from": "name", "trace": t, "rank": None} for t in range(3)
-    ]
-    found = DERIVED.get("groups").compute(frame("call_groups", rows), facts())
-    assert found.select("seen_by", "ambiguous").rows() == [(3, True)]
-
-
 def test_a_hand_written_coalesced_call_has_neither_size_nor_bandwidth(tmp_path: Path):
     for rank in (0, 1):
         events = [
-            {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 100},
-            {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "pid": 0,
-             "tid": 7, "ts": 10 + rank, "dur": 30 - rank, "args": {"stream": 7, "correlation": 1, "device": 0,
-             "Collective name": "nccl:coalesced", "Group size": 2, "Process Group Ranks": "[0, 1]",
-             "Process Group Name": "0", "Process Group Description": "default_pg", "dtype": "Float"}},
-        ]  # fmt: skip
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": "ProfilerStep#1",
+                "pid": 1,
+                "tid": 1,
+                "ts": 0,
+                "dur": 100,
+            },
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+                "pid": 0,
+                "tid": 7,
+                "ts": 10 + rank,
+                "dur": 30 - rank,
+                "args": {
+                    "stream": 7,
+                    "correlation": 1,
+                    "device": 0,
+                    "Collective name": "nccl:coalesced",
+                    "Group size": 2,
+                    "Process Group Ranks": "[0, 1]",
+                    "Process Group Name": "0",
+                    "Process Group Description": "default_pg",
+                    "dtype": "Float",
+                },
+            },
+        ]
         info = {"rank": rank, "world_size": 2, "backend": "nccl"}
         (tmp_path / f"rank{rank}_trace.json").write_text(
             json.dumps({"distributedInfo": info, "traceEvents": events})

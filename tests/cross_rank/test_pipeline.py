@@ -5,12 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from cross_runs import EXAMPLES, call, documents, facts, frame, measured, result, rewrite, tables
+from cross_runs import EXAMPLES, documents, measured, result, rewrite, tables
 
-from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.schedules import theoretical_fraction
 from ccl_bench.testing import Copy, Expected, Host, Message, Plan, Straggler, plans, trace_path, write_run
 
 PIPELINES = {
@@ -92,9 +89,7 @@ def test_parts_of_a_stage_are_cut_at_its_first_backward_and_last_forward_work(tm
         work = passes(expected, row["rank"], row["step"])
         start, end = expected.windows(row["rank"])[row["step"] - plan.first_step]
         cuts = [start, min(work["backward"])[0], max(end for _, end in work["forward"]), end]
-        at = {
-            name: pair for name, pair in zip(("warm-up", "steady", "cool-down"), pairwise(cuts), strict=True)
-        }
+        at = dict(zip(("warm-up", "steady", "cool-down"), pairwise(cuts), strict=True))
         length = row["end_ns"] - row["start_ns"]
         assert length == at[row["part"]][1] - at[row["part"]][0]
 
@@ -109,19 +104,6 @@ def passes(expected: Expected, rank: int, step: int) -> dict[str, list[tuple[int
         if item.kernel and item.phase in found:
             found[item.phase].append((start, end))
     return found
-
-
-def test_a_stage_that_runs_all_forward_passes_first_has_nothing_steady():
-    steps = frame("steps", [{"step": 1, "device_start_ns": 0, "device_end_ns": 100}])
-    phases = frame("phases", [
-        {"step": 1, "phase": "forward", "start_ns": 10, "end_ns": 40}, {"step": 1, "phase": "backward", "start_ns": 60, "end_ns": 90},
-    ])  # fmt: skip
-    found = DERIVED.get("stage_parts").compute(steps, phases)
-    assert found.select("part", "start_ns", "end_ns").rows() == [
-        ("warm-up", 0, 60),
-        ("steady", 60, 60),
-        ("cool-down", 60, 100),
-    ]
 
 
 def test_parts_are_absent_with_a_reason_where_phases_are_not_told(tmp_path: Path):
@@ -156,38 +138,6 @@ def test_a_message_without_partner_counts_as_waiting_and_is_said_to(tmp_path: Pa
     assert {"messages-unmatched", "ranks-missing"} == {finding.code for finding in found.findings}
 
 
-def test_a_message_across_two_parts_is_one_message():
-    parts = [{"step": 1, "part": part, "trace": 0, "rank": 0, "window_ns": 50, "compute_ns": 0,
-              "exposed_collectives_ns": 0, "exposed_messages_ns": 40} for part in ("warm-up", "steady")]  # fmt: skip
-    stretches = [
-        {"step": 1, "part": part, "trace": 0, "rank": 0, "call": 3, "start_ns": start, "end_ns": start + 40, "call_end_ns": 90}
-        for part, start in (("warm-up", 10), ("steady", 50))
-    ]  # fmt: skip
-    lone = frame("messages", [])
-    compute = DERIVED.get("bubbles").compute
-    [row] = compute(
-        frame("stage_time", parts), frame("exposed_messages", stretches), lone, facts()
-    ).to_dicts()
-    assert (row["unmatched"], row["bubble_ns"], row["message_wait_ns"]) == (1, 100, 80)
-    both = frame(
-        "messages", [{"send_trace": 0, "send_call": 3, "recv_trace": 1, "recv_call": 3, "transfer_ns": 45}]
-    )
-    [row] = compute(
-        frame("stage_time", parts), frame("exposed_messages", stretches), both, facts()
-    ).to_dicts()
-    # the last 45 ns of the call, from 45 to 90, are transfer: 5 in the first part, 40 in the second
-    assert (row["unmatched"], row["exposed_transfer_ns"], row["bubble_ns"]) == (0, 45, 55)
-    assert (row["warm_up_ns"], row["steady_ns"]) == (45, 10)
-
-
-def test_ranks_beyond_the_mesh_have_no_stage():
-    rows = [{"step": 1, "part": "whole", "trace": r, "rank": r, "window_ns": 1, "compute_ns": 0,
-             "exposed_collectives_ns": 0, "exposed_messages_ns": 0} for r in (0, 1, 2)]  # fmt: skip
-    empty = frame("exposed_messages", []), frame("messages", [])
-    found = DERIVED.get("bubbles").compute(frame("stage_time", rows), *empty, facts(world_size=2, pp=2))
-    assert found["stage"].to_list() == [0, 1, None]
-
-
 def test_the_recorded_pipeline_is_reported_beside_theory():
     folder = EXAMPLES / "llama-tiny-pp4-gloo"
     found = measured(folder, "bubble_size_pipeline")
@@ -203,35 +153,9 @@ def test_the_recorded_pipeline_is_reported_beside_theory():
     assert found.details["unmatched_messages_count"] == 0
 
 
-@pytest.mark.parametrize(
-    ("schedule", "chunks", "share"),
-    [
-        ("1F1B", None, 3 / 11),
-        ("GPipe", None, 3 / 11),
-        ("Interleaved1F1B", 2, 3 / 19),
-        ("ZBVZeroBubble", None, None),
-    ],
-)
-def test_theory_is_that_of_the_stated_schedule(schedule: str, chunks: int | None, share: float | None):
-    known = {"virtual_stages": chunks} if chunks else {}
-    found = theoretical_fraction(facts(pp=4, microbatches=8, pp_schedule=schedule, **known))
-    assert (found and found[0]) == (share and pytest.approx(share))
-
-
 def test_a_run_without_pipeline_has_no_bubble_and_one_without_card_no_stage(tmp_path: Path):
     write_run(Plan(dp_shard=2, steps=1), tmp_path / "flat")
     assert result(tmp_path / "flat", "bubble_size_pipeline").status == "not_applicable"
     write_run(plans.even_pipeline(2, 2), tmp_path / "silent")
     (tmp_path / "silent" / "workload_card.yaml").unlink()
     assert result(tmp_path / "silent", "bubble_size_pipeline").status == "not_measurable"
-
-
-def test_messages_hidden_under_compute_are_not_exposed():
-    steps = frame("stage_parts", [{"step": 1, "part": "whole", "start_ns": 0, "end_ns": 100}])
-    work = frame("work", [{"start_ns": 0, "end_ns": 60, "kind": "compute"}])
-    calls = frame("calls", [call(0, 1, 40, 80, collective="recv", peer=1)])
-    [row] = DERIVED.get("stage_time").compute(steps, work, calls).to_dicts()
-    assert (row["compute_ns"], row["exposed_messages_ns"], row["exposed_collectives_ns"]) == (60, 20, 0)
-    exposed = DERIVED.get("exposed_messages").compute(steps, work, calls)
-    assert exposed.select("start_ns", "end_ns", "call_end_ns").rows() == [(60, 80, 80)]
-    assert isinstance(exposed, pl.DataFrame)

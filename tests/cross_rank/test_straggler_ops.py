@@ -50,11 +50,21 @@ def waits(found: pl.DataFrame) -> pl.DataFrame:
             else f"ends of replica {row['dp_rank']}"
         )
         groups.setdefault(name, set()).add(row["worker"])
-        calls.append({
-            "trace": row["worker"], "rank": row["worker"], "step": row["step"], "group": name, "call": len(calls),
-            "sequence": 2 * row["step"] + (row["optype"] == IN_REPLICAS[0]), "collective": NAMES[row["optype"]],
-            "start_ns": row["start_ns"], "end_ns": row["start_ns"] + row["length_ns"], "own_sizes": False, "uneven": False,
-        })  # fmt: skip
+        calls.append(
+            {
+                "trace": row["worker"],
+                "rank": row["worker"],
+                "step": row["step"],
+                "group": name,
+                "call": len(calls),
+                "sequence": 2 * row["step"] + (row["optype"] == IN_REPLICAS[0]),
+                "collective": NAMES[row["optype"]],
+                "start_ns": row["start_ns"],
+                "end_ns": row["start_ns"] + row["length_ns"],
+                "own_sizes": False,
+                "uneven": False,
+            }
+        )
     dimensions = {name: "dp_shard" if name.startswith("dp of stage") else "pp" for name in groups}
     known = (group(name, *sorted(members), dimension=dimensions[name]) for name, members in groups.items())
     together = matched(calls, *known)
@@ -127,7 +137,7 @@ def test_replicas_of_the_uneven_job_do_not_blame_each_other(
 def test_the_uneven_job_has_an_uneven_stage_and_no_straggler(
     straggler: Callable[[str], Measurement], corpus: Path
 ):
-    # the first stage leaves the pipeline last by design and so comes last to where the ends meet: nobody's fault
+    # the first stage leaves the pipeline last by design, and so comes last to where both ends meet
     assert published(corpus, "ms-ST.json")["Ms"] > 1.2
     found = straggler("ST")
     assert (found.details["slowest_rank"], found.details["late_ranks"]) == ("none", [])

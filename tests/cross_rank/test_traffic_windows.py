@@ -24,7 +24,7 @@ def table(calls: list[Call], **more: Any) -> pl.DataFrame:
 
 
 def swept(calls: list[Call]) -> list[Call]:
-    """Return windows by going from one nanosecond to the next: a window ends where another dimension is alone."""
+    """Return windows by going through every nanosecond: another dimension on its own ends a window."""
     end = max(e for _, _, e in calls)
     dimensions = sorted({d for d, _, _ in calls})
     on = {d: [any(s <= t < e for name, s, e in calls if name == d) for t in range(end)] for d in dimensions}
@@ -142,7 +142,7 @@ def test_shares_of_dimensions_are_those_of_the_plan(tmp_path: Path):
 
 
 def test_ranks_without_a_call_count_in_bytes_of_a_gpu(tmp_path: Path):
-    # of two stages with one microbatch, each sends one message and gets one: two messages on each of two ranks
+    # two stages, one microbatch: each sends one message and gets one
     write_run(Plan(pp=2, layers=1, steps=1, pipeline=Message(500_000, 1_000)), tmp_path)
     assert measured(tmp_path, "collective_volume_p2p").value == pytest.approx(2 * 1_000_000 / 1e9)
     traffic, steps = (tables(tmp_path, name)[name] for name in ("traffic", "steps"))

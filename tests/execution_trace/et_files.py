@@ -20,7 +20,12 @@ def tensor(number: int, elements: int, width: int = 4, storage: int | None = Non
 
 def plain(number: int, name: str, parent: int = 2, **fields: Any) -> dict[str, Any]:
     """Return a node as schema 1.0.1 has it; `rf_id` is its number unless given."""
-    node: dict[str, Any] = {"name": name, "id": number, "rf_id": fields.pop("rf_id", number), "parent": parent}
+    node: dict[str, Any] = {
+        "name": name,
+        "id": number,
+        "rf_id": fields.pop("rf_id", number),
+        "parent": parent,
+    }
     node |= {"fw_parent": 0, "seq_id": -1, "scope": 0, "tid": 1, "fw_tid": 0, "op_schema": ""}
     node |= {"inputs": [], "input_shapes": [], "input_types": []}
     return node | {"outputs": [], "output_shapes": [], "output_types": []} | fields

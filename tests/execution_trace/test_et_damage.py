@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -109,7 +110,5 @@ def test_deep_and_long_nonsense_takes_no_time(filling: str) -> None:
 @given(st.binary(max_size=200), st.integers(0, len(OLD)), st.integers(0, 60))
 def test_no_damage_raises_anything_but_an_input_error(noise: bytes, at: int, cut: int) -> None:
     raw = OLD.encode()
-    try:
+    with contextlib.suppress(InputError):
         read(raw[:at] + noise + raw[at + cut :])
-    except InputError:
-        pass

@@ -129,7 +129,9 @@ def test_a_rank_that_somebody_added_is_believed() -> None:
     assert (read(head).rank, read(head).world_size) == (6, 8)
 
 
-@pytest.mark.parametrize("name", ["torch_et_3.json", "pytorch_et_3.json.gz", "rank3_et.json", "dlrm_eg_3.json"])
+@pytest.mark.parametrize(
+    "name", ["torch_et_3.json", "pytorch_et_3.json.gz", "rank3_et.json", "dlrm_eg_3.json"]
+)
 def test_the_rank_stands_in_the_name(name: str) -> None:
     assert identity.rank_in_name(name) == 3
 

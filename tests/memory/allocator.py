@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -41,7 +44,9 @@ class Segment:
 class Allocator:
     """One device."""
 
-    def __init__(self, *, expandable: bool = False, max_split: int = -1, start: int = 0x7F00_0000_0000) -> None:
+    def __init__(
+        self, *, expandable: bool = False, max_split: int = -1, start: int = 0x7F00_0000_0000
+    ) -> None:
         self.expandable = expandable
         self.max_split = max_split
         self.segments: list[Segment] = []
@@ -187,7 +192,9 @@ def snapshot_of(*allocators: Allocator) -> dict:
     """Return a snapshot of devices."""
     limit = next((a.max_split for a in allocators), -1)
     return {
-        "segments": [s for device, allocator in enumerate(allocators) for s in segments_of(allocator, device)],
+        "segments": [
+            s for device, allocator in enumerate(allocators) for s in segments_of(allocator, device)
+        ],
         "device_traces": [allocator.events for allocator in allocators],
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": limit},
     }

@@ -62,7 +62,10 @@ def test_the_ratios_can_be_told_by_heart() -> None:
 
 
 def test_nothing_reserved_has_no_ratios() -> None:
-    snapshot = {"segments": [], "device_traces": [[{"action": "oom", "size": 5, "device_free": 1, "stream": 0}]]}
+    snapshot = {
+        "segments": [],
+        "device_traces": [[{"action": "oom", "size": 5, "device_free": 1, "stream": 0}]],
+    }
     (layouts,) = tables_of(snapshot, "memory_layouts")
     ratios = layouts.select("unused_ratio", "inactive_split_ratio", "scattered_ratio", "efficiency_ratio")
     assert all(value is None for row in ratios.rows() for value in row)

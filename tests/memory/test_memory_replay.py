@@ -142,7 +142,10 @@ def test_sizes_are_rounded_up_as_the_settings_say() -> None:
 
 def test_an_old_layout_gives_the_same_sums_without_times() -> None:
     allocator = _busy(3)
-    new, old = (tables_of(s, "memory_timeline")[0] for s in (snapshot_of(allocator), old_layout(snapshot_of(allocator))))
+    new, old = (
+        tables_of(s, "memory_timeline")[0]
+        for s in (snapshot_of(allocator), old_layout(snapshot_of(allocator)))
+    )
     assert old.drop("time_ns").equals(new.drop("time_ns"))
     assert old["time_ns"].null_count() == old.height
     (rates,) = tables_of(old_layout(snapshot_of(allocator)), "memory_rates")
@@ -154,7 +157,9 @@ def test_devices_are_replayed_apart() -> None:
     one, other = _busy(1), _busy(2)
     timelines = tables_of(snapshot_of(one, other), "memory_timeline")[0].partition_by("device")
     alone = [tables_of(snapshot_of(allocator), "memory_timeline")[0] for allocator in (one, other)]
-    assert [t.drop("device").equals(a.drop("device")) for t, a in zip(timelines, alone, strict=True)] == [True] * 2
+    assert [t.drop("device").equals(a.drop("device")) for t, a in zip(timelines, alone, strict=True)] == [
+        True
+    ] * 2
 
 
 def test_without_a_history_there_is_a_state_and_no_peak() -> None:

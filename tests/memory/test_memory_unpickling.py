@@ -95,7 +95,9 @@ def test_a_registered_extension_is_not_called(tmp_path: Path) -> None:
         copyreg.remove_extension("os", "getpid", 240)
 
 
-@pytest.mark.parametrize("value", [OrderedDict(a=1), Fraction(1, 2), Path("x"), 1j, bytearray(b"x"), print], ids=repr)
+@pytest.mark.parametrize(
+    "value", [OrderedDict(a=1), Fraction(1, 2), Path("x"), 1j, bytearray(b"x"), print], ids=repr
+)
 def test_nothing_but_builtin_containers_is_admitted(value: object) -> None:
     assert "is refused" in _refused(pickle.dumps({"segments": value}, 5))
 
@@ -103,7 +105,10 @@ def test_nothing_but_builtin_containers_is_admitted(value: object) -> None:
 @pytest.mark.parametrize(
     ("code", "named"),
     [
-        (b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + b"].", "FRAME at byte 2 claims 1,099,511,627,776 bytes"),
+        (
+            b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + b"].",
+            "FRAME at byte 2 claims 1,099,511,627,776 bytes",
+        ),
         (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 44) + b"a.", "BINUNICODE8 at byte 2 claims"),
         (b"\x80\x04\x8e" + struct.pack("<Q", (1 << 64) - 1) + b"a.", "BINBYTES8 at byte 2 claims"),
         (b"\x80\x05\x96" + struct.pack("<Q", 1 << 44) + b"a.", "BYTEARRAY8 at byte 2"),
@@ -134,7 +139,7 @@ _DEEP = 10_000
         b"(" * _DEEP + b"t" * _DEEP,
         b")" + b"\x85" * _DEEP,
         b"}" + b"\x8c\x01a}" * _DEEP + b"s" * _DEEP,
-        b"]\x94" + b"(h\x00l\x94" + b"".join(b"(j" + struct.pack("<I", i + 1) + b"l\x94" for i in range(_DEEP)),
+        b"]\x94(h\x00l\x94" + b"".join(b"(j" + struct.pack("<I", i + 1) + b"l\x94" for i in range(_DEEP)),
         b"]\x94h\x00a",
     ],
     ids=["APPEND", "LIST", "TUPLE", "TUPLE1", "SETITEM", "memo", "itself"],
@@ -145,25 +150,30 @@ def test_containers_nested_too_deep_are_refused(code: bytes) -> None:
 
 
 def test_what_is_shared_over_and_over_costs_nothing() -> None:
-    doubled = b"".join(b"(j" + struct.pack("<I", i) + b"j" + struct.pack("<I", i) + b"l\x94" for i in range(60))
+    doubled = b"".join(
+        b"(j" + struct.pack("<I", i) + b"j" + struct.pack("<I", i) + b"l\x94" for i in range(60)
+    )
     began = time.perf_counter()
     assert unpickled(b"\x80\x04(]\x94" + doubled + b"l.", "x").containers == 62
     assert time.perf_counter() - began < 5
 
 
 def test_a_container_is_no_key() -> None:
-    nested = b")\x94" + b"".join(b"h" + bytes([i]) + b"\x85\x94" for i in range(50))
-    assert "takes a tuple for a key" in _refused(b"\x80\x04}" + nested[:-3] + b"h\x05Ns.")
-    assert "takes a float for a key" in _refused(pickle.dumps({1.5: 2}))
-    assert "takes a int for a key" in _refused(pickle.dumps({1 << 70: 2}))
+    assert "takes tuple for a key" in _refused(pickle.dumps({(): 2}))
+    assert "takes float for a key" in _refused(pickle.dumps({1.5: 2}))
+    assert "takes int for a key" in _refused(pickle.dumps({1 << 70: 2}))
 
 
 @pytest.mark.parametrize(
     "code",
-    [b"\x80\x04", b"\x80\x04a.", b"\x80\x04e.", b"\x80\x04h\x05.", b"\x80\x04K", b"\x80\x04(.", b"\x80\x04.", b"",
-     b"\x80\x04]]..", b"\x80\x04NNa.", b"\x80\x04NNNs.", b"\x80\x09].", b"\x80\x04\xff.", b"\x80\x04\x94.",
-     b"\x80\x04}(K\x01u.", b"\x80\x04N\x87.", b"\x80\x04\x8c", b"\x80\x04j\x01"],
-)  # fmt: skip
+    [
+        b"",
+        *(b"\x80\x04" + rest for rest in (b"", b"a.", b"e.", b"h\x05.", b"K", b"(.", b".", b"]]..", b"NNa.")),
+        *(b"\x80\x04" + rest for rest in (b"NNNs.", b"\xff.", b"\x94.", b"}(K\x01u.", b"N\x87.", b"\x8c")),
+        b"\x80\x04j\x01",
+        b"\x80\x09].",
+    ],
+)
 def test_what_is_no_pickle_is_an_input_error(code: bytes) -> None:
     assert _refused(code)
 
@@ -175,13 +185,9 @@ _PLAIN = st.recursive(
 )
 
 
-@given(_PLAIN, st.integers(2, 5))
+@given(_PLAIN, st.integers(3, 5))
 def test_plain_data_are_read_as_python_reads_them(value: object, protocol: int) -> None:
-    assert unpickled(pickle.dumps(value, protocol), "x").root == _without_surrogates(value)
-
-
-def _without_surrogates(value: object) -> object:
-    return value
+    assert unpickled(pickle.dumps(value, protocol), "x").root == value
 
 
 @given(st.binary(max_size=200))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving_files import aiperf, as_lines, codes, genai_bench, llmperf, measured, read, sglang, vllm
 
 from ccl_bench.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
+from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,3 +183,21 @@ def test_byte_order_marks_and_bad_utf8_are_tolerated(tmp_path: Path) -> None:
     (tmp_path / "bench.json").write_bytes(raw)
     (result,) = evaluate(open_run(tmp_path), ["TTFT"])
     assert result.value == pytest.approx(0.2)
+
+
+WHOLE = [json.dumps(vllm()), as_lines([sglang()] * 2), json.dumps(genai_bench()), as_lines(aiperf())]
+WHOLE += [json.dumps(llmperf())]
+VALUE = re.compile(r'-?\d+\.?\d*(?:e-?\d+)?|null|"[^"]*"(?!:)|\[[^\[\]]*\]|\{[^{}]*\}')
+JUNK = ("null", "-1", "NaN", "1e999", '"x"', "[]", "{}", "true", "9" * 40, '"\\ud800"', "[[", "\x00")
+
+
+@settings(max_examples=150)
+@given(whole=st.sampled_from(WHOLE), place=st.integers(0, 10_000), junk=st.sampled_from(JUNK))
+def test_any_value_may_be_anything(whole: str, place: int, junk: str) -> None:
+    values = list(VALUE.finditer(whole))
+    value = values[place % len(values)]
+    damaged = (whole[: value.start()] + junk + whole[value.end() :]).encode()
+    form = formats.recognised(whole.encode())
+    with contextlib.suppress(InputError):
+        requests = form.read(io.BytesIO(damaged), "result.json").table("requests")
+        assert all(time >= 0 for time in requests["ttft_s"].drop_nulls())

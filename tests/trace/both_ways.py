@@ -42,7 +42,7 @@ def differences(data: bytes) -> list[str]:
     try:
         expected = read_by_decoder(data)
     except InputError as error:
-        with pytest.raises(InputError, match="."):
+        with pytest.raises(InputError):
             read_natively(data)
         return [] if str(error) else ["an error without words"]
     found, _ = read_natively(data)

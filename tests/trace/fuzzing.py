@@ -47,9 +47,15 @@ def seeds() -> list[bytes]:
     events = [
         *many(4),
         kernel("ncclDevKernel", 30, grid=[2, 3, 1], block=[64, 1, 1], **{"Collective name": "allreduce"}),
-        kernel("gemm", 31.125, **{"blocks per SM": 0.48, "est. achieved occupancy %": 37, "shared memory": 0}),
+        kernel(
+            "gemm", 31.125, **{"blocks per SM": 0.48, "est. achieved occupancy %": 37, "shared memory": 0}
+        ),
         op("record_param_comms", 33, **{"External id": 9, "Process Group Ranks": [0, 1], "Seq": 3}),
-        op("c10d::allreduce_", 34, **{"Input Dims": [[[2, 3]]], "Input type": ["float"], "x": {"y": [{}, []]}}),
+        op(
+            "c10d::allreduce_",
+            34,
+            **{"Input Dims": [[[2, 3]]], "Input type": ["float"], "x": {"y": [{}, []]}},
+        ),
         {"ph": "s", "id": 1, "pid": 1, "tid": 2, "ts": 3, "cat": "fwdbwd", "name": "fwdbwd"},
         {"ph": "f", "id": 1, "pid": 1, "tid": 2, "ts": 4.5, "cat": "fwdbwd", "name": "fwdbwd", "bp": "e"},
         {"ph": "M", "name": "process_name", "pid": "Spans", "args": {"name": "python"}},
@@ -142,9 +148,20 @@ def sanitized(inputs: int, seed: int = 1) -> subprocess.CompletedProcess[str]:
     """Run a campaign in a process of its own, with a library that stops at the first wrong access."""
     with tempfile.TemporaryDirectory() as folder:
         target = compiled(Path(folder), *SANITIZERS)
-        runtime = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
-                   for name in ("libasan.so", "libubsan.so")]
-        command = [sys.executable, __file__, "--inputs", str(inputs), "--seed", str(seed), "--library", str(target)]
+        runtime = [
+            subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+            for name in ("libasan.so", "libubsan.so")
+        ]
+        command = [
+            sys.executable,
+            __file__,
+            "--inputs",
+            str(inputs),
+            "--seed",
+            str(seed),
+            "--library",
+            str(target),
+        ]
         watched = {"LD_PRELOAD": ":".join(runtime), "ASAN_OPTIONS": "detect_leaks=0"}
         return subprocess.run(command, env=os.environ | watched, capture_output=True, text=True, check=False)
 

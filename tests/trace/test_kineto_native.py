@@ -103,7 +103,9 @@ def test_times_are_the_same_to_the_nanosecond(time):
     assert refused(bare([op("x", Text(time)), op("y", Text(time))])) == 0
 
 
-@pytest.mark.parametrize("value", ["0.1", "1e-05", "3", "0.48484849929809570", "123456789012345.67", "-2.5E-3"])
+@pytest.mark.parametrize(
+    "value", ["0.1", "1e-05", "3", "0.48484849929809570", "123456789012345.67", "-2.5E-3"]
+)
 def test_real_numbers_are_the_same_to_the_last_bit(value):
     assert refused(bare([kernel("k", 1, **{"blocks per SM": Text(value)})])) == 0
 

@@ -69,15 +69,15 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
     return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
 
 
-def _assumed_groups(groups: pl.DataFrame) -> list[Finding]:
-    silent = groups.filter(pl.col("size").is_null() & ~pl.col("ambiguous") & (pl.col("seen_by") > 1))
-    if silent.is_empty():
+def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
+    silent = matched.filter(pl.col("size").is_null()).select("group").n_unique()
+    if not silent:
         return []
     message = (
-        f"{silent.height} process groups have no recorded members or size; calls on the same stream are "
+        f"{silent} process groups have no recorded members or size; calls on the same stream are "
         "taken for one group of all ranks that use it"
     )
-    return [Finding("groups-assumed", "warning", message, count=silent.height, touches=("groups",))]
+    return [Finding("groups-assumed", "warning", message, count=silent, touches=("matched",))]
 
 
 def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
@@ -117,8 +117,12 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
 
 
 _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
-    "groups": lambda groups: [*_ambiguous_groups(groups), *_assumed_groups(groups)],
-    "matched": lambda matched: [*_disagreements(matched), *_missing_members(matched)],
+    "groups": _ambiguous_groups,
+    "matched": lambda matched: [
+        *_disagreements(matched),
+        *_missing_members(matched),
+        *_assumed_groups(matched),
+    ],
     "messages": _unequal_messages,
     "arrivals": _refused_arrivals,
     "traffic": _without_size,

@@ -73,8 +73,10 @@ class Recorded:
 
 def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
     """Yield the nodes of one rank: those of the CPU by number, then device work in order of start."""
-    table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique("node", keep="first").sort("node")
-    rows = list(table.iter_rows(named=True))
+    table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique(
+        "node", keep="first", maintain_order=True
+    )
+    rows = list(table.sort("node").iter_rows(named=True))
     calls = {row["node"]: row for row in recorded.calls.iter_rows(named=True)}
     on_device = {work.call for work in timed.work}
     exclusive = _exclusive_ns(rows, timed)

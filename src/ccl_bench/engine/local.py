@@ -1,15 +1,17 @@
-"""Reduce the traces of a run on this machine, in a pool of processes where that pays."""
+"""Reduce the traces of a run on this machine, several at a time where that pays."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench import analysis
 from ccl_bench.engine.reduction import Reduced, Task, reduced
+from ccl_bench.frames import pl
 from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of traces done and the number in all."""
 
 POOL_WORTH_BYTES = 4 << 20
-"""Bytes still to be parsed, as they lie on disk, below which starting processes costs more than it saves."""
+"""Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
 
 
 def cores() -> int:
@@ -28,8 +30,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _unread_bytes(tasks: Sequence[Task]) -> list[int]:
-    return [task.trace.size for task in tasks if not (task.use_cache and cache.is_kept(task.trace))]
+def _unread(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if not (task.use_cache and cache.is_kept(task.trace))]
 
 
 def _start_method() -> str:
@@ -46,14 +48,24 @@ def _one_thread_each() -> None:
 def run(tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None) -> list[Reduced]:
     """Return what each task came to, in the order of the tasks.
 
-    `jobs` bounds the number of processes; by default as many as there are cores. `progress`
+    `jobs` bounds the number of workers; by default as many as there are cores. `progress`
     is called with (done, total) after each trace.
     """
-    unread = _unread_bytes(tasks)
+    unread = _unread(tasks)
     workers = min(jobs or cores(), len(unread))
-    if workers < 2 or sum(unread) < POOL_WORTH_BYTES:
+    if workers < 2 or sum(task.trace.size for task in unread) < POOL_WORTH_BYTES:
         return _in_process(tasks, progress)
-    return _in_pool(tasks, workers, progress)
+    return _in_pool(tasks, _pool(unread, workers), progress)
+
+
+def _pool(unread: Sequence[Task], workers: int) -> Executor:
+    """Return threads where they do not wait for each other; processes each import polars first."""
+    if all(form.reads_in_threads() for form in {task.trace.form for task in unread}):
+        analysis.load()
+        _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
+        return ThreadPoolExecutor(workers)
+    context = multiprocessing.get_context(_start_method())
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread_each)
 
 
 def _in_process(tasks: Sequence[Task], progress: Progress | None) -> list[Reduced]:
@@ -65,9 +77,8 @@ def _in_process(tasks: Sequence[Task], progress: Progress | None) -> list[Reduce
     return results
 
 
-def _in_pool(tasks: Sequence[Task], workers: int, progress: Progress | None) -> list[Reduced]:
-    context = multiprocessing.get_context(_start_method())
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread_each) as pool:
+def _in_pool(tasks: Sequence[Task], executor: Executor, progress: Progress | None) -> list[Reduced]:
+    with executor as pool:
         try:
             futures = {pool.submit(reduced, task): position for position, task in enumerate(tasks)}
             results: dict[int, Reduced] = {}

@@ -13,8 +13,8 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.content import TraceContent
     from ccl_bench.frames import pl
+    from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile
     from ccl_bench.trace.formats import Format
 

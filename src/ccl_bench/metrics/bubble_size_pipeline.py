@@ -47,28 +47,30 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
             fix="write all parallel degrees into the card, so that they multiply to world_size",
         )
     stages = _per_stage(bubbles)
-    fraction = float(stages.select(pl.col("fraction").mean()).item())
-    theory = theoretical_fraction(facts)
-    details: dict[str, Any] = {
-        "fraction_ratio": fraction,
-        "per_stage": {str(row.pop("stage")): _without_gaps(row) for row in stages.to_dicts()},
-        "per_step_s": _per_step(bubbles),
-        "stage_imbalance_ratio": float(
-            stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
-        ),
-        "unmatched_messages_count": int(bubbles["unmatched"].sum()),
-        "stages_count": facts.pp.value,
-    }
-    if stages["warm_up_s"].null_count():
-        details["parts_missing"] = "the trace does not tell forward from backward work in every step"
-    if theory is not None:
-        details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
     return Measurement(
         float(stages.select(pl.col("bubble_s").mean()).item()),
-        details,
+        _details(stages, bubbles, facts),
         "device windows of steps",
         ranks_in(bubbles),
     )
+
+
+def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> dict[str, Any]:
+    imbalance = stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
+    details: dict[str, Any] = {
+        "fraction_ratio": float(stages.select(pl.col("fraction").mean()).item()),
+        "per_stage": {str(row.pop("stage")): _without_gaps(row) for row in stages.to_dicts()},
+        "per_step_s": _per_step(bubbles),
+        "stage_imbalance_ratio": float(imbalance),
+        "unmatched_messages_count": int(bubbles["unmatched"].sum()),
+        "stages_count": facts.pp.value if facts.pp else None,
+    }
+    if stages["warm_up_s"].null_count():
+        details["parts_missing"] = "the trace does not tell forward from backward work in every step"
+    theory = theoretical_fraction(facts)
+    if theory is not None:
+        details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
+    return details
 
 
 def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:

@@ -11,28 +11,58 @@ _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occup
 
 
 @metric(unit="%", better="higher")
-def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
-    """Share of the streaming multiprocessors that kernels could occupy, over the time of steps; estimated.
+def sm(sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Share of the streaming multiprocessors that had work, over the time of steps.
 
-    A kernel with fewer blocks than there are multiprocessors leaves some of them idle. Each
-    kernel counts with the share its blocks can reach; kernels that run at the same time add up,
-    at any instant to 100 % at most.
+    *Measured* where the hardware's "SM Active" was sampled (Nsight Systems, GPU metrics), else
+    *estimated*: a kernel with fewer blocks than there are multiprocessors leaves some of them idle, so
+    each kernel counts with the share its blocks can reach; kernels that run at the same time add
+    up, at any instant to 100 % at most. `kind` in the details says which.
 
     Formula:
-        sm = 100 * integral over steps of min(sum over running kernels of min(blocks per SM, 1), 1) dt
-             / time of steps
+        measured:  sm = mean of the samples of SM Active in steps
+        estimated: sm = 100 * integral over steps of min(sum over running kernels of
+                        min(blocks per SM, 1), 1) dt / time of steps
 
         mean over ranks.
 
     Caveats:
-        Estimated from launch shapes, not measured: a resident block need not make progress, and
-        a communication kernel that waits counts as occupied, so compute and communication
-        are listed apart. Achieved occupancy is the static upper bound that Kineto computes.
+        The estimate comes from launch shapes: a resident block need not make progress, and a
+        communication kernel that waits counts as occupied, so compute and communication
+        are listed apart. Achieved occupancy is the static upper bound that Kineto computes. Measured and
+        estimated values do not compare.
 
     Reference:
-        "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp.
+        "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp; "SM Active"
+        of Nsight Systems' GPU metrics.
     """
-    need_rows(sm_use, "steps", RECORD)
+    need_rows(steps, "steps", RECORD)
+    if sm_samples["samples"].sum():
+        return _measured(sm_samples, window_of(steps))
+    return _estimated(sm_use, window_of(steps))
+
+
+def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:
+    """Return the mean of the samples over steps, each step with its length."""
+    sampled = sm_samples.drop_nulls("sm_active_pct")
+    weighted = (pl.col("sm_active_pct") * pl.col("window_ns")).sum() / pl.col("window_ns").sum()
+    per_rank = (
+        sampled.group_by("rank").agg(weighted.alias("sm_active_pct"), pl.col("samples").sum()).sort("rank")
+    )
+    return Measurement(
+        float(per_rank.select(pl.col("sm_active_pct").mean()).item()),
+        details={
+            "kind": "measured",
+            "per_rank_pct": by_rank(per_rank, "sm_active_pct"),
+            "samples_count": int(per_rank["samples"].sum()),
+        },
+        window=window,
+        ranks=ranks_in(per_rank),
+    )
+
+
+def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
+    """Return the share that launch shapes could occupy."""
     per_rank = _by_rank(sm_use)
     if per_rank.is_empty():
         raise NotMeasurable(
@@ -56,7 +86,7 @@ def sm(sm_use: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     return Measurement(
         float(shares.select(pl.col("occupied_pct").mean()).item()),
         details={"kind": "estimated", "per_rank_pct": by_rank(shares, "occupied_pct"), **known},
-        window=window_of(steps),
+        window=window,
         ranks=ranks_in(per_rank),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.lateness import (
@@ -61,20 +62,17 @@ def straggler(
     late = late_ranks(members) if lag >= floor_ns else []
     worst = busiest(breakdown, members, late)
     worst = most_costly(alike, late) if worst is None else worst
-    per_rank = _per_rank(waits)
     return Measurement(
-        lag / step_ns,
+        lag / step_ns if step_ns else math.inf,
         details={
             "slowest_rank": str(worst) if worst is not None else "none",
             "late_ranks": [label(rank) for rank in late],
             "straggler_lag_s": lag / SECOND_NS,
             "step_s": step_ns / SECOND_NS,
             "noise_floor_ratio": NOISE_FLOOR,
-            "wait_s_per_step": by_rank(per_rank, "wait_s"),
-            "arrived_last_count": by_rank(per_rank, "arrived_last"),
-            "caused_wait_s_per_step": by_rank(per_rank, "caused_s"),
+            **_per_rank(waits),
             "persistence_ratio": persistence(alike, worst, floor_ns) if worst is not None else 0.0,
-            "per_group": _per_group(members),
+            "per_group": _per_group(in_groups(waits, floor_ns)),
             "cause": _cause(breakdown, members, late, late if worst is None else [worst]),
             "members_complete": bool(waits["complete"].all()),
         },
@@ -83,16 +81,17 @@ def straggler(
     )
 
 
-def _per_rank(waits: pl.DataFrame) -> pl.DataFrame:
-    return (
+def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
+    found = (
         by_rank_and_step(waits)
         .group_by("rank")
         .agg(
-            (pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"),
-            pl.col("arrived_last").sum(),
-            (pl.col("caused_ns").mean() / SECOND_NS).alias("caused_s"),
+            (pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s_per_step"),
+            pl.col("arrived_last").sum().alias("arrived_last_count"),
+            (pl.col("caused_ns").mean() / SECOND_NS).alias("caused_wait_s_per_step"),
         )
     )
+    return {name: by_rank(found, name) for name in found.columns if name != "rank"}
 
 
 def _per_group(members: pl.DataFrame) -> dict[str, dict[str, Any]]:

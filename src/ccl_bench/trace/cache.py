@@ -40,7 +40,7 @@ def folder(trace: TraceFile) -> Path:
     modified = getattr(stat, "st_mtime_ns", None) or stat.st_mtime
     inode = getattr(stat, "st_ino", 0)
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    file = (str(trace.path.absolute()), stat.st_size, modified, inode, remote.version(trace.path))
+    file = (str(trace.path.absolute()), trace.part, stat.st_size, modified, inode, remote.version(trace.path))
     key = hashlib.sha256(repr((*reader, *file)).encode()).hexdigest()[:32]
     return storage.cache_directory() / "traces" / key
 

@@ -12,6 +12,7 @@ from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.trace import formats, identity
+from ccl_bench.trace.formats import Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,9 @@ HEAD_BYTES = 256 << 10
 
 _SUFFIXES = (".json", ".sqlite", ".pickle", ".pkl")
 
-TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), ".nsys-rep", ".qdrep", ".jsonl")
+_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+
+TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), *_REPORT_SUFFIXES, ".jsonl")
 _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
 
@@ -38,13 +41,15 @@ class TraceFile:
     rank: int | None
     """Rank, or None where neither file, map nor name tells."""
     rank_source: str
-    """`file`, `map`, `name` or `unknown`."""
+    """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None
     """Number of the recording window, where the path carries one."""
     world_size: int | None
     """Number of ranks that the file says the job had."""
     size: int
     """Size on disk, bytes."""
+    part: str = ""
+    """Which trace of a file that holds several; empty where it holds one."""
 
 
 @dataclass(slots=True)
@@ -105,19 +110,40 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
             yield folder, names
 
 
-def _trace_file(path: Path, relative: str, ranks: Mapping[str, int]) -> TraceFile | None:
-    """Return the trace in `path`, or None where it is not one of a known format."""
+def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
+    """Return the traces in `path`, none where it is not of a known format."""
     head = storage.head(path, HEAD_BYTES)
     form = formats.recognised(head)
     if form is None:
-        return None
-    said = form.identity(head)
-    named = identity.rank_in_name(relative) if form.of_rank else None
-    candidates = (("file", said.rank), ("map", ranks.get(relative)), ("name", named), ("unknown", None))
-    source, rank = next((s, r) for s, r in candidates if r is not None or s == "unknown")
-    window = identity.window_in_path(relative)
-    size = path.stat().st_size
-    return TraceFile(path, relative, form, rank, source, window, said.world_size, size)
+        return []
+    if form.in_parts is None:
+        parts = [Part("", form.identity(head))]
+    else:
+        with remote.fetched(path) as local:
+            parts = form.in_parts.parts(local)
+    window, size = identity.window_in_path(relative), path.stat().st_size
+    named = identity.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None
+    found = []
+    for part in parts:
+        name = f"{relative}#{part.id}" if part.id else relative
+        rank, source = _ranked(part, ranks.get(name), named, alone=len(parts) == 1)
+        world_size = part.identity.world_size
+        found.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id))
+    return found
+
+
+def _ranked(part: Part, mapped: int | None, named: int | None, *, alone: bool) -> tuple[int | None, str]:
+    """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
+
+    Devices tell ranks apart only inside one report.
+    """
+    said = (
+        (part.identity.rank, "file"),
+        (mapped, "map"),
+        (named, "name"),
+        (None if alone else part.local_rank, "device"),
+    )
+    return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
 
 
 def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
@@ -134,23 +160,31 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         raise InputError("there is no such file or directory", where=str(root), fix="check the path")
     found = Found()
     folder = root if is_folder else root.parent
-    for path in files_under(root) if is_folder else [root]:
+    for path in _without_reports(files_under(root)) if is_folder else [root]:
         relative = _relative(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
             found.others += [path] if path.exists() else []
             continue
         try:
-            trace = _trace_file(path, relative, ranks or {})
+            traces = _trace_files(path, relative, ranks or {})
         except InputError as error:
-            found.findings.append(Finding("file-unreadable", "error", error.message, relative))
+            message = f"{error.message} ({error.fix})" if error.fix else error.message
+            found.findings.append(Finding("file-unreadable", "error", message, relative))
             continue
-        if trace:
-            found.traces.append(trace)
-        else:
-            found.others.append(path)
+        found.traces += traces
+        found.others += [] if traces else [path]
     found.traces, doubts = _each_once(found.traces)
     found.findings += doubts
     return found
+
+
+def _without_reports(paths: Iterable[Path]) -> list[Path]:
+    """Return the files without reports beside which their own export lies, as `nsys stats` leaves it."""
+    found = list(paths)
+    exports = {
+        str(path).removesuffix(".gz").removesuffix(".sqlite") for path in found if ".sqlite" in path.suffixes
+    }
+    return [p for p in found if p.suffix not in _REPORT_SUFFIXES or str(p.with_suffix("")) not in exports]
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -186,8 +220,8 @@ def _without_copies(traces: Iterable[TraceFile]) -> list[TraceFile]:
         if len(alike) == 1:
             kept += alike
             continue
-        first: dict[str, TraceFile] = {}
+        first: dict[tuple[str, str], TraceFile] = {}
         for trace in sorted(alike, key=lambda t: (t.iteration is None, t.relative)):
-            first.setdefault(storage.sha256(trace.path), trace)
+            first.setdefault((storage.sha256(trace.path), trace.part), trace)
         kept += first.values()
     return sorted(kept, key=lambda t: t.relative)

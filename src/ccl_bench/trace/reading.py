@@ -9,6 +9,7 @@ from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile
@@ -24,11 +25,21 @@ def content_of(
         if use_cache and (kept := cache.stored(place, tables)):
             return kept
         with remote.fetched(trace.path) as path:
-            with storage.opened(path) as stream:
-                content = trace.form.read(stream, trace.relative)
+            content = _read(trace, path)
             sha256 = storage.sha256(path)
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
         cache.store(place, content, sha256)
     return content, sha256
+
+
+def _read(trace: TraceFile, path: Path) -> TraceContent:
+    """Return the content of `trace`, whose file lies at `path` on this machine."""
+    form = trace.form
+    if form.in_parts:
+        return form.in_parts.read(path, trace.relative, trace.part)
+    if form.read is None:
+        raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
+    with storage.opened(path) as stream:
+        return form.read(stream, trace.relative)

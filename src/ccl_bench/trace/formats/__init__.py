@@ -11,6 +11,7 @@ from ccl_bench.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
@@ -24,6 +25,32 @@ class Identity:
 
     rank: int | None = None
     world_size: int | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several traces in a file, such as a process of a report."""
+
+    id: str
+    """What selects it; empty where the file holds no other."""
+    identity: Identity
+    """What the file says of where the part is from."""
+    local_rank: int | None = None
+    """Place in the order of devices, where every part has one device of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """How a format is read whose files hold several traces and are no streams."""
+
+    parts: Callable[[Path], list[Part]]
+    """Which traces a file holds; an empty list where none."""
+    read: Callable[[Path, str, str], TraceContent]
+    """Read one part of the file at a path; the texts name the file in messages, and the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +69,14 @@ class Format:
     """Whether a file that begins with these bytes is of this format."""
     identity: Callable[[bytes], Identity]
     """What these first bytes say of rank and world size."""
-    read: Callable[[BinaryIO, str], TraceContent]
-    """Read a whole file; the text names it in messages."""
+    read: Callable[[BinaryIO, str], TraceContent] | None = None
+    """Read a whole file; the text names it in messages. None for a format that is read in parts."""
+    in_parts: InParts | None = None
+    """For a format whose files hold several traces."""
     of_rank: bool = True
     """Whether a file is of one rank; what is of the whole job is given none, whatever its name holds."""
+    reads_in_threads: Callable[[], bool] = _never
+    """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
 
 
 FORMATS: Registry[Format] = Registry("trace format", GROUP)

@@ -28,7 +28,8 @@ def recognises(head: bytes) -> bool:
     """Whether the first bytes of a file are those of an Execution Trace."""
     if b'"traceEvents"' in head or not (start := _NODES.search(head)):
         return False
-    return any(word in head for word in _OWN) or bool(_SCHEMA.search(head, 0, start.start()))
+    before = head[: start.start()]
+    return any(word in head for word in _OWN) or bool(_SCHEMA.search(before) and b'"start_ts"' in before)
 
 
 def identity(head: bytes) -> Identity:

@@ -129,6 +129,9 @@ def _operands(values: Raw, shapes: Raw, types: Raw) -> Operands:
 
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _STRAY_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_SURROGATES = re.compile(
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 _NAME = re.compile(
     rb'("name"\s*+:\s*+")(.{0,4096}?)("\s*+,\s*+"(?:id|ctrl_deps|parent|rf_id|inputs)"\s*+:)', re.DOTALL
 )
@@ -139,6 +142,7 @@ def _mended(text: bytes) -> bytes:
     """Return the text of a node with the damages mended that have one meaning only."""
     text = _CONTROL.sub(b" ", text.decode("utf-8", "replace").encode())
     text = _STRAY_BACKSLASH.sub(rb"\\\\", text)
+    text = _SURROGATES.sub(lambda m: m[1] or rb"\ufffd", text)
     return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb'\\"', m[2]) + m[3], text, count=1)
 
 

@@ -32,7 +32,8 @@ _FINISHED = b'"finish_ts"'
 NODES = re.compile(rb'"nodes"\s*+:\s*+\[')
 BOUNDARY = re.compile(
     rb"\}\s*+,\s*+(?=\{\s*+\"(?:(?:id|ctrl_deps|attrs|fw_parent|rf_id)\"\s*+:"
-    rb'|name"\s*+:(?!\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:type|value|doc_string)")))'
+    rb'|name"\s*+:(?:\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:id|ctrl_deps|parent|inputs|rf_id)"'
+    rb'|[^{}]{0,4096}?"(?:id|rf_id)"\s*+:)))'
 )
 _ARRAY_END = re.compile(rb"\]")
 _ENDS_TRIED = 64

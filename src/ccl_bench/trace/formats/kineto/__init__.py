@@ -50,6 +50,12 @@ def _read(stream: BinaryIO, file: str) -> TraceContent:
     return read_kineto(stream, file)
 
 
+def _reads_in_threads() -> bool:
+    from ccl_bench.trace.formats.kineto.native import library
+
+    return library.absence() is None
+
+
 KINETO = register(
     Format(
         name="kineto",
@@ -71,5 +77,6 @@ KINETO = register(
         recognises=recognises,
         identity=identity,
         read=_read,
+        reads_in_threads=_reads_in_threads,
     )
 )

@@ -152,7 +152,7 @@ def is_on_device(category: str | None) -> bool:
     return CATEGORIES.get(category or "") == "device_annotation"
 
 
-def annotations(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+def named_ranges(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     """Return the `annotations` rows of named ranges."""
     return pl.DataFrame(
         times(events)

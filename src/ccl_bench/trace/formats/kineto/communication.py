@@ -19,7 +19,7 @@ import msgspec
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
-from ccl_bench.trace.formats.kineto.values import integers, microseconds, whole
+from ccl_bench.trace.formats.kineto.values import column_of, integers, microseconds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,19 +234,10 @@ def call(event: Event) -> dict[str, object]:
     return row
 
 
-def _column(values: list[Any], kind: pl.DataType) -> pl.Series:
-    """Return a column of arguments; lists, which are slow to convert and mostly alike, one of each."""
-    if not isinstance(kind, pl.List):
-        return pl.Series(values, dtype=kind)
-    places = {value: place for place, value in enumerate({tuple(v) for v in values if v is not None})}
-    rows = [None if value is None else places[tuple(value)] for value in values]
-    return pl.Series([list(value) for value in places], dtype=kind).gather(pl.Series(rows, dtype=pl.UInt32))
-
-
 def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Return the `collectives` rows of calls, with times for `values.absolute`."""
     rows = {
-        name: _column([call.get(name) for call in calls], column.type)
+        name: column_of([call.get(name) for call in calls], column.type)
         for name, column in TABLES["collectives"].columns.items()
         if name not in _FROM_EVENT
     }

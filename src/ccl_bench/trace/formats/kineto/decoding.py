@@ -36,9 +36,7 @@ def _fitting(decoder: Decoder | None, piece: bytes) -> Decoder:
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
-def event_lists(
-    stream: BinaryIO, document: Document, losses: Losses, taken: Taking
-) -> Iterator[list[Event]]:
+def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Taking) -> Iterator[list[Event]]:
     """Yield the events of a file, those of one piece at a time, and fill `document` and `losses`.
 
     Only those events are decoded here that `taken`, which is `Gathering.taken`, leaves.

@@ -36,7 +36,7 @@ _MAKERS: dict[str, Callable[[Sequence[Event], Sequence[Args]], pl.DataFrame]] = 
     "memcpy": columns.memcpy,
     "cpu_ops": columns.cpu_ops,
     "launches": columns.launches,
-    "annotations": columns.annotations,
+    "annotations": columns.named_ranges,
     TAILS: columns.arrow_ends,
     HEADS: columns.arrow_ends,
 }

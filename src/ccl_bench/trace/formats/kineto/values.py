@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.frames import pl
 
@@ -49,6 +49,16 @@ def decimals(values: Sequence[object]) -> pl.Series:
         return pl.Series(values, dtype=pl.Float64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         return pl.Series([number(value) for value in values], dtype=pl.Float64, strict=False)
+
+
+def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column of a type; lists, which are slow to convert and mostly alike, one of each."""
+    if not isinstance(kind, pl.List):
+        return pl.Series(values, dtype=kind)
+    distinct = {tuple(value) for value in values if value is not None}
+    places = {value: place for place, value in enumerate(distinct)}
+    rows = [None if value is None else places[tuple(value)] for value in values]
+    return pl.Series([list(value) for value in places], dtype=kind).gather(pl.Series(rows, dtype=pl.UInt32))
 
 
 def microseconds(values: Sequence[object]) -> pl.Series:

@@ -18,11 +18,16 @@ MOST_CONTAINERS = 20_000_000
 """Lists, tuples and dictionaries of one file; a history of a million allocations takes three million."""
 
 _LARGEST_KEY = 1 << 63
+_TEXTS = frozenset({str})
 _DOUBLE = struct.Struct(">d")
 
 
 class Refused(Exception):  # noqa: N818 (a reason, which the caller turns into an error with a place)
     """Why the bytes are not read on."""
+
+
+def _too_much(claimed: int, left: int) -> str:
+    return f"claims {claimed:,} bytes where {left:,} are left, as where a file is cut short"
 
 
 class Machine:
@@ -44,7 +49,7 @@ class Machine:
         """Return the next bytes; a claim of more than there are is refused before anything is allocated."""
         end = self.at + count
         if end > len(self.code):
-            raise Refused(f"claims {count:,} bytes where {len(self.code) - self.at:,} are left")
+            raise Refused(_too_much(count, len(self.code) - self.at))
         found = self.code[self.at : end]
         self.at = end
         return found
@@ -71,10 +76,10 @@ class Machine:
 def _filled(target: object, keys: list[object], values: list[object]) -> None:
     if type(target) is not dict or len(keys) != len(values):
         raise Refused("sets items of something that is no dictionary")
-    if set(map(type, keys)) - {str}:
+    if not _TEXTS.issuperset(map(type, keys)):
         for key in keys:
             if type(key) is not str and not (type(key) is int and abs(key) < _LARGEST_KEY):
-                raise Refused(f"takes a {type(key).__name__} for a key; keys are texts and small numbers")
+                raise Refused(f"takes {type(key).__name__} for a key; keys are texts and small numbers")
     target.update(zip(keys, values, strict=True))
 
 
@@ -124,7 +129,7 @@ def _protocol(machine: Machine) -> None:
 def _frame(machine: Machine) -> None:
     length, left = machine.number(8), len(machine.code) - machine.at
     if length > left:
-        raise Refused(f"claims {length:,} bytes where {left:,} are left")
+        raise Refused(_too_much(length, left))
 
 
 def _text(width: int) -> Callable[[Machine], None]:

@@ -42,7 +42,7 @@ _WAY_OUT = "a memory snapshot is plain data: dump it again with torch.cuda.memor
 
 _STOP = ord(".")
 _GET1, _GET4, _MEMOIZE = ord("h"), ord("j"), 0x94
-_INT1, _INT2 = ord("K"), ord("M")
+_INT1, _INT2, _LONG, _MARK = ord("K"), ord("M"), 0x8A, ord("(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,14 @@ def _carry_out(machine: Machine) -> None:
             elif opcode == _INT1:
                 stack.append(code[at + 1])
                 at += 2
+            elif opcode == _LONG:
+                end = at + 2 + code[at + 1]
+                stack.append(int.from_bytes(code[at + 2 : end], "little", signed=True))
+                at = end
+            elif opcode == _MARK:
+                machine.marked.append(stack)
+                machine.stack = stack = []
+                at += 1
             elif opcode in ADMITTED:
                 machine.at = at + 1
                 ADMITTED[opcode](machine)

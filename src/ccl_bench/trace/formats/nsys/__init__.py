@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.trace.content import TraceContent
+
 SQLITE_MAGIC = b"SQLite format 3\x00"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 
@@ -21,3 +30,48 @@ def is_report(head: bytes) -> bool:
 def recognises(head: bytes) -> bool:
     """Whether a file that begins with these bytes is of this format."""
     return is_export(head) or is_report(head)
+
+
+def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a report says more only once it is opened)
+    return Identity()
+
+
+def _parts(path: Path) -> list[Part]:
+    from ccl_bench.trace.formats.nsys.processes import processes
+
+    found = processes(path)
+    alone = len(found) == 1
+    return [
+        Part("" if alone else part.id, Identity(part.rank, part.world_size), part.local_rank)
+        for part in found
+    ]
+
+
+def _read(path: Path, file: str, part: str) -> TraceContent:
+    from ccl_bench.trace.formats.nsys.reader import read_nsys
+
+    return read_nsys(path, file, part or None)
+
+
+NSYS = register(
+    Format(
+        name="nsys",
+        profile="nsys",
+        revision=1,
+        tables=frozenset(
+            {
+                "kernels",
+                "memcpy",
+                "cpu_ops",
+                "launches",
+                "annotations",
+                "collectives",
+                "devices",
+                "counters",
+            }
+        ),
+        recognises=recognises,
+        identity=_nobody,
+        in_parts=InParts(_parts, _read),
+    )
+)

@@ -51,7 +51,7 @@ COLUMNS = {
     HEADS: ("id", "tid", "ts"),
     IGNORED: ("cat",),
 }
-"""The kinds of rows and the fields of `Event` and `Args` that they hold. The last takes unknown categories."""
+"""The kinds of rows and the fields of `Event` and `Args` in them; the last takes unknown categories."""
 
 TEXTS = frozenset({"name", "cat", "collective"})
 """Fields that are handed over as numbers of texts."""

@@ -69,7 +69,8 @@ class NativeRows:
     def __init__(self, native: ctypes.CDLL, handle: int) -> None:
         self._native = native
         self._handle = handle
-        self._decoder = msgspec.json.Decoder(list[ExactEvent])
+        self._has_rows = False
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[ExactEvent])
 
     def __del__(self) -> None:
         self._native.rows_close(self._handle)
@@ -86,7 +87,10 @@ class NativeRows:
         Otherwise returns where the text after the array of events begins.
         """
         end: int = self._native.rows_feed(self._handle, text, len(text), must_end)
-        return None if end < 0 else end or len(text)
+        if end < 0:
+            return None
+        self._has_rows = True
+        return end or len(text)
 
     def calls(self, text: bytes) -> list[Event]:
         """Return the events of `text` that describe communication calls; `text` is what was fed last."""
@@ -98,6 +102,9 @@ class NativeRows:
 
     def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
         """Return the rows made since the last time, and how many events of which unknown category."""
+        if not self._has_rows:
+            return {}, Counter()
+        self._has_rows = False
         texts = _Handover(lambda *places: self._native.rows_texts(self._handle, *places)).series()
         rows = {name: self._rows(number) for number, name in enumerate(layout.COLUMNS)}
         counts = rows.pop(layout.IGNORED).to_series().value_counts(name="count")
@@ -105,7 +112,8 @@ class NativeRows:
         for number, count in counts.iter_rows():
             ignored["" if number is None else texts[number]] += count
         categories = texts.cast(pl.Categorical)
-        return {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}, ignored
+        found = {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}
+        return found, ignored
 
     def _rows(self, number: int) -> pl.DataFrame:
         names = list(layout.COLUMNS.values())[number]

@@ -1,0 +1,178 @@
+"""Sizes of calls, messages between two ranks, and who sends how much to whom."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from cross_runs import call, frame, measured, result, rewrite, tables
+
+from ccl_bench.analysis.agreement import cross_rank_findings
+from ccl_bench.analysis.bandwidth import RAW
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.message_size import with_sizes
+from ccl_bench.testing import Experts, Plan, plans, trace_path, write_run
+
+
+def test_an_uneven_all_to_all_counts_what_goes_to_others_and_keeps_its_waiting(tmp_path: Path):
+    expected = write_run(plans.uneven_experts(), tmp_path)
+    rows = tables(tmp_path, "transfers")["transfers"].filter(pl.col("collective") == "all_to_all")
+    assert set(rows["basis"]) == {RAW}
+    assert set(rows["bus_factor"]) == {1.0}
+    exchanges = [meeting for meeting in expected.meetings if meeting.collective == "all_to_allv"]
+    moved = sorted(meeting.bytes(rank) for meeting in exchanges for rank in meeting.members)
+    assert sorted(rows["size_bytes"].to_list()) == moved
+    # every rank sends (50, 25, 225, 100) rows of 2048 bytes: rank 2 gets 3 x 225 from others, and sends 175
+    assert max(moved) == max(3 * 225, 50 + 25 + 100) * 2048
+
+
+def test_a_rank_that_sends_no_token_has_a_size_and_breaks_nothing(tmp_path: Path):
+    plan = Plan(dp_shard=2, ep=2, steps=1, layers=1, experts=Experts(((0, 0), (5, 3))))
+    expected = write_run(plan, tmp_path)
+    rows = tables(tmp_path, "traffic")["traffic"].filter(pl.col("collective") == "all_to_all")
+    moved = [
+        meeting.bytes(rank)
+        for meeting in expected.meetings
+        if meeting.dimension == "ep"
+        for rank in meeting.members
+    ]
+    assert sorted(rows["size_bytes"].to_list()) == sorted(moved)
+
+
+def test_a_group_of_one_moves_nothing_and_has_no_bandwidth(tmp_path: Path):
+    write_run(Plan(dp_shard=2, steps=1, layers=1), tmp_path)
+
+    def alone(trace: dict[str, Any]) -> None:
+        rank = trace["distributedInfo"]["rank"]
+        for event in trace["traceEvents"]:
+            if "Group size" in (arguments := event.get("args", {})):
+                arguments |= {"Group size": 1, "Process Group Ranks": f"[{rank}]"}
+
+    for rank in (0, 1):
+        rewrite(trace_path(tmp_path, rank), alone)
+    found = tables(tmp_path, "traffic", "transfers", "waits")
+    assert set(found["traffic"]["size_bytes"]) == {0}
+    assert found["transfers"].is_empty()
+    assert found["waits"].is_empty()
+    assert result(tmp_path, "traffic_distribution").status == "not_measurable"
+    assert result(tmp_path, "bandwidth_utilization_allgather").status == "not_measurable"
+
+
+def test_one_side_of_a_collective_gives_the_whole_message():
+    rows = [
+        ("all_gather", 10, None),
+        ("reduce_scatter", None, 10),
+        ("gather", 10, None),
+        ("scatter", None, 10),
+        ("all_reduce", 10, None),
+    ]
+    known = {
+        "dtype": "Float",
+        "group_size": 4,
+        "own_sizes": False,
+        "in_split": None,
+        "out_split": None,
+        "own_position": None,
+    }
+    columns = [{"collective": c, "in_elements": i, "out_elements": o} | known for c, i, o in rows]
+    types = {
+        "in_split": pl.List(pl.Int64),
+        "out_split": pl.List(pl.Int64),
+        "own_position": pl.Int64,
+        "group_size": pl.Int64,
+        "in_elements": pl.Int64,
+        "out_elements": pl.Int64,
+    }
+    found = with_sizes(pl.DataFrame(columns, schema_overrides=types))
+    assert found["size_bytes"].to_list() == [160, 160, 160, 160, 40]
+
+
+def test_the_matrix_holds_messages_and_parts_of_all_to_alls(tmp_path: Path):
+    tokens = ((3, 5), (7, 1))
+    plan = Plan(
+        dp_shard=2, ep=2, pp=2, microbatches=2, layers=1, steps=1, experts=Experts(tokens, hidden_size=8)
+    )
+    write_run(plan, tmp_path)
+    found = tables(tmp_path, "traffic_matrix")["traffic_matrix"]
+    by_kind = {(r["source"], r["target"], r["kind"]): (r["calls"], r["bytes"]) for r in found.to_dicts()}
+    # ranks 0 and 1 are stage 0, 2 and 3 stage 1: two microbatches each way of 4194304 bf16 elements
+    messages = dict.fromkeys(((0, 2), (1, 3), (2, 0), (3, 1)), (2, 2 * 4_194_304 * 2))
+    assert {pair[:2]: value for pair, value in by_kind.items() if pair[2] == "message"} == messages
+    # 5 rows of 16 bytes go from place 0 to 1 and 7 back, a combine returns them, and both again backwards
+    exchanged = {pair[:2]: value for pair, value in by_kind.items() if pair[2] == "all_to_all"}
+    per_call = {(0, 1): 2 * (5 + 7) * 16, (1, 0): 2 * (7 + 5) * 16}
+    assert exchanged == {(a + s, b + s): (8, 2 * rows) for (a, b), rows in per_call.items() for s in (0, 2)}
+
+
+def test_an_even_all_to_all_sends_every_member_the_same(tmp_path: Path):
+    plan = Plan(dp_shard=2, ep=2, layers=1, steps=1, experts=Experts(((4, 4), (4, 4)), hidden_size=8))
+    write_run(plan, tmp_path)
+    assert '"In split size":"[]"' in trace_path(tmp_path, 0).read_text()
+    rows = (
+        tables(tmp_path, "traffic_matrix")["traffic_matrix"]
+        .select("source", "target", "calls", "bytes")
+        .rows()
+    )
+    assert rows == [(0, 1, 4, 4 * 4 * 16), (1, 0, 4, 4 * 4 * 16)]
+
+
+def test_messages_in_two_groups_between_the_same_ranks_are_counted_apart():
+    rows = [
+        call(
+            rank,
+            1,
+            start,
+            100,
+            collective=kind,
+            peer=1 - rank,
+            group=name,
+            size=2,
+            dimension="pp",
+            size_bytes=size,
+        )
+        for name, start, size in (("a 0,1", 0, 8), ("b 0,1", 10, 16))
+        for rank, kind in ((0, "send"), (1, "recv"))
+    ]
+    found = DERIVED.get("messages").compute(frame("traffic", rows))
+    assert found.select("source", "target", "size_bytes", "agrees").sort("size_bytes").rows() == [
+        (0, 1, 8, True),
+        (0, 1, 16, True),
+    ]
+
+
+def test_a_message_whose_ends_contradict_each_other_is_said_to():
+    rows = [
+        call(
+            rank,
+            1,
+            0,
+            100,
+            collective=kind,
+            peer=1 - rank,
+            group="a 0,1",
+            size=2,
+            dimension="pp",
+            size_bytes=size,
+        )
+        for rank, kind, size in ((0, "send", 8), (1, "recv", 12))
+    ]
+    found = DERIVED.get("messages").compute(frame("traffic", rows))
+    assert found["agrees"].to_list() == [False]
+    assert [finding.code for finding in cross_rank_findings({"messages": found})] == ["messages-disagree"]
+
+
+def test_calls_without_size_are_listed_and_not_counted_as_nothing(tmp_path: Path):
+    write_run(Plan(dp_shard=2, steps=1, layers=1), tmp_path)
+
+    def silent(trace: dict[str, Any]) -> None:
+        for event in trace["traceEvents"]:
+            if (arguments := event.get("args", {})).get("Collective name") == "_allgather_base":
+                del arguments["In msg nelems"], arguments["Out msg nelems"]
+
+    for rank in (0, 1):
+        rewrite(trace_path(tmp_path, rank), silent)
+    found = measured(tmp_path, "traffic_distribution_16")
+    gathers = tables(tmp_path, "traffic")["traffic"].filter(pl.col("collective") == "all_gather").height
+    assert found.details["unattributed_calls_count"] == gathers
+    assert found.value == pytest.approx(8_388_608 * 4 / 1e9)
+    assert [finding.code for finding in found.findings] == ["calls-without-size"]

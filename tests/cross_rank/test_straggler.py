@@ -1,0 +1,129 @@
+"""Who is late, who only passes a delay on, and why."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cross_runs import measured
+
+from ccl_bench.testing import Expected, Host, Message, Plan, Straggler, damage, plans, trace_path, write_run
+
+
+def straggling(folder: Path, plan: Plan) -> tuple[dict[str, Any], Expected]:
+    expected = write_run(plan, folder)
+    return measured(folder, "straggler").details, expected
+
+
+def test_the_late_rank_is_named_with_what_it_costs(tmp_path: Path):
+    details, expected = straggling(tmp_path, plans.late_rank())
+    caused = sum(
+        max(meeting.wait_ns(rank) for rank in meeting.members)
+        for meeting in expected.meetings
+        if [rank for rank in meeting.members if meeting.wait_ns(rank) == 0] == [3]
+    )
+    assert (details["slowest_rank"], details["late_ranks"], details["persistence_ratio"]) == ("3", ["3"], 1.0)
+    assert details["caused_wait_s_per_step"]["3"] == pytest.approx(caused / expected.plan.steps / 1e9)
+
+
+def test_below_the_noise_floor_nobody_is_late(tmp_path: Path):
+    details, _ = straggling(tmp_path, Plan(dp_shard=4, stragglers=(Straggler(2, layer_ns=2_000),)))
+    assert 0 < details["straggler_lag_s"] < 0.01 * details["step_s"]
+    assert (details["slowest_rank"], details["late_ranks"]) == ("none", [])
+
+
+def test_ranks_that_come_together_have_no_straggler_and_no_default(tmp_path: Path):
+    details, _ = straggling(tmp_path, plans.two_ranks())
+    assert (details["slowest_rank"], details["late_ranks"], details["persistence_ratio"]) == ("none", [], 0.0)
+    assert {one["waits_least"] for one in details["per_group"].values()} == {"none"}
+
+
+def test_two_ranks_equally_late_are_both_named_and_neither_is_the_slowest(tmp_path: Path):
+    slow = (Straggler(1, layer_ns=90_000), Straggler(2, layer_ns=90_000))
+    details, _ = straggling(tmp_path, Plan(dp_shard=4, prefetch=False, stragglers=slow))
+    assert (details["slowest_rank"], details["late_ranks"]) == ("none", ["1", "2"])
+
+
+def test_persistence_counts_the_steps_in_which_the_rank_was_late(tmp_path: Path):
+    slow = (Straggler(1, layer_ns=300_000, steps=(2, 4)),)
+    details, _ = straggling(tmp_path, Plan(dp_shard=4, steps=4, stragglers=slow))
+    assert (details["slowest_rank"], details["persistence_ratio"]) == ("1", 2 / 4)
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind"),
+    [
+        (Straggler(1, layer_ns=200_000), "compute"),
+        (Straggler(1, step_ns=600_000), "compute"),
+        (Straggler(1, host_ns=600_000), "host"),
+    ],
+    ids=["every layer", "start of the step", "host"],
+)
+def test_the_cause_is_where_the_late_rank_spends_more_time(slow: Straggler, kind: str, tmp_path: Path):
+    plan = Plan(dp_shard=4, layers=2, stragglers=(slow,), host=Host(steps_start_together=True))
+    details, expected = straggling(tmp_path, plan)
+    assert (details["slowest_rank"], details["cause"]["kind"]) == ("1", kind)
+    column = {"compute": "compute_ns", "host": "idle_ns"}[kind]
+    parts = {rank: [getattr(expected.parts(rank, s), column) for s in plan.step_numbers] for rank in range(4)}
+    mean = {rank: sum(values) / len(values) for rank, values in parts.items()}
+    excess = mean[1] - sum(mean[rank] for rank in (0, 2, 3)) / 3
+    assert details["cause"]["excess_s"][kind] == pytest.approx(excess / 1e9)
+
+
+def test_a_delay_that_is_passed_on_from_group_to_group_has_one_author(tmp_path: Path):
+    # rank 3 delays rank 2 over tp, so that both come late to their dp_shard groups
+    plan = Plan(dp_shard=2, tp=2, prefetch=False, stragglers=(Straggler(3, layer_ns=150_000),))
+    details, _ = straggling(tmp_path, plan)
+    assert details["per_group"]["mesh_dp_shard 0,2"]["waits_least"] == "2"
+    assert (details["slowest_rank"], details["late_ranks"]) == ("3", ["3"])
+
+
+def test_stages_of_a_pipeline_do_not_blame_each_other(tmp_path: Path):
+    # stages compute for different times; within a stage nobody is late
+    plan = Plan(
+        pp=2, tp=2, microbatches=4, layers=1, forward_ns=(100_000, 300_000), backward_ns=(200_000, 600_000)
+    )
+    details, _ = straggling(tmp_path, plan)
+    assert (details["slowest_rank"], details["late_ranks"]) == ("none", [])
+
+
+def test_the_late_rank_of_one_stage_is_told_from_the_punctual_ranks_of_another(tmp_path: Path):
+    # on stage 0 nobody waits at all: waiting little is no sign of being late there
+    plan = Plan(pp=2, tp=2, microbatches=4, layers=1, stragglers=(Straggler(3, layer_ns=100_000),))
+    details, _ = straggling(tmp_path, plan)
+    assert (details["slowest_rank"], details["late_ranks"]) == ("3", ["3"])
+
+
+def test_a_rank_whose_file_is_cut_short_is_not_taken_for_late(tmp_path: Path):
+    write_run(Plan(dp_shard=4, steps=4, layers=4), tmp_path)
+    damage.truncate(trace_path(tmp_path, 2), 0.85)
+    assert measured(tmp_path, "straggler").details["slowest_rank"] == "none"
+
+
+def test_a_step_in_which_one_rank_waits_for_a_long_time_counts_once_in_the_mean(tmp_path: Path):
+    plan = Plan(
+        dp_shard=2,
+        steps=2,
+        gradient_norm=Message(1, 100, "Float"),
+        stragglers=(Straggler(0, step_ns=500_000, steps=(1,)),),
+    )
+    _, expected = straggling(tmp_path, plan)
+    lags = [abs(expected.wait_ns(0, step) - expected.wait_ns(1, step)) for step in plan.step_numbers]
+    assert measured(tmp_path, "straggler_lag_16").value == pytest.approx(sum(lags) / 2 / 1e9)
+
+
+def test_a_slow_stage_is_told_from_the_stages_it_keeps_waiting(tmp_path: Path):
+    # rank 0 of stage 0 is slow; rank 2, stage 1 of the same replica, lacks input and so comes late as well
+    plan = Plan(pp=2, dp_shard=2, microbatches=4, layers=1, stragglers=(Straggler(0, layer_ns=200_000),))
+    details, _ = straggling(tmp_path, plan)
+    assert {"0", "2"} <= set(details["late_ranks"])
+    assert (details["slowest_rank"], details["cause"]["kind"]) == ("0", "compute")
+
+
+def test_ranks_of_different_stages_name_nobody_where_all_meet(tmp_path: Path):
+    # every stage reduces one gradient norm: the first stage comes last, having got its last gradient last
+    plan = Plan(pp=4, microbatches=4, layers=1, gradient_norm=Message(1, 5_000, "Float"))
+    expected = write_run(plan, tmp_path)
+    assert expected.wait_ns(3, 1) > expected.wait_ns(0, 1) == 0
+    details = measured(tmp_path, "straggler").details
+    assert details["straggler_lag_s"] > 0.01 * details["step_s"]
+    assert details["late_ranks"] == []
