@@ -25,7 +25,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs outputs services lock clean
+.PHONY: help demo test check format bench fuzz docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -62,6 +62,9 @@ outputs: $(TEST) ## Write the real output of commands into README and manual aga
 
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
+
+fuzz: $(TEST) ## Compare both readers of traces on 50,000 damaged pieces, watching every access to memory
+	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

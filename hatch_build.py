@@ -23,7 +23,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path("src/ccl_bench/trace/formats/kineto/native")
 LIBRARY = NATIVE / "librows.so"
-SOURCES = ("rows.c", "arrow.c")
+SOURCES = ("rows.c", "texts.c", "arrow.c")
 FLAGS = ("-O3", "-fPIC", "-shared", "-std=c11")
 
 _ZIG = ("ziglang>=0.13",)

@@ -126,7 +126,7 @@ def ranks_on_one_core(files: Sequence[Path]) -> Load:
 
 
 def ranks_on_two_cores(files: Sequence[Path]) -> Load:
-    """Return the same in a pool of two processes, with the time to start them."""
+    """Return the same with two workers: threads or, without the native reader, processes and their start."""
     return _ranks(files, 2)
 
 
@@ -140,10 +140,6 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "1 core": ranks_on_one_core,
     "2 cores": ranks_on_two_cores,
 }
-
-_COLD = ("1 core", "2 cores")
-"""Contestants measured once in a fresh process, as a command runs them: imports count."""
-
 
 def _peak_bytes() -> int:
     """Return the largest resident memory this process or one it started ever had.
@@ -187,11 +183,8 @@ def main() -> None:
     prepared = CONTESTANTS[options.contestant]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            if options.contestant in _COLD:
-                found = measured(prepared(options.files), 1)
-            else:
-                prepared([options.warm_up])()  # imports, and what is set up at first use
-                found = measured(prepared(options.files), _MOST_LOADS)
+            prepared([options.warm_up])()  # imports, and what is set up at first use
+            found = measured(prepared(options.files), _MOST_LOADS)
     except Exception as error:  # a contestant that fails is a result, whatever it raises
         found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     json.dump(found, sys.stdout)

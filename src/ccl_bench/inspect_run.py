@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 
+_CROSS_CHECKS = ("et_agreement", "et_links")
+"""Tables that only contradict or confirm others; asked for where a run has Execution Traces."""
+
+_OF_ONE_RECORDING = "et_"
+"""What the attributes of an Execution Trace begin with; they differ from rank to rank by nature."""
+
 _SEVERITIES = ("error", "warning", "note")
 _SECOND_NS = 1_000_000_000
 
@@ -51,7 +57,8 @@ def inspected(
 ) -> tuple[Inspection, list[Result]]:
     """Return what is in `run`, and the result of every metric."""
     names = metrics.load().names()
-    wanted = dict.fromkeys((*TABLES, *needs_of(run, names)))
+    cross_checks = _CROSS_CHECKS if any(t.form.name == "execution_trace" for t in run.traces) else ()
+    wanted = dict.fromkeys((*TABLES, *cross_checks, *needs_of(run, names)))
     evidence = gathered(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
     results = answered(run.facts, names, evidence)
     return _inspection(run, evidence, results), results
@@ -168,7 +175,8 @@ def _libraries(traces: Iterable[Reduced]) -> dict[str, list[str]]:
     """Return each attribute of the traces with the values it has, of which several are a surprise."""
     found: dict[str, dict[str, None]] = {}
     for trace in traces:
-        for name, value in trace.attributes.items():
+        libraries = {n: v for n, v in trace.attributes.items() if not n.startswith(_OF_ONE_RECORDING)}
+        for name, value in libraries.items():
             found.setdefault(name, {})[value] = None
     return {name: list(values) for name, values in sorted(found.items())}
 

@@ -81,12 +81,30 @@ def found_at(
     with remote.reachable(root):
         found = discovery.found_in(root, _rank_map(root))
         stated = stated_in(found.others, *(storage.location(p) if p else None for p in (card, config)))
-    traces = [t for t in found.traces if _is_of(t.form.profile, profile_mode)]
+    traces, set_aside = _of_mode(found.traces, profile_mode)
     sources = sources_of(stated, traces)
     run = Run(root, traces, _not_understood(found.others, stated, root), facts_from(sources), stated)
     run.findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces)]
-    run.findings += _completeness(run)
+    run.findings += [*set_aside, *_completeness(run)]
     return run
+
+
+def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces of a profile mode, and what was set aside.
+
+    In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
+    would count everything twice.
+    """
+    used = [trace for trace in traces if _is_of(trace.form.profile, mode)]
+    recorders = {trace.form.profile for trace in used if "kernels" in trace.form.tables}
+    if mode != "auto" or not {"torch", "nsys"} <= recorders:
+        return used, []
+    reports = [trace for trace in used if trace.form.profile == "nsys"]
+    message = (
+        f"{len(reports)} Nsight Systems traces are not used, since torch's profiler recorded the run too"
+    )
+    finding = Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))
+    return [trace for trace in used if trace.form.profile != "nsys"], [finding]
 
 
 def _is_of(profile: str, mode: str) -> bool:

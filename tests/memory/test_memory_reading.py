@@ -5,15 +5,21 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from allocator import MIB, Allocator, old_layout, segments_of, snapshot_of, write
 from snapshot_tables import content_of, tables_of
 from test_memory_replay import _busy
 
+from ccl_bench import storage
 from ccl_bench.errors import InputError
 from ccl_bench.trace import discovery
-from ccl_bench.trace.formats.memory_snapshot import recognises
+from ccl_bench.trace.formats.memory_snapshot import reader, recognises
+from ccl_bench.trace.formats.memory_snapshot.reader import read_memory_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = (
     "memory_events",
@@ -207,6 +213,20 @@ def test_a_snapshot_is_found_by_its_content_and_its_rank_by_its_name(tmp_path, n
         path.write_bytes(gzip.compress(path.read_bytes()))
     (trace,) = discovery.found_in(tmp_path).traces
     assert (trace.form.name, trace.rank, trace.iteration) == ("memory_snapshot", 3, 20)
+
+
+def test_a_compressed_snapshot_that_was_cut_short_says_so(tmp_path: Path) -> None:
+    packed = gzip.compress(pickle.dumps(snapshot_of(_busy(1))))
+    path = tmp_path / "memory_snapshot.pickle.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    with storage.opened(path) as stream, pytest.raises(InputError, match="cannot be read to its end"):
+        read_memory_snapshot(stream, path.name)
+
+
+def test_a_file_of_gigabytes_is_refused_before_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "LARGEST_BYTES", 1000)
+    with pytest.raises(InputError, match="is larger than"):
+        content_of(snapshot_of(_busy(1)))
 
 
 def test_other_pickles_are_no_snapshots(tmp_path) -> None:

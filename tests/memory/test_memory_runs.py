@@ -134,6 +134,7 @@ def test_of_several_windows_the_highest_peak_and_the_last_state_count(tmp_path: 
     assert peak.value == 90 * MIB / 1e9
     assert fragmentation.details["per_device_reserved_bytes"] == {"0": 90 * MIB}
     assert len(fragmentation.details["snapshots"]) == 4
+    assert [holder["bytes"] for holder in peak.details["holders"]] == [90 * MIB]
 
 
 def test_counters_come_before_a_snapshot_of_the_same_rank(tmp_path: Path) -> None:
@@ -144,6 +145,14 @@ def test_counters_come_before_a_snapshot_of_the_same_rank(tmp_path: Path) -> Non
     (peak,) = _measured(tmp_path, "peak_memory_allocated")
     assert peak.details["per_device_peak_allocated_bytes"] == {"0": 10**9, "1": 210 * MIB}
     assert peak.details["per_device_peak_active_bytes"] == {"0": 200 * MIB, "1": 210 * MIB}
+
+
+def test_a_second_snapshot_of_a_rank_is_left_out_and_touches_memory_alone(sharded: Path) -> None:
+    write(sharded / "rank0_memory_snapshot.pickle", snapshot_of(_step(30 * MIB)))
+    write(sharded / "rank1_memory_snapshot.pickle", snapshot_of(_step(20 * MIB)))
+    write(sharded / "again" / "rank0_memory_snapshot.pickle", snapshot_of(_step(50 * MIB)))
+    peak, busy = _measured(sharded, "peak_memory_allocated", "gpu_busy")
+    assert (_codes(peak), _codes(busy)) == ({"rank-duplicate"}, set())
 
 
 def test_devices_of_one_rank_are_told_apart(tmp_path: Path) -> None:

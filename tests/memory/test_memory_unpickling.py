@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.errors import InputError
+from ccl_bench.trace.formats.memory_snapshot import opcodes
 from ccl_bench.trace.formats.memory_snapshot.opcodes import ADMITTED
 from ccl_bench.trace.formats.memory_snapshot.unpickling import DEEPEST, unpickled
 
@@ -156,6 +157,13 @@ def test_what_is_shared_over_and_over_costs_nothing() -> None:
     began = time.perf_counter()
     assert unpickled(b"\x80\x04(]\x94" + doubled + b"l.", "x").containers == 62
     assert time.perf_counter() - began < 5
+
+
+def test_too_many_containers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opcodes, "MOST_CONTAINERS", 1000)
+    assert "EMPTY_DICT at byte 1,003 makes more than 1,000 containers" in _refused(
+        b"\x80\x04](" + b"}" * 2000 + b"e."
+    )
 
 
 def test_a_container_is_no_key() -> None:

@@ -37,6 +37,13 @@ def read_by_decoder(data: bytes):
         return read_kineto(io.BytesIO(data), "trace.json")
 
 
+def checked(data: bytes):
+    """Return the content, which both ways of reading agree on."""
+    found = read_kineto(io.BytesIO(data), "trace.json")
+    assert _unlike(read_by_decoder(data), found) == []
+    return found
+
+
 def differences(data: bytes) -> list[str]:
     """Return in what the two ways of reading differ: nothing, unless one of them is wrong."""
     try:
@@ -45,7 +52,10 @@ def differences(data: bytes) -> list[str]:
         with pytest.raises(InputError):
             read_natively(data)
         return [] if str(error) else ["an error without words"]
-    found, _ = read_natively(data)
+    return _unlike(expected, read_natively(data)[0])
+
+
+def _unlike(expected, found) -> list[str]:
     parts = [name for name, table in expected.tables.items() if not _same(table, found.tables[name])]
     for part in ("rank", "world_size", "findings", "attributes"):
         if getattr(expected, part) != getattr(found, part):

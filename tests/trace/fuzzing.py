@@ -16,7 +16,7 @@ from unittest import mock
 
 from writing import compact, kernel, many, op, pretty
 
-from ccl_bench.trace.formats.kineto.decoding import _fitting
+from ccl_bench.trace.formats.kineto.decoding import fitting
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native import library
 from ccl_bench.trace.formats.kineto.native.rows import native_rows
@@ -106,7 +106,7 @@ def difference(text: bytes, *, must_end: bool) -> str | None:
     end = native.taken(text, must_end=must_end)
     if end is None:
         return "" if not native.events else "events of a refused piece were kept"
-    decoder = _fitting(None, text)
+    decoder = fitting(None, text)
     ended = (decoded(text, decoder), b"")
     if ended[0] is None and (ended := whole_array(text, decoder)) is None:
         return "the decoder refuses what was taken"
@@ -138,7 +138,7 @@ def campaign(inputs: int, seed: int = 1) -> int:
 def compiled(folder: Path, *flags: str, compiler: str = "gcc") -> Path:
     """Compile the native reader with other flags; raises where the compiler complains."""
     target = folder / "librows.so"
-    sources = [str(NATIVE / name) for name in ("rows.c", "arrow.c")]
+    sources = [str(NATIVE / name) for name in ("rows.c", "texts.c", "arrow.c")]
     strict = ("-fPIC", "-shared", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     subprocess.run([compiler, *strict, *flags, "-o", str(target), *sources, "-lm"], check=True)
     return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.et_agreement import disagreements, unlinked
 from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
@@ -126,5 +127,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
     "messages": _unequal_messages,
     "arrivals": _refused_arrivals,
     "traffic": _without_size,
+    "et_agreement": disagreements,
+    "et_links": unlinked,
     "bubbles": _unmatched_messages,
 }

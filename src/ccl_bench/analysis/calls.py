@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ccl_bench.analysis import naming
 from ccl_bench.analysis.arguments import launched, with_host_arguments, with_kernel_arguments
 from ccl_bench.analysis.breakdown import device_windows
@@ -84,25 +86,28 @@ def call_groups(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> 
     return with_groups(described_calls, process_groups)[1]
 
 
-@derived(
-    call=("Int64", "number of the call in this trace, in order of start"),
-    step=("Int64", "step in whose device window the call started; null outside all steps"),
-    order=("Int64", "running number of the call on its group in this trace, in order of launch"),
-    start_ns=("Int64", "start of the communication, ns"),
-    end_ns=("Int64", "end of the communication, ns"),
-    collective=("String", "canonical collective"),
-    name=("Categorical", "name of the kernel or range"),
-    stream=("Int64", "stream of the device, or thread of the CPU"),
-    group=("String", "name of the group, the same on every member"),
-    sequence=("Int64", "running number of the call on its group as recorded"),
-    dtype=("String", "element type as recorded"),
-    sent_bytes=("Int64", "bytes sent by this rank"),
-    received_bytes=("Int64", "bytes received by this rank"),
-    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
-    own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
-    peer=("Int64", "the other rank of a send or receive"),
-)
+CALL_COLUMNS: dict[str, Any] = {
+    "call": ("Int64", "number of the call in this trace, in order of start"),
+    "step": ("Int64", "step in whose device window the call started; null outside all steps"),
+    "order": ("Int64", "running number of the call on its group in this trace, in order of launch"),
+    "start_ns": ("Int64", "start of the communication, ns"),
+    "end_ns": ("Int64", "end of the communication, ns"),
+    "collective": ("String", "canonical collective"),
+    "name": ("Categorical", "name of the kernel or range"),
+    "stream": ("Int64", "stream of the device, or thread of the CPU"),
+    "group": ("String", "name of the group, the same on every member"),
+    "sequence": ("Int64", "running number of the call on its group as recorded"),
+    "dtype": ("String", "element type as recorded"),
+    "sent_bytes": ("Int64", "bytes sent by this rank"),
+    "received_bytes": ("Int64", "bytes received by this rank"),
+    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
+    "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ in size, or may"),
+    "peer": ("Int64", "the other rank of a send or receive"),
+}
+
+
+@derived(**CALL_COLUMNS)
 def calls(
     described_calls: pl.DataFrame, steps: pl.DataFrame, process_groups: pl.DataFrame, identity: pl.DataFrame
 ) -> pl.DataFrame:

@@ -48,11 +48,11 @@ def point_to_point() -> list[str]:
     transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
     wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
 )
-def matched(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """One member of one collective that at least two ranks recorded."""
     messages = pl.col("collective").is_in(point_to_point())
     usable = groups.filter(~pl.col("ambiguous")).select("group", "dimension", "size")
-    members = _numbered(calls.filter(~messages).join(usable, on="group", maintain_order="left"))
+    members = _numbered(known_calls.filter(~messages).join(usable, on="group", maintain_order="left"))
     key = ["iteration", "group", "number"]
     duration = pl.col("end_ns") - pl.col("start_ns")
     together = members.with_columns(

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
     uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
 )
-def traffic(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One communication call of one rank.
 
     A message between two ranks in a group that says nothing of its dimension serves the axis
     of the mesh along which the two ranks differ.
     """
-    joined = calls.join(
+    joined = known_calls.join(
         groups.select("group", "dimension", "size", "spans_nodes"),
         on="group",
         how="left",

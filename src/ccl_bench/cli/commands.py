@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.cli import completion, inspecting, options, reporting, validating
+from ccl_bench.cli import chakra, completion, inspecting, options, reporting, validating
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -21,5 +21,6 @@ def app(program: str) -> App:
     made.command(inspecting.app(program))
     made.command(reporting.app(program))
     made.command(validating.app(program))
+    made.command(chakra.app(program))
     made.command(completion.app(program))
     return made

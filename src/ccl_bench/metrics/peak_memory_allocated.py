@@ -75,7 +75,7 @@ def peak_memory_allocated(
             else 1.0,
             **{f"per_device_{name}": values for name, values in counters.items()},
             **_of_snapshots(memory_peaks, memory_rates),
-            "holders": holders_of(memory_holders, rank, _HOLDERS),
+            "holders": holders_of(memory_holders, memory_peaks, rank, _HOLDERS),
         },
         window=_window(memory_stats, seen),
         ranks=ranks_of(devices),

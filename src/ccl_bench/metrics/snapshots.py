@@ -70,10 +70,14 @@ def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
     return replace(device, **{n: getattr(other, n) for n in names if getattr(device, n) is None})
 
 
-def holders_of(memory_holders: pl.DataFrame, rank: int | None, most: int) -> list[dict[str, Any]]:
-    """Return the call stacks that hold most of a rank's peak."""
-    own = memory_holders.filter(pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64)))
-    rows = own.sort("bytes", descending=True, maintain_order=True).head(most)
+def holders_of(
+    memory_holders: pl.DataFrame, memory_peaks: pl.DataFrame, rank: int | None, most: int
+) -> list[dict[str, Any]]:
+    """Return the call stacks that hold most of a rank's highest peak, of the device that had it."""
+    own = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
+    highest = memory_peaks.filter(own).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
+    held = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
+    rows = held.sort("bytes", descending=True, maintain_order=True).head(most)
     columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
     return [_plain(row) for row in columns.iter_rows(named=True)]
 

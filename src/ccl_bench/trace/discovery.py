@@ -206,7 +206,10 @@ def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Findi
             continue
         claimed = f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}"
         message = f"{claimed}; the second is left out"
-        findings.append(Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank))
+        touches = tuple(sorted(trace.form.tables))
+        findings.append(
+            Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
+        )
     return kept, findings
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Taking = Callable[..., int | None]
     Decoder = msgspec.json.Decoder[list[Event]]
 
-_LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?(?:\d{14,}|[89]\d{12})\.\d')
+_LONG_FRACTION = re.compile(rb'"(?:ts|dur)"\s*:\s*"?(?:\d{14,}|[89]\d{12})\.\d')
 """Microseconds with more digits than a double holds (torch 2.2 and 2.3, kineto#919)."""
 
 _SAMPLE_BYTES = 4 << 10
@@ -27,7 +27,7 @@ _SAMPLE_BYTES = 4 << 10
 _TAIL_LIMIT = 64 << 20
 
 
-def _fitting(decoder: Decoder | None, piece: bytes) -> Decoder:
+def fitting(decoder: Decoder | None, piece: bytes) -> Decoder:
     """Return a decoder that keeps every digit of the times in `piece`; once exact, always exact."""
     start = max(0, len(piece) - _SAMPLE_BYTES) if decoder else 0
     if decoder and (decoder.type == list[ExactEvent] or not _LONG_FRACTION.search(piece, start)):
@@ -54,7 +54,7 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
                 return
             offset, piece = next_offset, next_piece
             continue
-        decoder = _fitting(decoder, piece)
+        decoder = fitting(decoder, piece)
         if (events := decoded(text, decoder)) is not None:
             yield events
         elif ended := whole_array(text, decoder):
@@ -70,7 +70,7 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
         if (end := taken(text, must_end=True)) is not None:
             document.tail = text[end:]
             return
-        events, document.tail = last_events_of(text, offset, _fitting(decoder, piece), losses)
+        events, document.tail = last_events_of(text, offset, fitting(decoder, piece), losses)
         yield events
 
 

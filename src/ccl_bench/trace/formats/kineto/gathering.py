@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _CALLS_AT_A_TIME = 4096
 
+_TAKEN_AT_A_TIME = 256 << 20
+"""Bytes of text after which native rows are taken, because they are larger than those of polars."""
+
 _TIMED = ("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives")
 
 _MAKERS: dict[str, Callable[[Sequence[Event], Sequence[Args]], pl.DataFrame]] = {
@@ -66,6 +69,7 @@ class Gathering:
         self._rows: dict[str, list[pl.DataFrame]] = defaultdict(list)
         self._calls: list[dict[str, object]] = []
         self._events = 0
+        self._untaken_bytes = 0
         self.ignored: Counter[str] = Counter()
         """How many events of each unknown category there were."""
 
@@ -82,6 +86,9 @@ class Gathering:
         if not self._native or (end := self._native.feed(text, must_end=must_end)) is None:
             return None
         self._add_calls(self._native.calls(text))
+        self._untaken_bytes += len(text)
+        if self._untaken_bytes > _TAKEN_AT_A_TIME:
+            self._take_native()
         return end
 
     def add(self, events: list[Event]) -> None:
@@ -98,6 +105,7 @@ class Gathering:
         self._add_calls([event for event in events if communication.is_call(event)])
 
     def _take_native(self) -> None:
+        self._untaken_bytes = 0
         if self._native:
             rows, ignored = self._native.take()
             for name, frame in rows.items():

@@ -32,6 +32,8 @@ TABLE_NAMES = (
 LARGEST_BYTES = 4 << 30
 """Largest snapshot, decompressed; a million events with their stacks take a tenth of it."""
 
+_PIECE_BYTES = 16 << 20
+
 _WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
 
 Row = dict[str, object]
@@ -59,14 +61,18 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
 
 def _bytes_of(stream: BinaryIO, file: str) -> bytes:
+    """Return the whole file; asked for in pieces, so that no more is reserved than there is."""
+    found = bytearray()
     try:
-        found = stream.read(LARGEST_BYTES + 1)
+        while len(found) <= LARGEST_BYTES and (piece := stream.read(_PIECE_BYTES)):
+            found += piece
     except storage.DAMAGED as error:
-        message = f"cannot be decompressed: {error}"
+        message = f"cannot be read to its end: {error}"
         raise InputError(message, where=file, fix="copy it again and compare checksums") from error
     if len(found) > LARGEST_BYTES:
-        raise InputError(f"is larger than {LARGEST_BYTES >> 30} GiB", where=file, fix="record fewer events")
-    return found
+        message = f"is larger than {LARGEST_BYTES / (1 << 30):.3g} GiB"
+        raise InputError(message, where=file, fix="record fewer events")
+    return bytes(found)
 
 
 def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:

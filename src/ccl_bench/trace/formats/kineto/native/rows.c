@@ -2,45 +2,16 @@
  *
  * A strict reader of JSON: what it takes, the decoder of decoding.py takes with the same result.
  * A piece with anything unusual in it is refused whole, and nothing of it is kept.
- *
- * The text of a piece is copied to a buffer that ends in zeros. A zero is allowed nowhere in
- * JSON, so that no loop runs beyond the end if each looks at a byte before it steps over it.
- * Functions that read return where they stopped, or NULL for "not for me".
+ * See json.h for how it reads.
  */
-#include "rows.h"
+#include "json.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "words of text are compared as little-endian numbers"
-#endif
 
 #define MOST_WORDS 128
 #define PLACES 512
-#define MOST_DEPTH 64
-#define MOST_DIGITS 300 /* a longer number may be no finite double */
 #define LATEST_NS (UINT64_C(1) << 61) /* as in values.py */
-
-typedef uint8_t Byte;
-
-typedef struct {
-    const Byte *at;
-    int64_t length;
-    bool is_odd; /* has escapes */
-} Text;
-
-typedef struct {
-    const Byte *at, *end;
-    uint64_t digits; /* of the number without point and exponent; as far as they fit */
-    int32_t count, fraction; /* digits in all, and after the point */
-    bool is_negative, has_exponent;
-} Number;
 
 typedef struct Entry {
     Word word;
@@ -78,30 +49,6 @@ typedef struct {
     int64_t buffer_room;
     Event event;
 } Rows;
-
-static inline uint64_t bit(int32_t number) { return UINT64_C(1) << number; }
-
-static inline uint64_t word_at(const Byte *at) {
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return word;
-}
-
-/* The first up to eight bytes of a text; the buffer goes on behind it. */
-static inline uint64_t first_of(const Byte *at, int64_t length) {
-    uint64_t word = word_at(at);
-    return length >= 8 ? word : word & ((UINT64_C(1) << (8 * length)) - 1);
-}
-
-static inline uint64_t last_of(const Byte *at, int64_t length) {
-    return length >= 8 ? word_at(at + length - 8) : first_of(at, length);
-}
-
-static bool grown(void **memory, int64_t size) {
-    void *found = realloc(*memory, (size_t)size);
-    if (found) *memory = found;
-    return found != NULL;
-}
 
 /* ---- words that are known beforehand ---- */
 
@@ -142,258 +89,6 @@ static inline bool is_at(const Entry *entry, const Byte *at) {
     return at[length] == '"' && (word_at(at) & entry->mask) == entry->first &&
            (word_at(at + before_last) & entry->mask) == entry->last &&
            (length <= 16 || memcmp(at, entry->text, (size_t)length) == 0);
-}
-
-/* ---- texts that are numbered as they come ---- */
-
-static uint64_t hash_of(const Byte *at, int64_t length) {
-    uint64_t hash = (uint64_t)length;
-    for (; length > 8; at += 8, length -= 8)
-        hash = ((hash ^ word_at(at)) * UINT64_C(0x9E3779B97F4A7C15)) ^ (hash >> 29);
-    hash = (hash ^ first_of(at, length)) * UINT64_C(0xD6E8FEB86659FD93);
-    return hash ^ (hash >> 32);
-}
-
-static bool texts_rehashed(Texts *texts) {
-    uint64_t places = texts->mask ? 2 * (texts->mask + 1) : 1024;
-    uint32_t *found = calloc(places, sizeof *found);
-    if (!found) return false;
-    free(texts->places);
-    texts->places = found;
-    texts->mask = places - 1;
-    for (int64_t number = 0; number < texts->count; number++) {
-        uint64_t place = texts->hashes[number] & texts->mask;
-        while (found[place]) place = (place + 1) & texts->mask;
-        found[place] = (uint32_t)number + 1;
-    }
-    return true;
-}
-
-static bool texts_have_room(Texts *texts, int64_t length) {
-    if (texts->count == texts->most) {
-        int64_t most = texts->most ? 2 * texts->most : 512;
-        if (!grown((void **)&texts->ends, (most + 1) * (int64_t)sizeof *texts->ends)) return false;
-        if (!grown((void **)&texts->hashes, most * (int64_t)sizeof *texts->hashes)) return false;
-        texts->most = most;
-        texts->ends[0] = 0;
-    }
-    if (texts->room - texts->used <= length) {
-        int64_t room = 2 * (texts->used + length) + 4096;
-        if (!grown((void **)&texts->bytes, room)) return false;
-        texts->room = room;
-    }
-    bool is_full = 2 * (uint64_t)(texts->count + 1) > texts->mask;
-    return texts->count < INT32_MAX && (!is_full || texts_rehashed(texts));
-}
-
-/* The number of a text; -1 without memory. */
-static int64_t numbered(Texts *texts, const Text *text) {
-    uint64_t hash = hash_of(text->at, text->length);
-    if (!texts_have_room(texts, text->length)) return -1;
-    uint64_t place = hash & texts->mask;
-    for (; texts->places[place]; place = (place + 1) & texts->mask) {
-        int64_t number = (int64_t)texts->places[place] - 1, start = texts->ends[number];
-        if (texts->hashes[number] == hash && texts->ends[number + 1] - start == text->length &&
-            memcmp(texts->bytes + start, text->at, (size_t)text->length) == 0)
-            return number;
-    }
-    int64_t number = texts->count++;
-    memcpy(texts->bytes + texts->used, text->at, (size_t)text->length);
-    texts->used += text->length;
-    texts->ends[number + 1] = texts->used;
-    texts->hashes[number] = hash;
-    texts->places[place] = (uint32_t)number + 1;
-    return number;
-}
-
-/* ---- JSON ---- */
-
-static inline bool is_space(Byte byte) {
-    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
-static inline const Byte *after_space(const Byte *at) {
-    if (!is_space(*at)) return at;
-    if (!is_space(*++at)) return at;
-#if defined(__SSE2__)
-    const __m128i blank = _mm_set1_epi8(' '), feed = _mm_set1_epi8('\n');
-    for (;; at += 16) { /* the two that Kineto writes; the loop below takes the others */
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        __m128i is_blank = _mm_or_si128(_mm_cmpeq_epi8(bytes, blank), _mm_cmpeq_epi8(bytes, feed));
-        unsigned others = ~(unsigned)_mm_movemask_epi8(is_blank) & 0xFFFF;
-        if (others) {
-            at += __builtin_ctz(others);
-            break;
-        }
-    }
-#endif
-    while (is_space(*at)) at++;
-    return at;
-}
-
-/* How many bytes from `at` on are plain text: neither quote, backslash nor control character.
- * Sets `is_high` where one of them is no ASCII. */
-static inline int64_t plain_bytes(const Byte *at, bool *is_high) {
-    const Byte *start = at;
-    unsigned high = 0;
-#if defined(__SSE2__)
-    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1F);
-    for (;; at += 16) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        __m128i is_end = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash));
-        is_end = _mm_or_si128(is_end, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
-        unsigned ends = (unsigned)_mm_movemask_epi8(is_end), beyond = (unsigned)_mm_movemask_epi8(bytes);
-        high |= ends ? beyond & ((ends & -ends) - 1) : beyond;
-        if (ends) {
-            at += __builtin_ctz(ends);
-            break;
-        }
-    }
-#else
-    for (; *at >= 0x20 && *at != '"' && *at != '\\'; at++) high |= *at & 0x80u;
-#endif
-    *is_high |= high != 0;
-    return at - start;
-}
-
-static bool is_hexadecimal(Byte digit) {
-    return (digit >= '0' && digit <= '9') || ((digit | 0x20) >= 'a' && (digit | 0x20) <= 'f');
-}
-
-/* Reads an escape, from its backslash on. Halves of surrogate pairs are left to the other decoder. */
-static const Byte *after_escape(const Byte *at) {
-    if (at[1] && strchr("\"\\/bfnrt", at[1])) return at + 2;
-    if (at[1] != 'u') return NULL;
-    for (int digit = 2; digit < 6; digit++)
-        if (!is_hexadecimal(at[digit])) return NULL;
-    bool is_half = (at[2] | 0x20) == 'd' && at[3] >= '8';
-    return is_half ? NULL : at + 6;
-}
-
-/* Reads a string from behind its first quote to behind its last. */
-static const Byte *after_text(const Byte *at, Text *text, bool *is_high) {
-    text->at = at;
-    text->is_odd = false;
-    for (;;) {
-        at += plain_bytes(at, is_high);
-        if (*at == '"') break;
-        if (*at != '\\' || !(at = after_escape(at))) return NULL;
-        text->is_odd = true;
-    }
-    text->length = at - text->at;
-    return at + 1;
-}
-
-/* Length of the UTF-8 sequence at `at`, which holds no ASCII; 0 where it is none. */
-static int sequence_length(const Byte *at) {
-    Byte low = at[0] == 0xE0 ? 0xA0 : at[0] == 0xF0 ? 0x90 : 0x80;
-    Byte most = at[0] == 0xED ? 0x9F : at[0] == 0xF4 ? 0x8F : 0xBF;
-    int length = at[0] >= 0xC2 && at[0] <= 0xDF ? 2 : (at[0] & 0xF0) == 0xE0 ? 3 : 4;
-    if (length == 4 && (at[0] < 0xF0 || at[0] > 0xF4)) return 0;
-    if (at[1] < low || at[1] > most) return 0;
-    for (int n = 2; n < length; n++)
-        if ((at[n] & 0xC0) != 0x80) return 0;
-    return length;
-}
-
-static bool is_utf8(const Text *text) {
-    const Byte *end = text->at + text->length;
-    for (const Byte *at = text->at; at < end;) {
-        int length = *at < 0x80 ? 1 : sequence_length(at);
-        if (!length) return false;
-        at += length;
-    }
-    return true;
-}
-
-/* Reads a string that the other decoder makes an object of, so that it must be UTF-8. */
-static const Byte *after_kept_text(const Byte *at, Text *text) {
-    bool is_high = false;
-    at = after_text(at, text, &is_high);
-    return at && is_high && !is_utf8(text) ? NULL : at;
-}
-
-static inline bool is_digit(Byte byte) { return (Byte)(byte - '0') < 10; }
-
-static inline const Byte *after_digits(const Byte *at, Number *number) {
-    const Byte *start = at;
-    uint64_t digits = number->digits;
-    for (; is_digit(*at); at++) digits = digits * 10 + (uint64_t)(*at - '0');
-    number->digits = digits;
-    number->count += (int32_t)(at - start > MOST_DIGITS ? MOST_DIGITS : at - start);
-    return at;
-}
-
-static inline const Byte *after_number(const Byte *at, Number *number) {
-    *number = (Number){.at = at};
-    if (*at == '-') number->is_negative = true, at++;
-    if (!is_digit(*at) || (*at == '0' && is_digit(at[1]))) return NULL;
-    at = after_digits(at, number);
-    if (*at == '.') {
-        int32_t before = number->count;
-        if (!is_digit(at[1])) return NULL;
-        at = after_digits(at + 1, number);
-        number->fraction = number->count - before;
-    }
-    if ((*at | 0x20) == 'e') {
-        number->has_exponent = true;
-        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
-        if (!is_digit(*at)) return NULL;
-        while (is_digit(*at)) at++;
-    }
-    return number->end = at;
-}
-
-static const Byte *after_literal(const Byte *at) {
-    if (*at == 't') return memcmp(at, "true", 4) == 0 ? at + 4 : NULL;
-    if (*at == 'f') return memcmp(at, "false", 5) == 0 ? at + 5 : NULL;
-    return memcmp(at, "null", 4) == 0 ? at + 4 : NULL;
-}
-
-/* Reads a key of an object with its colon, up to the value. */
-static const Byte *after_key(const Byte *at, Text *key, bool *is_high) {
-    if (*at != '"' || !(at = after_text(at + 1, key, is_high))) return NULL;
-    if (*at != ':') at = after_space(at);
-    return *at == ':' ? after_space(at + 1) : NULL;
-}
-
-static const Byte *after_scalar(const Byte *at) {
-    Number number;
-    Text text;
-    bool is_high = false;
-    if (*at == '"') return after_text(at + 1, &text, &is_high);
-    return *at == '-' || is_digit(*at) ? after_number(at, &number) : after_literal(at);
-}
-
-/* Reads any value that is of no interest. A bit of `objects` tells for each open bracket what it is. */
-static const Byte *after_any(const Byte *at) {
-    uint64_t objects = 0;
-    Text key;
-    bool is_high = false;
-    for (int depth = 0;;) {
-        if (*at == '[' || *at == '{') {
-            bool is_object = *at == '{';
-            if (++depth == MOST_DEPTH) return NULL;
-            objects = objects << 1 | is_object;
-            at = after_space(at + 1);
-            if (*at != (is_object ? '}' : ']')) {
-                if (is_object && !(at = after_key(at, &key, &is_high))) return NULL;
-                continue;
-            }
-        } else {
-            at = after_scalar(at);
-            if (!at || !depth) return at;
-            at = after_space(at);
-        }
-        while (*at == (objects & 1 ? '}' : ']')) {
-            objects >>= 1;
-            if (!--depth) return at + 1;
-            at = after_space(at + 1);
-        }
-        if (*at != ',') return NULL;
-        at = after_space(at + 1);
-        if (objects & 1 && !(at = after_key(at, &key, &is_high))) return NULL;
-    }
 }
 
 /* ---- values ---- */
@@ -576,8 +271,8 @@ static bool has_room(Table *table) {
     int64_t room = table->room ? 2 * table->room : 1024;
     for (int32_t n = 0; n < table->width; n++) {
         Column *column = &table->columns[n];
-        if (!grown((void **)&column->values, room * 8 + PADDING)) return false;
-        if (!grown((void **)&column->valid, room / 8 + PADDING)) return false;
+        if (!grown(&column->values, room * 8 + PADDING)) return false;
+        if (!grown(&column->valid, room / 8 + PADDING)) return false;
     }
     table->room = room;
     return true;
@@ -593,7 +288,7 @@ static bool add_row(Rows *rows, Table *table) {
         uint64_t is_present = event->present >> slot & 1;
         if (event->odd >> slot & 1) return false;
         if (rows->kinds[slot] <= TEXT_OR_NULL && is_present) {
-            int64_t number = numbered(&rows->texts, &event->texts[slot]);
+            int64_t number = texts_number(&rows->texts, event->texts[slot].at, event->texts[slot].length);
             if (number < 0) return false;
             event->values[slot] = (uint64_t)number;
         }
@@ -624,7 +319,7 @@ static bool is_call(const Rows *rows, int32_t rule) {
 static bool add_call(Rows *rows, const Byte *begin, const Byte *end) {
     if (rows->call_count == rows->call_room) {
         int64_t room = rows->call_room ? 2 * rows->call_room : 256;
-        if (!grown((void **)&rows->calls, room * 2 * (int64_t)sizeof *rows->calls)) return false;
+        if (!grown(&rows->calls, room * 2 * (int64_t)sizeof *rows->calls)) return false;
         rows->call_room = room;
     }
     rows->calls[2 * rows->call_count] = begin - rows->buffer;
@@ -669,7 +364,7 @@ static const Byte *after_events(Rows *rows, const Byte *at, const Byte *end, boo
 static bool is_buffered(Rows *rows, const char *piece, int64_t length) {
     if (rows->buffer_room < length + PADDING) {
         int64_t room = length + length / 4 + PADDING;
-        if (!grown((void **)&rows->buffer, room)) return false;
+        if (!grown(&rows->buffer, room)) return false;
         rows->buffer_room = room;
     }
     memcpy(rows->buffer, piece, (size_t)length);
@@ -688,10 +383,7 @@ void rows_close(Rows *rows) {
             free(rows->tables[n].columns[k].values);
             free(rows->tables[n].columns[k].valid);
         }
-    free(rows->texts.bytes);
-    free(rows->texts.ends);
-    free(rows->texts.hashes);
-    free(rows->texts.places);
+    texts_free(&rows->texts);
     free(rows->calls);
     free(rows->buffer);
     free(rows);

@@ -6,16 +6,17 @@ import ctypes
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ccl_bench.frames import pl
 from ccl_bench.trace.formats.kineto import columns
-from ccl_bench.trace.formats.kineto.events import Event, ExactEvent
+from ccl_bench.trace.formats.kineto.decoding import fitting
 from ccl_bench.trace.formats.kineto.native import layout
 from ccl_bench.trace.formats.kineto.native.library import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ccl_bench.trace.formats.kineto.decoding import Decoder
+    from ccl_bench.trace.formats.kineto.events import Event
 
 _SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
 """Sizes of `ArrowSchema` and `ArrowArray`, which the C data interface fixes."""
@@ -70,7 +71,7 @@ class NativeRows:
         self._native = native
         self._handle = handle
         self._has_rows = False
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[ExactEvent])
+        self._decoder: Decoder | None = None
 
     def __del__(self) -> None:
         self._native.rows_close(self._handle)
@@ -97,8 +98,11 @@ class NativeRows:
         places = ctypes.POINTER(ctypes.c_int64)()
         count = self._native.rows_calls(self._handle, ctypes.byref(places))
         parts = [text[places[2 * n] : places[2 * n + 1]] for n in range(count)]
-        found: list[Event] = self._decoder.decode(b"[" + b",".join(parts) + b"]") if parts else []
-        return found
+        if not parts:
+            return []
+        together = b"[" + b",".join(parts) + b"]"
+        self._decoder = fitting(self._decoder, together)
+        return self._decoder.decode(together)
 
     def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
         """Return the rows made since the last time, and how many events of which unknown category."""

@@ -1,0 +1,20 @@
+"""The communication calls of a run with everything that any of its traces knows of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.calls import CALL_COLUMNS
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.et_calls import completed
+
+if TYPE_CHECKING:
+    from ccl_bench.frames import pl
+
+_COLUMNS: dict[str, Any] = dict(CALL_COLUMNS)
+
+
+@derived(across_ranks=True, **_COLUMNS)
+def known_calls(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
+    """One communication call of one rank; an Execution Trace fills in what the other trace does not know."""
+    return completed(calls, et_calls)
