@@ -125,7 +125,7 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     ("arguments", "message", "fix"),
     [
         (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
-        (["timline"], "unknown command 'timline'", "known: completion, inspect, report, validate"),
+        (["timline"], "unknown command 'timline'", "known: chakra, completion, inspect, report, validate"),
         (["inspect"], "RUN is missing", "--help"),
         (["inspect", "a", "b"], "unexpected argument: b", "--help"),
         (["inspect", "a", "--jsn"], "unknown option --jsn", "did you mean --json"),

@@ -65,6 +65,7 @@ def computed(ranks: int) -> tuple[dict[str, pl.DataFrame], float]:
     calls, groups = made(ranks)
     known: dict[str, Any] = {
         "calls": calls,
+        "known_calls": calls,
         "call_groups": groups,
         "facts": facts(world_size=ranks, devices_per_node=8),
     }

@@ -90,7 +90,7 @@ def test_every_command_is_in_the_reference(manual: Path) -> None:
     assert re.findall(r"^## (.*)$", reference, flags=re.MULTILINE)[:3] == [
         "ccl-metrics",
         "ccl-bench",
-        "ccl-bench completion",
+        "ccl-bench chakra",
     ]
 
 
