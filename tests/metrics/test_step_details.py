@@ -174,7 +174,8 @@ def test_occupancy_of_steps_is_weighted_by_the_time_of_their_kernels():
     )
 
     # (10 x 300 + 50 x 100) / 400
-    assert sm(table, NO_SAMPLES, rows(step(0))).details["estimated_achieved_occupancy_pct"] == pytest.approx(20.0)
+    details = sm(table, NO_SAMPLES, rows(step(0))).details
+    assert details["estimated_achieved_occupancy_pct"] == pytest.approx(20.0)
 
 
 def test_kernels_without_a_recorded_occupancy_leave_that_detail_out():
