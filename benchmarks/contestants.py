@@ -141,6 +141,7 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "2 cores": ranks_on_two_cores,
 }
 
+
 def _peak_bytes() -> int:
     """Return the largest resident memory this process or one it started ever had.
 

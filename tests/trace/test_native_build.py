@@ -42,6 +42,7 @@ def test_no_other_compiler_is_asked_for_where_there_is_one(build, monkeypatch):
 
 
 def test_a_compiler_is_asked_for_where_there_is_none(build, monkeypatch):
+    monkeypatch.delenv("CCL_BENCH_NATIVE", raising=False)
     monkeypatch.setattr(build, "system_compilers", list)
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
     assert hook(build).dependencies() == ["ziglang>=0.13"]
