@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis, engine, metrics
-from ccl_bench.analysis.agreement import cross_rank_findings
+from ccl_bench.analysis.communication.agreement import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, unprovided
 from ccl_bench.analysis.facts import NotedFacts
-from ccl_bench.analysis.memory_doubts import memory_findings
+from ccl_bench.analysis.memory.doubts import memory_findings
 from ccl_bench.answering import answered
 from ccl_bench.evidence import Evidence
 from ccl_bench.frames import pl

@@ -19,9 +19,9 @@ from cross_runs import (
 )
 
 from ccl_bench import metrics
-from ccl_bench.analysis.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE
+from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE
+from ccl_bench.analysis.communication.hockney import fitted
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.hockney import fitted
 from ccl_bench.catalog.collectives import bus_factor
 from ccl_bench.testing import Message, Plan, Straggler, plans, write_run
 

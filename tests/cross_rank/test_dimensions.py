@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from cross_runs import facts, rewrite, tables
 
-from ccl_bench.analysis.members import members_text
-from ccl_bench.analysis.parallelism import dimension_of, spans_nodes
-from ccl_bench.analysis.traffic import axis_between
+from ccl_bench.analysis.communication.members import members_text
+from ccl_bench.analysis.communication.parallelism import dimension_of, spans_nodes
+from ccl_bench.analysis.communication.traffic import axis_between
 from ccl_bench.catalog.parallelism import described_dimension
 from ccl_bench.testing import Experts, Message, Plan, trace_path, write_run
 

@@ -9,9 +9,9 @@ import pytest
 from et_sets import FILES, argument, calls, content, document, et_path, kineto_path, run_directory
 
 from ccl_bench import evaluate as evaluating
-from ccl_bench.analysis.et_agreement import disagreements, unlinked
-from ccl_bench.analysis.et_calls import completed
-from ccl_bench.analysis.linking import linkable_nodes, linkable_ops, linked
+from ccl_bench.analysis.execution_trace.et_agreement import disagreements, unlinked
+from ccl_bench.analysis.execution_trace.et_calls import completed
+from ccl_bench.analysis.execution_trace.linking import linkable_nodes, linkable_ops, linked
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.et_agreement import disagreements, et_agreement, unlinked
-from ccl_bench.analysis.et_calls import completed
-from ccl_bench.analysis.et_links import et_links
-from ccl_bench.analysis.linking import linkable_nodes, linkable_ops, linked
+from ccl_bench.analysis.execution_trace.et_agreement import disagreements, et_agreement, unlinked
+from ccl_bench.analysis.execution_trace.et_calls import completed
+from ccl_bench.analysis.execution_trace.et_links import et_links
+from ccl_bench.analysis.execution_trace.linking import linkable_nodes, linkable_ops, linked
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 

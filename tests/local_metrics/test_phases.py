@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from local_plain import Event
 from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
 
-from ccl_bench.analysis import markers
+from ccl_bench.analysis.device import markers
 
 EVALUATE = "autograd::engine::evaluate_function: "
 ACCUMULATE = EVALUATE + "torch::autograd::AccumulateGrad"

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from ccl_bench.analysis.sampling import sm_samples
+from ccl_bench.analysis.device.sampling import sm_samples
 from ccl_bench.metrics.sm import sm
 
 STEPS = pl.DataFrame(

@@ -86,7 +86,7 @@ def _efficiency(answers: Answers) -> dict[str, float]:
 
 def _bandwidths(answers: Answers) -> dict[str, Any]:
     """Return algorithm and bus bandwidth by collective, and what their times rest on."""
-    from ccl_bench.analysis.bandwidth import BASES, rates
+    from ccl_bench.analysis.communication.bandwidth import BASES, rates
 
     transfers = answers.tables.get("transfers")
     if transfers is None:

@@ -57,7 +57,7 @@ def described(answers: Answers) -> dict[str, Any]:
 
 def _by_name(answers: Answers) -> dict[str, Any]:
     """Return the seconds a step and the number in all of the kernels with the most time."""
-    from ccl_bench.metrics.per_step import seconds
+    from ccl_bench.metrics.shared.per_step import seconds
 
     times, steps = answers.tables["kernel_time"], answers.tables["steps"]
     sums = (

@@ -66,7 +66,7 @@ def described(answers: Answers) -> dict[str, Any]:
 def _rates(peak: Result) -> dict[str, Any]:
     """Return allocations and frees in a second by device, from the histories of snapshots."""
     from ccl_bench.card import DeviceMemory
-    from ccl_bench.metrics.allocator import label
+    from ccl_bench.metrics.shared.allocator import label
 
     found: dict[str, Any] = {}
     known = peak.details.get("per_device_peak_allocated_bytes", {})

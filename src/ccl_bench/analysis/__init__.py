@@ -7,6 +7,6 @@ import pkgutil
 
 
 def load() -> None:
-    """Import every module of this package, so that each derived table is known."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    """Import every module of this package and those in it, so that each derived table is known."""
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)

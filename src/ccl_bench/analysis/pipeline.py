@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.matching import point_to_point
+from ccl_bench.analysis.communication.parallelism import mesh, strides
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.intervals import clipped, merged, outside, union_lengths
-from ccl_bench.analysis.matching import point_to_point
-from ccl_bench.analysis.parallelism import mesh, strides
-from ccl_bench.analysis.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.work import COMPUTE
 from ccl_bench.frames import pl
 

@@ -7,7 +7,7 @@ itself, else the whole trace as one window.
 
 from __future__ import annotations
 
-from ccl_bench.analysis import naming
+from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import derived
 from ccl_bench.frames import pl
 

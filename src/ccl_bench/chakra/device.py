@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.arguments import launched
-from ccl_bench.analysis.et_calls import call_operators
-from ccl_bench.analysis.linking import Link, linkable_nodes, linkable_ops, linked
+from ccl_bench.analysis.communication.arguments import launched
+from ccl_bench.analysis.execution_trace.et_calls import call_operators
+from ccl_bench.analysis.execution_trace.linking import Link, linkable_nodes, linkable_ops, linked
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:

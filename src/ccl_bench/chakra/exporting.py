@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import remote, storage
-from ccl_bench.analysis.et_calls import et_described_calls
+from ccl_bench.analysis.execution_trace.et_calls import et_described_calls
 from ccl_bench.chakra.device import TABLES, Timing, timing
 from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
 from ccl_bench.chakra.messages import VERSION, attribute, framed, message

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.copies import SET
+from ccl_bench.analysis.device.copies import SET
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.per_step import mean_of
 from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import mean_of
 
 
 @metric(unit="GB/s", better="higher")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.bandwidth import BASES, rates
+from ccl_bench.analysis.communication.bandwidth import BASES, rates
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

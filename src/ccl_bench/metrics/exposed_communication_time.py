@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import conditions, metric
-from ccl_bench.metrics.communicating import need_communication
-from ccl_bench.metrics.per_step import mean_of, shares_by_rank, time_per_step
+from ccl_bench.metrics.shared.communicating import need_communication
+from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, time_per_step
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

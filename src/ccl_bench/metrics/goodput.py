@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.serving import meeting
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.serving_details import BENCHMARK_IT, needed_benchmark, rate
+from ccl_bench.metrics.shared.serving_details import BENCHMARK_IT, needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.bandwidth import WAIT_FREE
-from ccl_bench.analysis.hockney import HockneyFit, fitted
+from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
+from ccl_bench.analysis.communication.hockney import HockneyFit, fitted
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

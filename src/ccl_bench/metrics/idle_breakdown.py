@@ -5,9 +5,9 @@ from __future__ import annotations
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.launches import need_launches
-from ccl_bench.metrics.per_step import mean_of, seconds, shares_by_rank
 from ccl_bench.metrics.rows import by_rank, label, ranks_in, window_of
+from ccl_bench.metrics.shared.launches import need_launches
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank
 
 CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
 

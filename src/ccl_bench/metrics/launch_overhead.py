@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.launches import need_launches
-from ccl_bench.metrics.per_step import mean_of, shares_by_rank, time_per_step
 from ccl_bench.metrics.rows import SECOND_NS
+from ccl_bench.metrics.shared.launches import need_launches
+from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, time_per_step
 
 
 @metric(unit="s", better="lower")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
-from ccl_bench.metrics.snapshots import snapshot_devices
+from ccl_bench.metrics.shared.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
+from ccl_bench.metrics.shared.snapshots import snapshot_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ccl_bench.errors import NotApplicable, NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.kernels import need_kernels
-from ccl_bench.metrics.per_step import mean_of, shares_by_rank
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
+from ccl_bench.metrics.shared.kernels import need_kernels
+from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

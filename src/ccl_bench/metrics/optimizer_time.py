@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.phases import OPTIMIZER
+from ccl_bench.analysis.device.phases import OPTIMIZER
 from ccl_bench.metrics import conditions, metric
-from ccl_bench.metrics.phase_time import phase_time
+from ccl_bench.metrics.shared.phase_time import phase_time
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving import total
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.serving_details import needed_benchmark, rate
+from ccl_bench.metrics.shared.serving_details import needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

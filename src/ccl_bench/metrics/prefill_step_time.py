@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.forward_passes import PREFILL
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.forward_pass_times import pass_times
+from ccl_bench.metrics.shared.forward_pass_times import pass_times
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

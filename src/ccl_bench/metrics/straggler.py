@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.lateness import (
+from ccl_bench.analysis.communication.lateness import (
     busiest,
     in_groups,
     late_ranks,
@@ -14,8 +14,8 @@ from ccl_bench.analysis.lateness import (
     persistence,
     within_stages,
 )
+from ccl_bench.analysis.communication.waits import by_rank_and_step
 from ccl_bench.analysis.step_times import slowest
-from ccl_bench.analysis.waits import by_rank_and_step
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.waits import by_rank_and_step
+from ccl_bench.analysis.communication.waits import by_rank_and_step
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.experts import added, by_device, imbalance, variation
+from ccl_bench.analysis.communication.experts import added, by_device, imbalance, variation
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

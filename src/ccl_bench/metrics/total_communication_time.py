@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.communicating import need_communication
-from ccl_bench.metrics.per_step import seconds, time_per_step
+from ccl_bench.metrics.shared.communicating import need_communication
+from ccl_bench.metrics.shared.per_step import seconds, time_per_step
 
 
 @metric(unit="s", better="lower", applies=(conditions.several_ranks,))

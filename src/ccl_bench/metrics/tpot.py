@@ -9,8 +9,8 @@ from ccl_bench.analysis.serving import benchmark_of, times_per_output_token
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.forward_pass_times import fallen_back, pass_times
-from ccl_bench.metrics.serving_details import BENCHMARK_IT, times
+from ccl_bench.metrics.shared.forward_pass_times import fallen_back, pass_times
+from ccl_bench.metrics.shared.serving_details import BENCHMARK_IT, times
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.serving import Benchmark

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccl_bench.analysis.communication.parallelism import UNKNOWN
 from ccl_bench.analysis.intervals import merged
-from ccl_bench.analysis.parallelism import UNKNOWN
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

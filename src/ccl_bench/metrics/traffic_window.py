@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccl_bench.analysis.communication.traffic_windows import traffic_windows
 from ccl_bench.analysis.statistics import spread
-from ccl_bench.analysis.traffic_windows import traffic_windows
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.parallelism import mesh, strides
+from ccl_bench.analysis.communication.parallelism import mesh, strides
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:

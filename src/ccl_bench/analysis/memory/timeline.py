@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.memory_replay import BEFORE
+from ccl_bench.analysis.memory.replay import BEFORE
 from ccl_bench.frames import pl
 
 UNKNOWN = "unknown"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.linking import LEAST_RATE
+from ccl_bench.analysis.execution_trace.linking import LEAST_RATE
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.members import is_named_alike
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.members import is_named_alike
 from ccl_bench.frames import pl
 
 

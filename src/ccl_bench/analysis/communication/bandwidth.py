@@ -7,8 +7,8 @@ Bytes per nanosecond are GB/s, with 1 GB = 10^9 bytes.
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.message_size import UNEVEN
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.message_size import UNEVEN
 from ccl_bench.catalog.collectives import bus_factor, collectives
 from ccl_bench.errors import NoValue
 from ccl_bench.frames import pl

@@ -6,7 +6,7 @@ too. Each argument is taken from the first source that has it, in the order of `
 
 from __future__ import annotations
 
-from ccl_bench.analysis import naming
+from ccl_bench.analysis.communication import naming
 from ccl_bench.frames import pl
 
 SOURCES = ("kernel", "host", "op", "nccl", "gloo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.et_agreement import disagreements, unlinked
+from ccl_bench.analysis.execution_trace.et_agreement import disagreements, unlinked
 from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis import naming
-from ccl_bench.analysis.arguments import launched, with_host_arguments, with_kernel_arguments
 from ccl_bench.analysis.breakdown import device_windows
+from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.communication.arguments import launched, with_host_arguments, with_kernel_arguments
+from ccl_bench.analysis.communication.members import with_groups
+from ccl_bench.analysis.communication.message_size import with_sizes, with_types
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.members import with_groups
-from ccl_bench.analysis.message_size import with_sizes, with_types
 from ccl_bench.analysis.work import gloo_ranges
 from ccl_bench.frames import pl
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.calls import CALL_COLUMNS
+from ccl_bench.analysis.communication.calls import CALL_COLUMNS
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.et_calls import completed
+from ccl_bench.analysis.execution_trace.et_calls import completed
 
 if TYPE_CHECKING:
     from ccl_bench.frames import pl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.members import with_groups
+from ccl_bench.analysis.communication.message_size import widths
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.members import with_groups
-from ccl_bench.analysis.message_size import widths
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.errors import NotMeasurable
-from ccl_bench.metrics.snapshots import together
+from ccl_bench.metrics.shared.snapshots import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

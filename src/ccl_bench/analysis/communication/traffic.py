@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.parallelism import UNKNOWN, WORLD, mesh, strides
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.parallelism import UNKNOWN, WORLD, mesh, strides
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.memory_replay import Event, Life, Replay, replayed
-from ccl_bench.analysis.memory_rounding import rounding
-from ccl_bench.analysis.memory_sizes import fill_sizes
+from ccl_bench.analysis.memory.replay import Event, Life, Replay, replayed
+from ccl_bench.analysis.memory.rounding import rounding
+from ccl_bench.analysis.memory.sizes import fill_sizes
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
-    from ccl_bench.analysis.memory_ranges import Range
+    from ccl_bench.analysis.memory.ranges import Range
 
 
 @derived(

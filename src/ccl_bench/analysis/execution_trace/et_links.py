@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.linking import Link, linked, no_pairs
+from ccl_bench.analysis.execution_trace.linking import Link, linked, no_pairs
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis import naming
 from ccl_bench.analysis.breakdown import device_windows
+from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, merged
 from ccl_bench.analysis.placing import placed

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis import naming
-from ccl_bench.analysis.arguments import launched
+from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.communication.arguments import launched
+from ccl_bench.analysis.communication.members import with_groups
+from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.et_links import links_of_ranks
-from ccl_bench.analysis.members import with_groups
-from ccl_bench.analysis.message_size import with_sizes
+from ccl_bench.analysis.execution_trace.et_links import links_of_ranks
 from ccl_bench.analysis.work import gloo_ranges
 from ccl_bench.frames import pl
 

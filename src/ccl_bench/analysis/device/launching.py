@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.markers import matching
+from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.placing import per_window, placed
 from ccl_bench.frames import pl
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis import markers
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.intervals import clipped, merged
 from ccl_bench.analysis.placing import placed
 from ccl_bench.analysis.work import COMMUNICATION

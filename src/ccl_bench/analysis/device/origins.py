@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis import naming
+from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.work import COMMUNICATION, COMPUTE, MEMORY
 from ccl_bench.frames import pl

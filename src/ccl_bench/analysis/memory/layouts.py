@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.memory_lives import devices_in, events_of, segments_of
-from ccl_bench.analysis.memory_ranges import Ranges, undone
+from ccl_bench.analysis.memory.lives import devices_in, events_of, segments_of
+from ccl_bench.analysis.memory.ranges import Ranges, undone
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.analysis.memory_ranges import Range
+    from ccl_bench.analysis.memory.ranges import Range
 
 PEAK, SNAPSHOT = "peak", "snapshot"
 

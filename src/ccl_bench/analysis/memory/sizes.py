@@ -9,16 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.memory_ranges import Ranges, done, undone
-from ccl_bench.analysis.memory_replay import BEFORE
-from ccl_bench.analysis.memory_rounding import SMALL_POOL
+from ccl_bench.analysis.memory.ranges import Ranges, done, undone
+from ccl_bench.analysis.memory.replay import BEFORE
+from ccl_bench.analysis.memory.rounding import SMALL_POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.analysis.memory_ranges import Range
-    from ccl_bench.analysis.memory_replay import Event, Life
-    from ccl_bench.analysis.memory_rounding import Rounding
+    from ccl_bench.analysis.memory.ranges import Range
+    from ccl_bench.analysis.memory.replay import Event, Life
+    from ccl_bench.analysis.memory.rounding import Rounding
 
 SEGMENT_ACTIONS = frozenset({"segment_alloc", "segment_free", "segment_map", "segment_unmap"})
 

@@ -1,0 +1,1 @@
+"""Communication across ranks: calls and their groups, matching, waiting, clocks, bandwidth, traffic."""

@@ -1,0 +1,1 @@
+"""Execution Traces joined to the Kineto traces of the same ranks."""

@@ -1,0 +1,1 @@
+"""Allocator histories replayed: peaks, fragmentation, and who held the memory."""
