@@ -161,3 +161,21 @@ def of_annotation(name: str) -> str | None:
 @cache
 def _annotation_prefix() -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{prefix})" for prefix in facts("collectives")["annotations"]["prefixes"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Which positional inputs of an operator are what; None where it has no such input."""
+
+    sent: int | None = None
+    received: int | None = None
+    peer: int | None = None
+
+
+@cache
+def operands(operator: str) -> Operands | None:
+    """Return the inputs of an operator called `c10d::NAME`; None where it starts no collective."""
+    name = operator.removeprefix("c10d::")
+    rows = facts("collectives")["operators"]["inputs"]
+    row = next((row for row in rows if name in row["names"]), None)
+    return Operands(row.get("sent"), row.get("received"), row.get("peer")) if row else None

@@ -72,12 +72,18 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
 
     Caveats:
         Look at R squared: one line over different collectives and groups fits badly; the details
-        have a line for each. A negative alpha says that the sizes at hand do not tell latency.
+        have a line for each. Where the line falls below zero, the sizes at hand do not tell latency, and
+        there is no value.
 
     Reference:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
     """
     fit, parts = _overall(transfers)
+    if fit.alpha_s < 0:
+        raise NotMeasurable(
+            f"the line gives an empty message {fit.alpha_s:.3g} s, so the sizes at hand do not tell latency",
+            fix="hockney_beta lists the fits of single collectives; small messages would tell",
+        )
     return Measurement(fit.alpha_s, _details(fit, parts), window="whole trace")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ccl_bench.catalog.collectives import operands
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
 
@@ -26,31 +27,6 @@ OPERATOR = "record_param_comms"
 GROUPS = "process_group:init"
 
 C10D = "c10d::"
-
-_OPERANDS = {
-    "allreduce_": (0, 0),
-    "allreduce_coalesced_": (0, 0),
-    "broadcast_": (0, 0),
-    "reduce_": (0, 0),
-    "send": (0, None),
-    "recv_": (None, 0),
-    "recv_any_source_": (None, 0),
-    "_allgather_base_": (1, 0),
-    "allgather_": (1, 0),
-    "allgather_into_tensor_coalesced_": (1, 0),
-    "_reduce_scatter_base_": (1, 0),
-    "reduce_scatter_": (1, 0),
-    "reduce_scatter_tensor_coalesced_": (1, 0),
-    "alltoall_base_": (1, 0),
-    "alltoall_": (1, 0),
-    "gather_": (1, 0),
-    "scatter_": (1, 0),
-    "barrier": (None, None),
-}
-"""Which positional inputs of a c10d operator are sent and received [torch c10d/Ops.cpp]."""
-
-_PEER_INPUT = 2
-"""`c10d::send(tensors, group, peer, tag)` and `c10d::recv_` alike."""
 
 _LARGEST_GROUP = 1 << 20
 _DEFAULT = "0"
@@ -172,19 +148,19 @@ def call(node: Node) -> dict[str, object]:
 
 def operator_call(node: Node) -> dict[str, object] | None:
     """Return a `c10d::*` operator that communicates as a row."""
-    name = node.name.removeprefix(C10D)
-    if name not in _OPERANDS:
+    places = operands(node.name) if node.name.startswith(C10D) else None
+    if places is None:
         return None
     read = node.read()
     inputs, types = listed(read.values), listed(read.types)
     row: dict[str, object] = {"name": node.name, "node": whole(node.id), "rf_id": node.number("rf_id")}
-    for side, place in zip(("in", "out"), _OPERANDS[name], strict=True):
+    for side, place in (("in", places.sent), ("out", places.received)):
         if place is not None:
             row[f"{side}_elements"], row[f"{side}_bytes"] = _moved(inputs[place : place + 1])
             dtype = _TENSOR_TYPE.search(str(_at(types, place) or ""))
             row.setdefault("dtype", dtype[1] if dtype else None)
-    if name in {"send", "recv_"}:
-        row["rank_argument"] = whole(_at(inputs, _PEER_INPUT))
+    if places.peer is not None:
+        row["rank_argument"] = whole(_at(inputs, places.peer))
     return row
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ccl_bench.catalog.collectives import Operands, operands
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
@@ -37,36 +38,11 @@ CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D)
 CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name"}
 """What describes communication calls, and what tells: the argument `Collective name` or the event's name."""
 
-_OPERANDS = {
-    "allreduce_": (0, 0),
-    "allreduce_coalesced_": (0, 0),
-    "broadcast_": (0, 0),
-    "reduce_": (0, 0),
-    "send": (0, None),
-    "recv_": (None, 0),
-    "recv_any_source_": (None, 0),
-    "_allgather_base_": (1, 0),
-    "allgather_": (1, 0),
-    "allgather_into_tensor_coalesced_": (1, 0),
-    "_reduce_scatter_base_": (1, 0),
-    "reduce_scatter_": (1, 0),
-    "reduce_scatter_tensor_coalesced_": (1, 0),
-    "alltoall_base_": (1, 0),
-    "alltoall_": (1, 0),
-    "gather_": (1, 0),
-    "scatter_": (1, 0),
-    "barrier": (None, None),
-}
-"""Which positional inputs of a c10d operator are sent and received [torch c10d/Ops.cpp]."""
-
 _NUMBERS = ("thread", "correlation", "external_id")
 _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
 
 _NO_TYPE = (None, "", "TensorList", "GenericList")
 """What stands where an element type belongs, for inputs that are no single tensor."""
-
-_PEER_INPUT = 2
-"""`c10d::send(tensors, group, peer, tag)` and `c10d::recv_` alike."""
 
 
 def _decoded(raw: msgspec.Raw) -> list[Any]:
@@ -167,16 +143,15 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
 
 def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return the arguments of a `c10d::*` operator."""
-    sent, received = _OPERANDS.get(event.name.removeprefix(C10D), (None, None))
+    place = operands(event.name) or Operands()
     dims, types, inputs = (_decoded(r) for r in (arg.input_dims, arg.input_type, arg.concrete_inputs))
-    kind = _at(types, sent if sent is not None else received)
-    is_message = event.name in {"c10d::send", "c10d::recv_"}
+    kind = _at(types, place.sent if place.sent is not None else place.received)
     return {
         "name": event.name,
         "dtype": _element_type(kind),
-        "in_elements": _tensor_elements(dims, sent),
-        "out_elements": _tensor_elements(dims, received),
-        "peer": whole(_at(inputs, _PEER_INPUT)) if is_message else None,
+        "in_elements": _tensor_elements(dims, place.sent),
+        "out_elements": _tensor_elements(dims, place.received),
+        "peer": whole(_at(inputs, place.peer)),
     }
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
+from ccl_bench.trace import plausibility
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.kineto import document, plausibility
+from ccl_bench.trace.formats.kineto import document
 from ccl_bench.trace.formats.kineto.decoding import event_lists
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native.rows import native_rows

@@ -9,7 +9,7 @@ from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.trace.formats.nsys import device_work
 from ccl_bench.trace.formats.nsys.processes import rows_of
-from ccl_bench.trace.formats.nsys.times import DAY_NS
+from ccl_bench.trace.plausibility import DAY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

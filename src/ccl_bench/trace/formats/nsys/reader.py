@@ -12,6 +12,7 @@ from ccl_bench.trace.formats.nsys.database import opened
 from ccl_bench.trace.formats.nsys.devices import devices_of
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.processes import rows_of, selected
+from ccl_bench.trace.plausibility import screened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "devices": devices.table,
         "counters": counters.counters(database, process, devices, base),
     }
-    tables, implausible = times.screened(found, file)
+    tables, implausible = screened(found, file)
     tables["launches"] = _own_launches(database, process, tables)
     return TraceContent(
         tables=tables,
