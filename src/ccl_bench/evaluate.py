@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis, engine, metrics
 from ccl_bench.analysis.communication.agreement import cross_rank_findings
+from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, unprovided
 from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
@@ -72,7 +73,7 @@ def gathered(
     for name in in_order(tables):
         if DERIVED.get(name).across_ranks and name not in inputs:
             _add_across_ranks(name, evidence)
-    looks = (cross_rank_findings, device_contradictions, memory_findings)
+    looks = (cross_rank_findings, device_contradictions, memory_findings, source_findings)
     evidence.findings += [finding for look in looks for finding in look(inputs)]
     _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
     return evidence
