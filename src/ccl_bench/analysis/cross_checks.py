@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 STEP_TOLERANCE = 0.05
 """Share by which step times of two sources may differ without a word; profilers cost time."""
 
+_ABOUT = ("sources",)
+"""What these findings touch: no metric, since a metric alone does not gather all sources."""
+
 GIGA, SECOND_NS = 1e9, 1e9
 
 
@@ -38,7 +41,7 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     if abs(theirs - ours) <= STEP_TOLERANCE * ours:
         return []
     message = f"a step takes {ours:.4g} s in {source} and {theirs:.4g} s in the traces; the file is believed"
-    return [Finding("step-times-differ", "note", message, touches=("step_times",))]
+    return [Finding("step-times-differ", "note", message, touches=_ABOUT)]
 
 
 def _mean_s(step_times: pl.DataFrame) -> float:
@@ -57,7 +60,7 @@ def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
     message = (
         f"the allocator held {reserved / GIGA:.4g} GB of a device with {known[0] / GIGA:.4g} GB ({known[1]})"
     )
-    return [Finding("memory-beyond-device", "error", message, touches=("memory_peaks",))]
+    return [Finding("memory-beyond-device", "error", message, touches=_ABOUT)]
 
 
 def _device_memory(tables: Mapping[str, object], facts: Facts) -> tuple[int, str] | None:
