@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 Failures = dict[str, Exception]
 """Metric → what it raised that nobody expects of a metric."""
 
+_MAKES_WRONG = {"cuda-graphs-hide-kernels"}
+"""Findings that leave no number right that rests on what they touch."""
+
+_NOT_WORK = {"steps", "step_times", "facts"}
+"""Inputs that only tell where steps are, whatever ran in them."""
+
 _SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
 
@@ -79,10 +85,19 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
     for need in metric.needs:
         if need in evidence.broken:
             raise evidence.broken[need]
+    for finding in evidence.findings:
+        if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
+            raise NotMeasurable(finding.message, fix="record with --cuda-graph-trace=node")
     found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
     return found
+
+
+def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
+    """Whether a metric measures what a finding touches, and does not only ask where steps are."""
+    needs = [need for need in metric.needs if need not in _NOT_WORK and need not in evidence.given]
+    return bool(raw_needs(needs) & set(finding.touches))
 
 
 def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:

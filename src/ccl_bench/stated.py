@@ -80,6 +80,8 @@ class Stated:
         reading = read(path)
         self.sha256[path] = storage.sha256(path)
         self.issues += reading.issues
+        if reading.errors:
+            self.findings.append(_mistakes(kind, attribute, path, reading.errors))
         content = reading.card if kind == CARD else reading.value
         if all(getattr(content, name, True) for name in ("seconds", "devices")):
             setattr(self, attribute, content)
@@ -110,6 +112,9 @@ def stated_in(
     ordered = sorted(others, key=_precedence)
     if card_path:
         stated.keep(CARD, "card", card_path, cards.read_card)
+        if not cards.is_card_file(card_path):
+            fix = "name the YAML file that describes the workload; `ccl-bench validate` tells what one needs"
+            raise InputError("is no workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, cards.read_train_config)
     side_files: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -122,7 +127,8 @@ def stated_in(
     }
     for path in ordered:
         suffix = path.suffix.lower()
-        if suffix in _CARD_SUFFIXES and stated.card is None and cards.is_card_file(path):
+        is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
+        if suffix in _CARD_SUFFIXES and stated.card is None and is_card:
             stated.read(CARD, "card", path, cards.read_card)
         elif suffix == ".toml" and stated.config is None and cards.is_train_config_file(path):
             stated.read(CONFIG, "config", path, cards.read_train_config)
@@ -143,3 +149,12 @@ _SECOND = {"step_durations.json", "memory_snapshot.json"}
 def _precedence(path: Path) -> tuple[int, bool, bool, str]:
     """Return the sort key of files: the top first, and in a folder those that tell most."""
     return len(path.parts), path.stem != "workload_card", path.name in _SECOND, str(path)
+
+
+def _mistakes(kind: str, attribute: str, path: Path, errors: list[Issue]) -> Finding:
+    """Return the finding about values that could not be used; the first is quoted."""
+    first = errors[0]
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    message = f"{kind}: {first.path}: {first.message}{more}"
+    touches = (_INPUTS.get(attribute, "facts"),)
+    return Finding("file-mistakes", "warning", message, path.name, count=len(errors), touches=touches)

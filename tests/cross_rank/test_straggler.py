@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from cross_runs import measured
 
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Host, Message, Plan, Straggler, damage, plans, trace_path, write_run
 
 
@@ -127,3 +129,14 @@ def test_ranks_of_different_stages_name_nobody_where_all_meet(tmp_path: Path):
     details = measured(tmp_path, "straggler").details
     assert details["straggler_lag_s"] > 0.01 * details["step_s"]
     assert details["late_ranks"] == []
+
+
+def test_lag_and_step_are_of_the_same_recording(tmp_path):
+    """A file of step times taken without a profiler tells of other steps than those that were traced."""
+    run = tmp_path / "run"
+    write_run(plans.late_rank(), run)
+    (alone,) = evaluate(open_run(run), ["straggler"], use_cache=False)
+    (run / "step_times.json").write_text("[1000.0, 1000.0, 1000.0]")
+    (beside,) = evaluate(open_run(run), ["straggler"], use_cache=False)
+    assert beside.value == alone.value
+    assert beside.details["step_s"] < 1

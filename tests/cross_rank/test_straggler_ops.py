@@ -87,8 +87,10 @@ def straggler(corpus: Path) -> Callable[[str], Measurement]:
         spans = found.group_by("worker", "step").agg(
             start=pl.col("start_ns").min(), end=(pl.col("start_ns") + pl.col("length_ns")).max()
         )
-        rows = [{"rank": w, "step": s, "duration_ns": end - start} for w, s, start, end in spans.iter_rows()]
-        times = frame("step_times", rows)
+        rows = [
+            {"rank": w, "step": s, "start_ns": start, "end_ns": end} for w, s, start, end in spans.iter_rows()
+        ]
+        times = frame("steps", rows)
         return metrics.load().get("straggler").compute(waits(found), times, breakdown(found), facts())
 
     return compute

@@ -10,6 +10,8 @@ import pytest
 
 from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.errors import InputError
+from ccl_bench.evaluate import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 
@@ -58,3 +60,21 @@ def test_an_allocator_that_held_more_than_the_device_has_is_an_error():
 def test_memory_of_a_device_nobody_names_contradicts_nothing():
     peaks = pl.DataFrame({"peak_reserved_bytes": [10**12]})
     assert source_findings({"memory_peaks": peaks, "facts": Facts()}) == []
+
+
+def test_mistakes_in_a_side_file_stay_with_the_numbers_that_use_it(run):
+    (run / "step_times_per_rank.json").write_text('{"0": [0.25, -5], "1": [0.25]}')
+    found = {r.metric: r for r in evaluate(open_run(run), ["iteration_wall_clock_time", "coll_call_num"])}
+    assert [f.code for f in found["iteration_wall_clock_time"].findings] == ["file-mistakes"]
+    assert found["coll_call_num"].findings == []
+
+
+def test_a_card_with_a_syntax_error_is_told(run):
+    card = run / "workload_card.yaml"
+    card.write_text(card.read_text().replace("workload:", "workload: [", 1))
+    assert "file-unreadable" in codes(run)
+
+
+def test_a_file_named_as_card_must_be_one(run):
+    with pytest.raises(InputError, match="is no workload card"):
+        open_run(run, card=run / "run_metadata.json")

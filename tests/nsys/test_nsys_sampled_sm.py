@@ -3,7 +3,9 @@
 import polars as pl
 
 from ccl_bench.analysis.device.sampling import sm_samples
+from ccl_bench.evaluate import evaluate
 from ccl_bench.metrics.sm import sm
+from ccl_bench.run import open_run
 
 STEPS = pl.DataFrame(
     {
@@ -43,3 +45,11 @@ def test_measured_sm_weighs_steps_by_their_length():
     assert answer.value == (30 * 100 + 80 * 300) / 400
     assert answer.details["kind"] == "measured"
     assert answer.details["samples_count"] == 3
+
+
+def test_numbers_that_hidden_kernels_make_wrong_are_refused(corpus):
+    names = ["gpu_busy", "sm", "iteration_wall_clock_time"]
+    busy, use, length = evaluate(open_run(corpus / "nsys" / "cuda-graphs"), names, use_cache=False)
+    assert {busy.status, use.status} == {"not_measurable"}
+    assert "without the kernels" in busy.reason
+    assert length.status == "ok"

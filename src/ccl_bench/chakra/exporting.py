@@ -61,7 +61,7 @@ def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Expo
     places = [folder / _file_name(trace, place) for place, trace in enumerate(traces)]
     existing = next((path for path in places if path.exists()), None)
     if existing and not force:
-        raise UsageError(f"{existing} exists", fix="give another directory, or force to replace it")
+        raise UsageError(f"{existing} exists", fix="give another directory, or say --force to replace it")
     return [_exported(run, trace, path) for trace, path in zip(traces, places, strict=True)]
 
 

@@ -15,7 +15,7 @@ from ccl_bench.analysis.communication.lateness import (
     within_stages,
 )
 from ccl_bench.analysis.communication.waits import by_rank_and_step
-from ccl_bench.analysis.step_times import slowest
+from ccl_bench.analysis.step_times import slowest, step_times
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
@@ -29,13 +29,11 @@ NOISE_FLOOR = 0.01
 
 
 @metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
-def straggler(
-    waits: pl.DataFrame, step_times: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts
-) -> Measurement:
+def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
     Formula:
-        straggler = straggler_lag / iteration_wall_clock_time
+        straggler = straggler_lag / mean over steps of the slowest rank's step, as recorded in the traces
         straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting)
 
     Caveats:
@@ -47,15 +45,16 @@ def straggler(
         stages end a step one after the other by design. Below 1 % of the step the answer is "none". Only
         symmetric collectives tell waiting (not broadcasts, messages and uneven all-to-alls). The cause is
         where late ranks spend more time than the other members of their groups: computing, copying, or
-        with an idle device, which is the host.
+        with an idle device, which is the host. Lag and step are of the same recording: step times of a
+        file beside it, taken without a profiler, are of other steps.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
     """
     need_waits(waits)
-    need_rows(step_times, "steps", RECORD)
+    need_rows(steps, "steps", RECORD)
     lag = lag_ns(waits)
-    step_ns = float(slowest(step_times).select(pl.col("duration_ns").mean()).item())
+    step_ns = float(slowest(step_times(steps)).select(pl.col("duration_ns").mean()).item())
     floor_ns = NOISE_FLOOR * step_ns
     alike = within_stages(waits, facts)
     members = in_groups(alike, floor_ns)

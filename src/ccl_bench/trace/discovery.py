@@ -78,10 +78,10 @@ def files_under(root: Path) -> Iterator[Path]:
                 links.append(path)
             elif path.is_file():
                 plain.append(path)
-    seen_files = {os.path.realpath(path) for path in plain}
+    seen_files = {_real(path) for path in plain}
     yield from plain
     for link in links:
-        real = os.path.realpath(link)
+        real = _real(link)
         if real not in seen_files and (link.is_file() or not link.exists()):
             seen_files.add(real)
             yield link
@@ -94,13 +94,21 @@ def _is_shown(relative: str) -> bool:
     return bool(name) and not hidden
 
 
+def _real(path: str | Path) -> str:
+    """Return what a path is after its links; itself where the system does not let its links be read."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return str(path)
+
+
 def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each real folder below `root` once with the names in it, links after what they point to."""
     seen = {str(above) for above in Path(os.path.realpath(root)).parents}
     pending = [root]
     while pending:
         for folder, subfolders, names in os.walk(pending.pop(0)):
-            real = os.path.realpath(folder)
+            real = _real(folder)
             if real in seen:
                 subfolders.clear()
                 continue
