@@ -208,16 +208,6 @@ _TABLES = (
         rank=("Int64", "rank; null where neither file, map nor name tells"),
         world_size=("Int64", "number of ranks in the job, as the file says"),
     ),
-    _table(
-        "findings",
-        "One thing about the data that a reader of the numbers must know.",
-        code=("String", "stable name, explained in the manual"),
-        severity=("String", "`note`, `warning` or `error`"),
-        file=("String", "file, relative to the run"),
-        message=("String", "what was found, in one sentence"),
-        count=("Int64", "how many events, ranks or calls it concerns"),
-        touches=("List(String)", "tables whose rows it concerns"),
-    ),
     *MEMORY_TABLES,
     *SERVING_TABLES,
 )

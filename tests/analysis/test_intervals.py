@@ -7,7 +7,7 @@ from frames import instants, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.intervals import clipped, merged, union_length, union_lengths
+from ccl_bench.analysis.intervals import clipped, merged, union_lengths
 
 TIME = st.integers(-5, 40)
 interval = st.tuples(TIME, st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1]))
@@ -19,6 +19,12 @@ def windows_in_order(draw):
     """Return sorted windows that do not overlap; they may touch, or be empty."""
     bounds = sorted(draw(st.lists(TIME, max_size=10)))
     return list(zip(bounds[::2], bounds[1::2], strict=False))
+
+
+def union_length(intervals):
+    """Return the length of the union of all `intervals`, in one window around them."""
+    around = [(intervals["start_ns"].min() or 0, intervals["end_ns"].max() or 0)]
+    return union_lengths(intervals, spans(around)).item()
 
 
 @given(pairs=intervals)

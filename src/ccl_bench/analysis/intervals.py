@@ -59,12 +59,6 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     return rows.join(lengths, on="window", how="left", maintain_order="left")["length"].fill_null(0)
 
 
-def union_length(intervals: pl.DataFrame) -> int:
-    """Return the length of the union of all `intervals`, ns."""
-    whole = merged(intervals).select((pl.col(END) - pl.col(START)).sum()).item()
-    return int(whole)
-
-
 def outside(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
     """Return the parts of `intervals` that lie in none of `blockers`; other columns are kept."""
     if intervals.is_empty():
