@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
 CORPUS := ../shared/traces
+EXTRAS := cluster,leaderboard,remote
 
 # What is installed is written down beside it, so that a set-up that is up to date costs nothing.
 CREATED := $(VENV)/.created
@@ -78,9 +79,10 @@ lock: ## Resolve every dependency anew and write constraints.txt
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	build/lock/bin/python -m pip install --quiet -e '.[remote]' --group test --group check --group docs
+	build/lock/bin/python -m pip install --quiet -e '.[$(EXTRAS)]' torch==2.13.0 \
+		--group test --group check --group docs --group fuzz
 	build/lock/bin/python -m pip freeze --exclude-editable | LC_ALL=C grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' \
-		> constraints.txt
+		| sed -E 's/[+][a-z0-9.]+$$//' > constraints.txt
 	rm -rf build/lock
 
 clean: ## Remove what the other tasks made, the environment included
@@ -108,7 +110,8 @@ $(GROUPS): $(CREATED)
 	@touch $@
 
 $(TEST): $(GROUPS) $(PINS) $(NATIVE)
-	$(PIP) install --quiet -c constraints.txt -e '.[remote]' --group test
+	$(PIP) install --quiet -c constraints.txt -e '.[$(EXTRAS)]' --group test
+	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan==0.2.2
 	@touch $@ $(CORE)
 
 $(CHECK): $(GROUPS) $(PINS)
