@@ -81,6 +81,24 @@ def test_a_reader_that_has_enough_is_no_error(sharded: Path) -> None:
         assert process.wait(timeout=60) == frame.CLOSED_PIPE
 
 
+@pytest.mark.parametrize(
+    "arguments", [["ccl-metrics", "--all", "--trace"], ["ccl-bench", "report"]], ids=lambda words: words[0]
+)
+def test_a_full_device_is_told_without_a_traceback(arguments: list[str], sharded: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        command = _command(*arguments, sharded)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{arguments[0]}: the output cannot be written: No space left on device\n"
+        "  fix: make room there, or write elsewhere\n"
+    )
+
+
 def test_an_interruption_is_quiet(sharded: Path) -> None:
     program = (
         "import sys\n"

@@ -37,9 +37,9 @@ def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
     assert main(["report", str(sharded), "--text", "-o", str(target), "--force"]) == 0
 
 
-def test_a_report_needs_a_form(sharded: Path, capsys: Captured) -> None:
-    assert main(["report", str(sharded)]) == 2
-    assert "--text" in capsys.readouterr().err
+def test_a_report_without_a_form_is_text(sharded: Path, capsys: Captured) -> None:
+    assert main(["report", str(sharded)]) == 0
+    assert capsys.readouterr().out.startswith("CCL-Bench report: llama-tiny\n")
 
 
 def test_a_report_reads_each_trace_once(
@@ -48,8 +48,10 @@ def test_a_report_reads_each_trace_once(
     from ccl_bench import engine
 
     read: list[int] = []
-    run = engine.run
-    monkeypatch.setattr(engine, "run", lambda tasks, **how: read.append(len(tasks)) or run(tasks, **how))
+    run = engine.read_together
+    monkeypatch.setattr(
+        engine, "read_together", lambda tasks, *of, **how: read.append(len(tasks)) or run(tasks, *of, **how)
+    )
     assert main(["report", str(sharded), "--text"]) == 0
     assert main(["inspect", str(sharded)]) == 0
     assert read == [4, 4]

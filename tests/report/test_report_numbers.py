@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.report.numbers import duration, exact, short, size
+from ccl_bench.report.numbers import duration, exact, short, size, time_unit, with_unit
 from ccl_bench.report.words import counted, plain, ranges
 
 
@@ -43,7 +43,14 @@ def test_a_short_number_has_six_digits_and_whole_ones_all(value: float, text: st
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (85_174_583_296, "85.2 GB"), (2e12, "2 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (85_174_583_296, "85.2 GB"),
+        (2e12, "2 TB"),
+        (999.7e6, "1,000 MB"),
+    ],
 )
 def test_sizes_are_decimal(value: float, text: str) -> None:
     assert size(value) == text
@@ -51,7 +58,14 @@ def test_sizes_are_decimal(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0 s"), (3e-8, "30 ns"), (2.5e-6, "2.5 µs"), (0.0145, "14.5 ms"), (1.1, "1.1 s")],
+    [
+        (0.0, "0 s"),
+        (3e-8, "30 ns"),
+        (2.5e-6, "2.5 µs"),
+        (0.0145, "14.5 ms"),
+        (1.1, "1.1 s"),
+        (1234.5, "1,234 s"),
+    ],
 )
 def test_durations_have_a_fitting_unit(value: float, text: str) -> None:
     assert duration(value) == text
@@ -75,3 +89,26 @@ def test_runs_of_numbers_are_drawn_together(numbers: list[int], text: str) -> No
 
 def test_text_that_steers_a_terminal_becomes_harmless() -> None:
     assert plain("a\x1b[31m\tb\nc") == "a?[31m?b c"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0312, "s", "31.2 ms"),
+        (57.846, "%", "57.85 %"),
+        (2.25, "ratio", "2.25"),
+        (0.0063, "GB", "6.3 MB"),
+        (1992.1769, "tokens/s", "1,992 tokens/s"),
+        (0.97457, "requests/s", "0.9746 requests/s"),
+        (16.0, "calls", "16 calls"),
+    ],
+)
+def test_a_value_is_told_in_its_unit(value: float, unit: str, text: str) -> None:
+    assert with_unit(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [([2.0, 0.1], "s"), ([0.02, 0.5], "ms"), ([3e-5], "µs"), ([3e-8], "ns"), ([], "ns")]
+)
+def test_times_share_the_unit_of_the_largest(seconds: list[float], unit: str) -> None:
+    assert time_unit(seconds)[1] == unit

@@ -34,9 +34,16 @@ def test_a_single_value_stands_alone_and_several_have_names() -> None:
     assert text.values([_result(value=None)]) == ""
 
 
+def test_csv_tells_which_findings_touch_a_number() -> None:
+    findings = [_finding(1), _finding(2), ResultFinding("late", "note", "it came late")]
+    rows = text.as_csv([_result(findings=findings)]).splitlines()
+    assert rows[0].endswith(",ranks,findings")
+    assert rows[1].endswith(",torn late")
+
+
 def test_csv_quotes_what_needs_it() -> None:
     rows = text.as_csv([_result(value=None, reason='no "sm", no number')]).splitlines()
-    assert rows[1] == 'sm,,%,higher,not_measurable,"no ""sm"", no number",,,'
+    assert rows[1] == 'sm,,%,higher,not_measurable,"no ""sm"", no number",,,,'
 
 
 def test_a_row_counts_the_findings_behind_its_number_but_no_notes() -> None:

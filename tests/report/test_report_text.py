@@ -134,3 +134,17 @@ def test_no_line_of_a_file_is_longer_than_the_page() -> None:
 
 def test_a_hostile_name_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text(_run(model="\x1b[31mred"), [_missing("mfu", "\x1b[2J")])
+
+
+def test_serving_results_are_told_with_their_percentiles() -> None:
+    spread = {"mean": 0.2, "p50": 0.1, "p99": 0.9}
+    lines = _lines(
+        _run(), _ok("TTFT", 0.2, distribution_s=spread), _ok("output_throughput", 1234.5, "tokens/s")
+    )
+    start = lines.index("Serving")
+    assert lines[start + 1 : start + 4] == [
+        "Output tokens 1,234 tokens/s",
+        "TIME MEAN P50 P90 P95 P99",
+        "Time to first token 200 ms 100 ms - - 900 ms",
+    ]
+    assert "Serving" not in _lines(_run(), _missing("TTFT", "no benchmark"))

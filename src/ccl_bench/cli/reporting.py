@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
-from ccl_bench.errors import UsageError
+from ccl_bench.cli import files, options
+from ccl_bench.errors import NotMeasurable, UsageError
+from ccl_bench.report.forms import Form, ImageForm, form_of
 
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.inspection import Inspection
-    from ccl_bench.result import Result
+    from ccl_bench.observation import Observation
 
-ABOUT = """Report one run: what is wrong, throughput, overlap, bandwidth and traffic by collective, waiting.
+ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
 
-Every trace is read and every metric is tried; numbers are aggregated over ranks. The same run gives the \
-same report.
+Every trace is read and every metric is tried. The form follows the name of the file: .html is one page with \
+charts that opens without a network, .md, .json and .txt are its twins; without a file it is text. The same \
+run gives the same report.
+
+Exit status: 0; 2 wrong usage, or a file is there already; 3 where --charts finds nothing to draw; 4 where \
+nothing can be read.
+"""
+
+ABOUT_HISTORICAL = """Report one run as text: what is wrong, throughput, overlap, bandwidth, traffic, waiting.
+
+Every trace is read and every metric is tried. The text is written below trace_analysis, and its path printed.
 
 Exit status: 0; 2 wrong usage, or a file is there already; 4 where nothing can be read.
 """
@@ -32,12 +41,12 @@ Config = Annotated[
     str | None,
     Parameter(metavar="FILE", help="Training configuration (TOML) to use in place of the run's own."),
 ]
-Force = Annotated[bool, Parameter(help="Overwrite a file that is there already.")]
 
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("report", ABOUT, [f"{program} report examples/runs/llama-tiny-pp4-gloo --text"])
+    run = "examples/runs/llama-tiny-pp4-gloo"
+    made = options.app("report", ABOUT, [f"{program} report {run} -o report.html", f"{program} report {run}"])
     made.default(report)
     return made
 
@@ -46,40 +55,89 @@ def report(
     run: Place,
     /,
     *,
-    text: Annotated[bool, Parameter(help="Report as text.")] = False,
-    output: Annotated[
-        str | None, Parameter(alias="-o", metavar="FILE", help="File to write in place of stdout.")
+    output: files.Output = None,
+    form: Annotated[
+        Form | None,
+        Parameter(name="--format", alias="-f", help="Form of the report, whatever the file is called."),
     ] = None,
+    text: Annotated[bool, Parameter(help="Report as text; the same as --format text.")] = False,
+    charts: Annotated[
+        str | None, Parameter(metavar="DIR", help="Write each chart into this folder, as a picture.")
+    ] = None,
+    chart_format: Annotated[ImageForm, Parameter(help="Format of these pictures.")] = "svg",
     config: Config = None,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
-    force: Force = False,
+    force: files.Force = False,
 ) -> int:
     """Report a run."""
-    if not text:
-        raise UsageError("no form of report is chosen", fix="give --text")
-    target = Path(output) if output else None
+    chosen = _form(form, output, text=text)
+    target = files.target(output, force=force) if output else None
+    observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
+    if charts:
+        _draw(observed, Path(charts), chart_format, force=force)
     if target:
-        _may_write(target, force=force)
-    found = _reported(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
-    if target:
-        _write(target, *found)
-        return 0
+        _write(target, observed, chosen or form_of(target.name))
+    elif chosen or not charts:
+        _show(observed, chosen or "text")
+    return 0
+
+
+def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
+    """Return the form that is asked for, None where nothing asks for one; UsageError where it cannot be."""
+    if text and form not in {None, "text"}:
+        raise UsageError(f"--text and --format {form} contradict each other", fix="give one of them")
+    chosen: Form | None = "text" if text else form
+    if chosen is None and output:
+        return form_of(output)
+    if chosen == "html" and not output and sys.stdout.isatty():
+        raise UsageError("a page of HTML is nothing for a terminal", fix="give -o report.html")
+    return chosen
+
+
+def _show(observed: Observation, form: Form) -> None:
+    if form != "text":
+        from ccl_bench.report.forms import report as reported
+
+        sys.stdout.write(reported(observed, form))
+        return
     from ccl_bench.report.console import show
     from ccl_bench.report.text import page
 
-    show(page(*found))
-    return 0
+    show(page(observed.inspection, observed.results))
+
+
+def _write(target: Path, observed: Observation, form: Form) -> None:
+    from ccl_bench.card.writing import replace_text
+    from ccl_bench.report.forms import report as reported
+
+    replace_text(target, reported(observed, form))
+
+
+def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
+    """Write every chart of the report and print the paths."""
+    from ccl_bench.report.images import image
+    from ccl_bench.report.page import charts_of, report_page
+    from ccl_bench.storage import replacing
+
+    drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in charts_of(report_page(observed))}
+    if not drawn:
+        raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect tells what is in it")
+    for path in drawn:
+        files.target(str(path), force=force)
+    for path, chart in drawn.items():
+        with replacing(path) as temporary:
+            temporary.write_bytes(image(chart, chart_format))
+            temporary.chmod(0o644)
+        sys.stdout.write(f"{path}\n")
 
 
 def historical(program: str) -> App:
     """Return the command that names the file itself: `tools/main.py RUN --config train.toml`."""
     example = f"python {program} outputs/profile_trace/iteration_10 --config train.toml"
-    made = options.app(
-        program, f"{ABOUT}\nThe text is written below {FOLDER}, and its path printed.", [example]
-    )
+    made = options.app(program, ABOUT_HISTORICAL, [example])
     made.default(write_report)
     return made
 
@@ -94,41 +152,28 @@ def write_report(
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
-    force: Force = False,
+    force: files.Force = False,
 ) -> int:
     """Write the text report of a run to `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt` and print its path."""
     from datetime import datetime
 
     from ccl_bench.report.file_names import text_report_name
 
-    found = _reported(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
-    target = Path(output_dir) / text_report_name(found[0], datetime.now().astimezone())
-    _may_write(target, force=force)
-    _write(target, *found)
+    observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
+    name = text_report_name(observed.inspection, datetime.now().astimezone())
+    target = files.target(str(Path(output_dir) / name), force=force)
+    _write(target, observed, "text")
     sys.stdout.write(f"{target}\n")
     return 0
 
 
-def _reported(
+def _observed(
     place: str, config: str | None, card: str | None, profile_mode: str, jobs: int | None, *, use_cache: bool
-) -> tuple[Inspection, list[Result]]:
+) -> Observation:
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.inspect_run import inspected
+    from ccl_bench.observe_run import observed
     from ccl_bench.run import open_run
 
     run = open_run(place, card=card, config=config, profile_mode=profile_mode)
     with progress_bar(len(run.traces)) as progress:
-        return inspected(run, jobs=jobs, use_cache=use_cache, progress=progress)
-
-
-def _may_write(target: Path, *, force: bool) -> None:
-    """Raise UsageError for a file that is there already."""
-    if target.exists() and not force:
-        raise UsageError(f"{target} is there already", fix="give --force to overwrite it, or another name")
-
-
-def _write(target: Path, found: Inspection, results: list[Result]) -> None:
-    from ccl_bench.card.writing import replace_text
-    from ccl_bench.report.text import text
-
-    replace_text(target, text(found, results))
+        return observed(run, jobs=jobs, use_cache=use_cache, progress=progress)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _EXACT_INTEGERS = 2.0**53
 _DIGITS = 6
 _TWO_DECIMALS = 0.1
+_THOUSAND = 1000
+GIGA = 1e9
 
 _SIZE_PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIME_PREFIXES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -29,18 +35,47 @@ def size(size_bytes: float) -> str:
     """Return a number of bytes with a decimal prefix."""
     for scale, unit in _SIZE_PREFIXES:
         if size_bytes >= scale:
-            return f"{size_bytes / scale:.3g} {unit}"
+            return f"{_three_digits(size_bytes / scale)} {unit}"
     return f"{size_bytes:.0f} B"
 
 
 def duration(seconds: float) -> str:
     """Return a length of time with a fitting unit."""
     for scale, unit in _TIME_PREFIXES:
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
+        if abs(seconds) >= scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
     return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"
 
 
 def percent(value: float) -> str:
     """Return a share in percent with two decimals, a tiny one with two digits."""
     return f"{value:.2f} %" if value >= _TWO_DECIMALS or not value else f"{value:.2g} %"
+
+
+def amount(value: float) -> str:
+    """Return a number with thousands apart, a small one in four digits."""
+    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
+
+
+def with_unit(value: float, unit: str) -> str:
+    """Return a metric's value as people read it."""
+    readable = {"s": duration, "%": percent, "ratio": amount}.get(unit)
+    if readable:
+        return readable(value)
+    if unit == "GB":
+        return size(value * GIGA)
+    return f"{amount(value)} {unit}"
+
+
+def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
+    """Return the unit in which the largest of several times reads best, as (units in a second, name)."""
+    largest = max((abs(value) for value in seconds), default=0.0)
+    for scale, unit in _TIME_PREFIXES:
+        if largest >= scale:
+            return 1 / scale, unit
+    return 1e9, "ns"
+
+
+def _three_digits(value: float) -> str:
+    text = f"{value:.3g}"
+    return f"{value:,.0f}" if "e" in text else text

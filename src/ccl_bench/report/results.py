@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.result import Result, ResultFinding
 
-CSV_COLUMNS = ("metric", "value", "unit", "better", "status", "reason", "fix", "window", "ranks")
+CSV_COLUMNS = ("metric", "value", "unit", "better", "status", "reason", "fix", "window", "ranks", "findings")
 STATUS_WORDS = {
     "ok": "ok",
     "not_applicable": "not applicable",
@@ -49,6 +49,7 @@ def as_csv(results: Iterable[Result]) -> str:
     writer.writerow(CSV_COLUMNS)
     for result in results:
         ranks = " ".join(map(str, result.ranks))
+        findings = " ".join(dict.fromkeys(finding.code for finding in result.findings))
         writer.writerow(
             (
                 result.metric,
@@ -60,6 +61,7 @@ def as_csv(results: Iterable[Result]) -> str:
                 result.fix,
                 result.window,
                 ranks,
+                findings,
             )
         )
     return text.getvalue()
@@ -95,9 +97,12 @@ def refusal(result: Result) -> str:
 
 
 def remarks(results: Iterable[Result]) -> list[str]:
-    """Return the findings that touch a printed number, one line each, many of a kind counted."""
+    """Return the findings that touch a printed number, one line each, many of a kind counted.
+
+    Of a result without a value the errors are told, as they may be why, unless its reason says the same.
+    """
     found = dict.fromkeys(
-        finding for result in results if result.value is not None for finding in result.findings
+        finding for result in results for finding in result.findings if _counts(result, finding)
     )
     by_code: dict[str, list[ResultFinding]] = {}
     for finding in found:
@@ -111,6 +116,12 @@ def remarks(results: Iterable[Result]) -> list[str]:
                 f"{alike[0].severity}: {len(alike) - len(shown)} more findings like this ({alike[0].code})"
             )
     return lines
+
+
+def _counts(result: Result, finding: ResultFinding) -> bool:
+    if result.value is not None:
+        return True
+    return finding.severity == "error" and finding.message != result.reason
 
 
 def _remark(finding: ResultFinding) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.report.console import Described, Group, Text, aligned, heading, indented, printed
+from ccl_bench.report.identity import identity, title
 from ccl_bench.report.inspection import issues
-from ccl_bench.report.numbers import duration, percent, short, size
+from ccl_bench.report.latency import serving
+from ccl_bench.report.numbers import duration, percent, short
 from ccl_bench.report.results import STATUS_WORDS
 from ccl_bench.report.traffic import bandwidth, dimensions, traffic
-from ccl_bench.report.words import counted, plain, ranges
+from ccl_bench.report.words import counted, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 COLUMNS = 100
 """Width of a page that is written to a file."""
-
-_AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 
 Results = dict[str, "Result"]
 Row = tuple[str, str, str]
@@ -37,8 +37,9 @@ def page(found: Inspection, results: Iterable[Result]) -> Group:
     """Return the page of a run; the same run gives the same page."""
     by_name = {result.metric: result for result in results}
     sections = (
-        ("Run", _rows(_identity(found))),
+        ("Run", _rows(identity(found))),
         ("Findings", issues(found.issues) if found.issues else Text("nothing wrong")),
+        ("Serving", serving(by_name)),
         ("Throughput", _rows(_throughput(by_name))),
         ("Overlap in a mean step, mean over ranks", _rows(_overlap(by_name))),
         ("Network bandwidth", bandwidth(by_name)),
@@ -50,8 +51,7 @@ def page(found: Inspection, results: Iterable[Result]) -> Group:
         ("Facts", _facts(found)),
         ("No value for", _missing(by_name.values())),
     )
-    title = found.model or found.run.rstrip("/").rpartition("/")[2]
-    parts: list[RenderableType] = [heading(f"CCL-Bench report: {plain(title)}")]
+    parts: list[RenderableType] = [heading(f"CCL-Bench report: {plain(title(found))}")]
     for name, content in sections:
         if content is not None:
             parts += [Text(), heading(name), indented(content)]
@@ -64,26 +64,6 @@ def _rows(rows: Iterable[Sequence[str]]) -> RenderableType | None:
     ]
     width = max((len(row) for row in listed), default=0)
     return aligned([""] * width, listed) if listed else None
-
-
-def _identity(found: Inspection) -> Iterator[tuple[str, str]]:
-    traces = found.traces
-    formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
-    yield "directory", found.run
-    yield "model", found.model
-    degrees = [f"{axis} {found.facts[axis].value}" for axis in _AXES if axis in found.facts]
-    yield "parallelism", ", ".join(degrees)
-    of_all = f" of {found.world_size}" if found.world_size else ""
-    missing = f"; missing {ranges(found.missing_ranks)}" if found.missing_ranks else ""
-    yield "ranks", f"{len(found.ranks)}{of_all}: {ranges(found.ranks)}{missing}" if found.ranks else ""
-    yield "devices", "; ".join(f"{each.count} x {each.name}" for each in found.devices)
-    yield "libraries", ", ".join(f"{name} {' and '.join(v)}" for name, v in found.libraries.items())
-    yield "traces", f"{counted(len(traces), f'{formats} file')}, {size(sum(t.size_bytes for t in traces))}"
-    windows = sorted({trace.window for trace in traces if trace.window is not None})
-    yield "windows", ranges(windows)
-    steps = sorted({step for trace in traces for step in trace.steps})
-    sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
-    yield "steps", f"{ranges(steps)}, from {sources}" if steps else ""
 
 
 def _line(

@@ -1,0 +1,81 @@
+"""Bars: plain ones, and bars whose parts add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.charts.scales import HEIGHT, colours, names, rows_height
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccl_bench.report.parts import Spec
+
+LYING = 16
+"""Bars up to which they lie, with their names beside them."""
+
+
+def bars(rows: Sequence[tuple[str, float]], *, title: str, unit: str, colour: str = "var(--c1)") -> Spec:
+    """Return one bar a row, in the order given; `unit` stands behind numbers in remarks."""
+    return {
+        "width": "container",
+        "height": rows_height(len(rows)),
+        "data": {"values": [{"name": name, "value": value} for name, value in rows]},
+        "mark": {"type": "bar", "color": colour, "height": {"band": 0.72}, "cornerRadiusEnd": 2},
+        "encoding": {
+            "y": {"field": "name", **names("", [name for name, _ in rows])},
+            "x": {"field": "value", "type": "quantitative", "title": title, "axis": {"tickCount": 5}},
+            "tooltip": [
+                {"field": "name", "title": " "},
+                {"field": "value", "title": unit, "format": ",.4~g"},
+            ],
+        },
+    }
+
+
+def stacked(
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    parts: Sequence[tuple[str, str]],
+    *,
+    title: str,
+    of: str,
+) -> Spec:
+    """Return a bar a row, made of `parts` given as (name, colour); `of` says what a row is.
+
+    Bars lie, and stand where they are many.
+    """
+    values = [
+        {of: name, "part": part, "value": amounts[part], "place": place}
+        for name, amounts in rows
+        for place, (part, _) in enumerate(parts)
+    ]
+    lying = len(rows) <= LYING
+    along = {
+        "field": "value",
+        "type": "quantitative",
+        "stack": "zero",
+        "title": title,
+        "axis": {"tickCount": 6},
+    }
+    across = {"field": of, **names(of, [name for name, _ in rows], **({} if lying else {"labelAngle": 0}))}
+    return {
+        "width": "container",
+        "height": rows_height(len(rows)) if lying else HEIGHT,
+        "data": {"values": values},
+        "mark": {"type": "bar", "height" if lying else "width": {"band": 0.8}},
+        "encoding": {
+            "y": across if lying else along,
+            "x": along if lying else across,
+            "color": {"field": "part", **colours(parts)},
+            "order": {"field": "place", "type": "ordinal"},
+            "tooltip": _tooltip(of, title),
+        },
+    }
+
+
+def _tooltip(of: str, title: str) -> list[dict[str, Any]]:
+    return [
+        {"field": of, "title": of},
+        {"field": "part", "title": "part"},
+        {"field": "value", "title": title, "format": ",.4~g"},
+    ]

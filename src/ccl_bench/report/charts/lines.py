@@ -1,0 +1,139 @@
+"""Lines over steps, time or a share; bands between a least and a most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.charts.scales import HEIGHT, colours, in_order, names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccl_bench.report.parts import Spec
+
+_MARKED = 60
+"""Points along a line up to which each has a dot."""
+
+
+def lines_over_names(
+    columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], *, x: str, y: str, of: str
+) -> Spec:
+    """Return a line a row over named columns; `of` says what a row is."""
+    values = [
+        {"x": column, "y": value, of: name}
+        for name, numbers in rows.items()
+        for column, value in zip(columns, numbers, strict=True)
+        if value is not None
+    ]
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "data": {"values": values},
+        "mark": {"type": "line", "point": len(columns) <= _MARKED, "strokeWidth": 1.6},
+        "encoding": {
+            "x": {"field": "x", **names(x, columns, labelAngle=0)},
+            "y": _measured("y", y, zero=False),
+            "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=8, symbolType="stroke")},
+            "tooltip": [
+                {"field": "x", "title": x},
+                {"field": of, "title": of},
+                {"field": "y", "title": y, "format": ",.4~g"},
+            ],
+        },
+    }
+
+
+def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
+    """Return a line of medians in a band; a row is (name, least, median, most)."""
+    values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "data": {"values": values},
+        "encoding": {
+            "x": {"field": "x", **names(x, [name for name, *_ in rows], labelAngle=0)},
+            "tooltip": _of_band(x, y),
+        },
+        "layer": [
+            {
+                "mark": {"type": "area", "color": "var(--c1)", "opacity": 0.25},
+                "encoding": {"y": _measured("least", y, zero=False), "y2": {"field": "most"}},
+            },
+            {
+                "mark": {
+                    "type": "line",
+                    "color": "var(--c1)",
+                    "point": {"color": "var(--c1)"} if len(rows) <= _MARKED else False,
+                },
+                "encoding": {"y": _measured("median", y, zero=False)},
+            },
+        ],
+    }
+
+
+def ranges_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
+    """Return a stroke from least to most with a dot at the median for each row."""
+    values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "data": {"values": values},
+        "encoding": {
+            "x": {"field": "x", **names(x, [name for name, *_ in rows], labelAngle=0)},
+            "tooltip": _of_band(x, y),
+        },
+        "layer": [
+            {
+                "mark": {"type": "rule", "color": "var(--c1)", "strokeWidth": 2, "opacity": 0.55},
+                "encoding": {"y": _measured("least", y, zero=False), "y2": {"field": "most"}},
+            },
+            {
+                "mark": {"type": "point", "color": "var(--c1)", "size": 36, "opacity": 1},
+                "encoding": {"y": _measured("median", y, zero=False)},
+            },
+        ],
+    }
+
+
+def curves(
+    rows: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, of: str, zero: bool = True
+) -> Spec:
+    """Return a line a row through points of numbers."""
+    values = [{"x": at, "y": value, of: name} for name, points in rows.items() for at, value in points]
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "data": {"values": values},
+        "mark": {"type": "line"},
+        "encoding": {
+            "x": {"field": "x", "type": "quantitative", "title": x, "axis": {"tickCount": 6, "grid": False}},
+            "y": _measured("y", y, zero=zero),
+            "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=4, symbolType="stroke")},
+            "order": {"field": "x"},
+            "tooltip": [
+                {"field": of, "title": of},
+                {"field": "x", "title": x, "format": ",.4~g"},
+                {"field": "y", "title": y, "format": ",.4~g"},
+            ],
+        },
+    }
+
+
+def _measured(field: str, title: str, *, zero: bool) -> dict[str, Any]:
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"zero": zero, "nice": True},
+        "axis": {"tickCount": 5},
+    }
+
+
+def _of_band(x: str, y: str) -> list[dict[str, Any]]:
+    return [
+        {"field": "x", "title": x},
+        *(
+            {"field": name, "title": f"{name}, {y.rpartition(', ')[2]}", "format": ",.4~g"}
+            for name in ("least", "median", "most")
+        ),
+    ]

@@ -1,0 +1,74 @@
+"""Axes and scales that several shapes of charts share."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.html.colours import CATEGORY, RAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Encoding = dict[str, Any]
+
+HEIGHT = 220
+"""Height of a chart whose data does not give it one, in pixels."""
+
+_FEW, _MANY, _VERY_MANY = 16, 32, 72
+_DECADES = 3
+"""Powers of ten up to which there are marks between them."""
+_MARKS = 8
+
+
+def names(title: str, ordered: Sequence[str], **more: Any) -> Encoding:
+    """Return an axis of names in the given order; where they are many, not all are written."""
+    return {
+        "type": "nominal",
+        "sort": list(ordered),
+        "title": title or None,
+        "axis": more,
+    }
+
+
+def colours(chosen: Sequence[tuple[str, str]], **legend: Any) -> Encoding:
+    """Return colours by name, with a legend where there is a choice."""
+    return {
+        "type": "nominal",
+        "scale": {"domain": [name for name, _ in chosen], "range": [colour for _, colour in chosen]},
+        "legend": {"title": None, "columns": 2, **legend} if len(chosen) > 1 else None,
+    }
+
+
+def in_order(ordered: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names with the colours of categories, in their order."""
+    return [(name, CATEGORY[place % len(CATEGORY)]) for place, name in enumerate(ordered)]
+
+
+def steps_of_ramp(largest: float) -> list[float]:
+    """Return the six bounds between the seven colours of the ramp, round numbers up to about `largest`."""
+    steps = len(RAMP) - 1
+    rough = (largest or 1.0) / (steps + 1)
+    scale = 10.0 ** _exponent(rough)
+    step = next(mark * scale for mark in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if mark * scale >= rough * 0.999)
+    return [float(f"{step * place:.6g}") for place in range(1, steps + 1)]
+
+
+def rows_height(rows: int) -> int:
+    """Return the height of a chart of many rows, so that few are comfortable and many still fit."""
+    each = 24 if rows <= _FEW else 14 if rows <= _MANY else 8 if rows <= _VERY_MANY else 5
+    return rows * each
+
+
+def logarithmic(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:
+    """Return a logarithmic scale from least to most with `room` times as much around, and its marks."""
+    low, high = least / room, most * room
+    decades = range(_exponent(low), _exponent(high) + 1)
+    digits = (1, 2, 5) if len(decades) <= _DECADES else (1,)
+    marks = [digit * 10.0**decade for decade in decades for digit in digits]
+    shown = [mark for mark in marks if low <= mark <= high]
+    return {"type": "log", "domain": [low, high], "nice": False}, shown[:: ceil(len(shown) / _MARKS) or 1]
+
+
+def _exponent(value: float) -> int:
+    return floor(log10(value))

@@ -1,0 +1,173 @@
+"""What a comparison says, in phrases that text and HTML share."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.numbers import duration, short, with_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccl_bench.comparison.attribution import Attribution
+    from ccl_bench.comparison.changes import Change
+    from ccl_bench.comparison.comparable import Comparability, Difference
+    from ccl_bench.comparison.compared import Comparison, Pair
+    from ccl_bench.comparison.divisions import Division, Part
+    from ccl_bench.comparison.thresholds import Judgement
+
+ORDER = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
+"""Verdicts in the order in which they are told."""
+
+_LONG = 60
+_BRACKETS = re.compile(r"<[^<>]*>|\((?!anonymous)[^()]*\)")
+
+_TENTH = 0.1
+_LARGE = 10.0
+
+
+def ordered(changes: Iterable[Change]) -> list[Change]:
+    """Return changes with those first that matter most, else by name."""
+    return sorted(changes, key=lambda change: (ORDER.index(change.verdict), change.metric.lower()))
+
+
+def value(number: float | None, unit: str) -> str:
+    """Return a value of a metric; a dash where there is none."""
+    return "-" if number is None else with_unit(number, unit)
+
+
+def signed_percent(share: float) -> str:
+    """Return a relative change in percent, with its sign."""
+    if not share:
+        return "0 %"
+    percent = 100 * share
+    digits = 2 if abs(percent) < _TENTH else 0 if abs(percent) >= _LARGE * _LARGE else 1
+    return f"{percent:+.{digits}f} %"
+
+
+def relative(change: Change) -> str:
+    """Return the relative change; a dash where there is none."""
+    return "-" if change.relative is None else signed_percent(change.relative)
+
+
+def interval(change: Change) -> str:
+    """Return where the change lies, as a share of the baseline where there is one."""
+    found = change.interval
+    if found is None:
+        return "-"
+    if not change.baseline:
+        return f"{found.low:+.3g} to {found.high:+.3g}"
+    low, high = (signed_percent(limit / abs(change.baseline)) for limit in (found.low, found.high))
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def why(change: Change) -> str:
+    """Return what is said beside the verdict."""
+    return "; ".join(change.remarks)
+
+
+def seconds(part: Part) -> str:
+    """Return the change of a part of a step, with its sign."""
+    return ("+" if part.difference_s > 0 else "") + duration(part.difference_s)
+
+
+def short_name(name: str) -> str:
+    """Return a name without what is in brackets, where it is long: templates and arguments of a kernel."""
+    if len(name) <= _LONG:
+        return name
+    plain = name.removeprefix("void ")
+    while (shorter := _BRACKETS.sub("", plain)) != plain:
+        plain = shorter
+    return plain if len(plain) <= _LONG else f"{plain[:_LONG]}..."
+
+
+def headline(changes: Sequence[Change]) -> str:
+    """Return how many metrics got which verdict."""
+    counts = {verdict: sum(change.verdict == verdict for change in changes) for verdict in ORDER}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "no metric"
+
+
+def comparability(found: Comparability) -> str:
+    """Return whether two runs compare, in a sentence."""
+    if found.verdict == "not comparable":
+        names = ", ".join(each.field for each in found.workload)
+        return f"not comparable: they did different work, they differ in {names}"
+    if found.verdict == "unknown":
+        return (
+            f"comparable only if they did the same work: {', '.join(found.unknown)} "
+            "must be in both cards for that to be known"
+        )
+    return "comparable: they did the same work"
+
+
+def on_one_side(found: Comparability) -> str:
+    """Return which fields that are compared only one side says; empty where there is none."""
+    names = [each.field for each in found.studied if each.baseline is None or each.other is None]
+    return f"only one side says {', '.join(names)}" if names else ""
+
+
+def on_both_sides(found: Comparability) -> tuple[Difference, ...]:
+    """Return the fields that are compared and that both sides say."""
+    return tuple(e for e in found.studied if e.baseline is not None and e.other is not None)
+
+
+def field_values(each: Difference) -> tuple[str, str]:
+    """Return the two values of a field; a dash for what is not written."""
+    return _field_value(each.baseline), _field_value(each.other)
+
+
+def _field_value(found: object) -> str:
+    if found is None:
+        return "-"
+    if isinstance(found, float):
+        return short(found)
+    return ", ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
+
+
+def step_sentence(found: Attribution) -> str:
+    """Return by how much the step changed, and in which parts."""
+    step = found.step
+    if not step.difference_s:
+        return f"The mean step on the device is as long: {duration(step.baseline_s)}."
+    word = "longer" if step.difference_s > 0 else "shorter"
+    share = f" ({signed_percent(step.difference_s / step.baseline_s)})" if step.baseline_s else ""
+    changed = f"The mean step on the device got {duration(abs(step.difference_s))} {word}{share}"
+    if found.is_within_noise:
+        return f"{changed}, which may be noise."
+    largest = sorted(found.parts, key=lambda part: -abs(part.difference_s))
+    parts = ", ".join(f"{words(part.name)} {seconds(part)}" for part in largest if part.difference_s)
+    unknown = "" if found.interval else " Nothing is known of its noise."
+    return f"{changed}: {parts}.{unknown}"
+
+
+def words(name: str) -> str:
+    """Return the name of a part of a step as words."""
+    return name.replace("_", " ")
+
+
+def division_title(division: Division) -> str:
+    """Return what a division divides."""
+    return f"{words(division.of)} by {division.name}" if division.of else division.name
+
+
+def judgement(found: Judgement) -> str:
+    """Return what a threshold came to."""
+    if found.outcome == "crossed":
+        return f"limit {found.threshold} is crossed by {', '.join(found.metrics)}"
+    if found.outcome == "not judged":
+        return f"limit {found.threshold} cannot be judged: {found.reason}"
+    return f"limit {found.threshold} is kept"
+
+
+def noise_note(comparison: Comparison) -> str:
+    """Return how verdicts come about."""
+    return (
+        f"{100 * comparison.confidence:.0f} % of such intervals hold the true difference, as far as the "
+        f"spread over steps tells. Below {100 * comparison.tolerance:g} % nothing is called better or worse."
+    )
+
+
+def title(comparison: Comparison, pair: Pair) -> str:
+    """Return which run is compared with which."""
+    return f"{pair.name} against {comparison.baseline}"

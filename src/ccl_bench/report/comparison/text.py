@@ -1,0 +1,117 @@
+"""A comparison as text: whether the runs compare, what changed, where in the step, what was crossed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.comparison import phrases
+from ccl_bench.report.console import Group, Text, aligned, heading, indented
+from ccl_bench.report.words import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from ccl_bench.comparison.attribution import Attribution
+    from ccl_bench.comparison.changes import Change
+    from ccl_bench.comparison.comparable import Difference
+    from ccl_bench.comparison.compared import Comparison, Pair
+    from ccl_bench.comparison.divisions import Division
+
+_STYLES = {"worse": "red", "better": "green", "changed": "cyan", "cannot tell": "yellow"}
+_LISTED = 5
+"""Parts of a division that are shown at most."""
+
+_WORTH = 0.05
+"""Share of the step's change from which a part is shown."""
+
+
+def page(comparison: Comparison) -> Group:
+    """Return a comparison."""
+    parts: list[RenderableType] = []
+    for pair in comparison.pairs:
+        parts += [Text()] if parts else []
+        parts += _pair(comparison, pair)
+    return Group(*parts)
+
+
+def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
+    yield heading(plain(phrases.title(comparison, pair)))
+    yield indented(Text(plain(phrases.comparability(pair.comparability)), _style(pair)))
+    found = pair.comparability
+    if found.workload:
+        yield indented(_fields(found.workload), 4)
+    if compared := phrases.on_both_sides(found):
+        yield indented(Text("what is compared:"))
+        yield indented(_fields(compared), 4)
+    if alone := phrases.on_one_side(found):
+        yield indented(Text(plain(alone), "dim"))
+    yield Text()
+    yield _values(pair.changes) if found.workload else _changes(pair.changes)
+    if pair.attribution is not None:
+        yield Text()
+        yield heading("Where the step changed")
+        yield indented(_attribution(pair.attribution))
+    if pair.judgements:
+        yield Text()
+        yield heading("Limits")
+        for judgement in pair.judgements:
+            style = {"crossed": "red", "not judged": "yellow"}.get(judgement.outcome, "green")
+            yield indented(Text(plain(phrases.judgement(judgement)), style))
+
+
+def _style(pair: Pair) -> str:
+    return {"not comparable": "red", "unknown": "yellow"}.get(pair.comparability.verdict, "")
+
+
+def _fields(differences: tuple[Difference, ...]) -> RenderableType:
+    rows = [
+        (each.field, *phrases.field_values(each), Text(plain(each.reason), "dim")) for each in differences
+    ]
+    return aligned(("FIELD", "BASELINE", "RUN", ""), rows)
+
+
+def _values(changes: tuple[Change, ...]) -> RenderableType:
+    rows = [(c.metric, phrases.value(c.baseline, c.unit), phrases.value(c.other, c.unit)) for c in changes]
+    return aligned(("METRIC", "BASELINE", "RUN"), rows, right=(1, 2))
+
+
+def _changes(changes: tuple[Change, ...]) -> RenderableType:
+    header = ("METRIC", "BASELINE", "RUN", "CHANGE", "INTERVAL", "VERDICT")
+    rows = [
+        (
+            change.metric,
+            phrases.value(change.baseline, change.unit),
+            phrases.value(change.other, change.unit),
+            phrases.relative(change),
+            phrases.interval(change),
+            _verdict(change),
+        )
+        for change in phrases.ordered(changes)
+    ]
+    return aligned(header, rows, right=(1, 2, 3, 4))
+
+
+def _verdict(change: Change) -> Text:
+    shown = Text(change.verdict, _STYLES.get(change.verdict, "dim"))
+    return shown.append(f": {plain(phrases.why(change))}", "dim") if change.remarks else shown
+
+
+def _attribution(found: Attribution) -> RenderableType:
+    lines: list[RenderableType] = [Text(phrases.step_sentence(found))]
+    shown = () if found.is_within_noise else found.divisions
+    least_s = _WORTH * abs(found.step.difference_s)
+    rows = [(phrases.division_title(each), _largest(each, least_s)) for each in shown]
+    rows = [row for row in rows if row[1]]
+    if rows:
+        lines.append(aligned(("", ""), rows))
+    return Group(*lines)
+
+
+def _largest(division: Division, least_s: float) -> str:
+    """Return the differences of a division of at least `least_s` on one line, the largest first."""
+    large = [part for part in division.parts if abs(part.difference_s) >= least_s][:_LISTED]
+    shown = [f"{plain(phrases.short_name(part.name))} {phrases.seconds(part)}" for part in large]
+    rest = len(division.parts) - len(shown) + division.left_out
+    return ", ".join([*shown, *([f"{rest} smaller"] if shown and rest else [])])

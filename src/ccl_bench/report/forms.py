@@ -1,0 +1,68 @@
+"""The forms that a report of a run can have, and which of them the name of a file asks for."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal, get_args
+
+from ccl_bench.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from ccl_bench.observation import Observation
+
+Form = Literal["html", "markdown", "json", "text"]
+ImageForm = Literal["svg", "png"]
+
+SUFFIXES: dict[str, Form] = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".json": "json",
+    ".txt": "text",
+}
+
+
+def form_of(file: str) -> Form:
+    """Return the form that a file's name asks for, or raise UsageError where it does not tell."""
+    suffix = PurePath(file).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(
+            f"the name {file} does not tell the form of the report",
+            fix=f"end it in {', '.join(SUFFIXES)}; or give --format {', '.join(get_args(Form))}",
+        )
+    return SUFFIXES[suffix]
+
+
+def report(observed: Observation, form: Form) -> str:
+    """Return the report of a run; the same observation gives the same report."""
+    if form == "json":
+        from ccl_bench.observation import to_json
+
+        return to_json(observed).decode() + "\n"
+    if form == "text":
+        from ccl_bench.report.text import text
+
+        return text(observed.inspection, observed.results)
+    from ccl_bench.report.page import report_page
+
+    page = report_page(observed)
+    if form == "markdown":
+        from ccl_bench.report.markdown import markdown
+
+        return markdown(page)
+    from ccl_bench.report.html.run import run_page
+
+    return run_page(page)
+
+
+def report_again(text: bytes, form: Form) -> str:
+    """Return a report that was written as JSON in another form; InputError where it is none."""
+    from ccl_bench.observation import from_json
+
+    observed = from_json(text)
+    try:
+        return report(observed, form)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        message = f"the details of its results are not as this version writes them: {error!r}"
+        raise InputError(message, fix="report the run again with this version") from error

@@ -1,0 +1,63 @@
+// Switches between light and dark, draws the charts, and opens what an address leads to.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const KEY = "ccl-bench-theme";
+  const THEMES = ["auto", "light", "dark"];
+
+  // Files opened from a disk may have no storage; the choice then lasts as long as the page.
+  const remembered = () => { try { return localStorage.getItem(KEY); } catch { return null; } };
+  const remember = (theme) => { try { localStorage.setItem(KEY, theme); } catch { /* no storage */ } };
+
+  let theme = THEMES.includes(remembered()) ? remembered() : "auto";
+  const apply = () => {
+    if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
+    const button = document.querySelector("[data-theme-switch]");
+    if (!button) return;
+    button.hidden = false;
+    button.textContent = `Theme: ${theme}`;
+  };
+  const change = () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    remember(theme);
+    apply();
+  };
+
+  // A definition that a link leads to is folded; it opens when the reader goes there.
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+    if (target) target.scrollIntoView();
+  };
+
+  // Expressions are interpreted instead of compiled, so that no policy has to allow `eval`.
+  const OPTIONS = { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } };
+  const draw = async (place, spec, config) => {
+    try {
+      await vegaEmbed(place, spec, { ...OPTIONS, config });
+      place.dataset.drawn = "yes";
+    } catch (error) {
+      place.dataset.drawn = "no";
+      place.textContent = "This chart could not be drawn. Its data is in the table below.";
+      console.error(error);
+    }
+  };
+  const drawAll = () => {
+    const holder = document.getElementById("charts");
+    if (!holder) return [];
+    const { config, specs } = JSON.parse(holder.textContent);
+    return [...document.querySelectorAll("[data-chart]")]
+      .filter((place) => specs[place.dataset.chart])
+      .map((place) => draw(place, specs[place.dataset.chart], config));
+  };
+
+  // The theme is set before anything is shown, the rest waits for the page.
+  apply();
+  addEventListener("DOMContentLoaded", () => {
+    apply();
+    document.querySelector("[data-theme-switch]")?.addEventListener("click", change);
+    addEventListener("hashchange", unfold);
+    // Charts take room, so what an address leads to is where it stays only once they are drawn.
+    Promise.all(drawAll()).then(unfold);
+  });
+})();

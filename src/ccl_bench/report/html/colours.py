@@ -1,0 +1,114 @@
+"""Colours of pages and charts, light and dark, as CSS variables that a change of theme swaps at once.
+
+The eight colours of a category are told apart with any of the common colour-vision deficiencies [Okabe and
+Ito, Color Universal Design, 2008], darkened on white and lightened on black to a contrast of 3:1 and more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+LIGHT = {
+    "page": "#f5f6f8",
+    "surface": "#ffffff",
+    "raised": "#f0f2f5",
+    "text": "#1a1f29",
+    "quiet": "#596273",
+    "line": "#d9dde4",
+    "link": "#0b5cad",
+    "error": "#b3261e",
+    "warning": "#8a5a00",
+    "note": "#4a5568",
+    "good": "#1b7340",
+    "compute": "#2f6db5",
+    "communication": "#d9691e",
+    "memory": "#8a5fb0",
+    "idle": "#b9c0cb",
+    "bubble": "#d1a92b",
+    "bubble-steady": "#ecd98f",
+    "bubble-end": "#8c6a00",
+    "c1": "#2f6db5",
+    "c2": "#d9691e",
+    "c3": "#15875f",
+    "c4": "#b3508b",
+    "c5": "#3c93c2",
+    "c6": "#a57a00",
+    "c7": "#6b5bbd",
+    "c8": "#7b8494",
+    "ramp-0": "#edf2f8",
+    "ramp-1": "#cfe0ef",
+    "ramp-2": "#a3c6e1",
+    "ramp-3": "#6ba5cf",
+    "ramp-4": "#3a7fb8",
+    "ramp-5": "#1c5794",
+    "ramp-6": "#0b2f5e",
+}
+
+DARK = {
+    "page": "#11151b",
+    "surface": "#191e26",
+    "raised": "#222833",
+    "text": "#e6e9ee",
+    "quiet": "#a0a9b8",
+    "line": "#333b48",
+    "link": "#7ab6f5",
+    "error": "#ff8a80",
+    "warning": "#f2b84b",
+    "note": "#b3bccb",
+    "good": "#6fd097",
+    "compute": "#5b9be6",
+    "communication": "#f08a45",
+    "memory": "#b48be0",
+    "idle": "#5a6475",
+    "bubble": "#e0bd4f",
+    "bubble-steady": "#8f7526",
+    "bubble-end": "#fff0b3",
+    "c1": "#5b9be6",
+    "c2": "#f08a45",
+    "c3": "#3dbd8d",
+    "c4": "#e07fb8",
+    "c5": "#6fc3ee",
+    "c6": "#d9a92b",
+    "c7": "#a094f0",
+    "c8": "#98a2b3",
+    "ramp-0": "#1f2631",
+    "ramp-1": "#223a56",
+    "ramp-2": "#27527d",
+    "ramp-3": "#3470a8",
+    "ramp-4": "#5394cc",
+    "ramp-5": "#8abde6",
+    "ramp-6": "#d3e9fb",
+}
+
+CATEGORY = tuple(f"var(--c{number})" for number in range(1, 9))
+RAMP = tuple(f"var(--ramp-{step})" for step in range(7))
+
+_VARIABLE = re.compile(r"var\(--([\w-]+)\)")
+_DATA = {"data", "datasets"}
+
+
+def css() -> str:
+    """Return the variables: light, dark where the reader prefers it or asks for it, light on paper."""
+    light, dark = _declared(LIGHT, "light"), _declared(DARK, "dark")
+    return (
+        f":root {{{light}}}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{{dark}}} }}\n"
+        f"@media screen {{ :root[data-theme=dark] {{{dark}}} }}\n"
+    )
+
+
+def _declared(colours: dict[str, str], scheme: str) -> str:
+    variables = " ".join(f"--{name}: {value};" for name, value in colours.items())
+    return f" color-scheme: {scheme}; {variables} "
+
+
+def resolved(part: Any, colours: dict[str, str] = LIGHT) -> Any:
+    """Return a specification with plain colours in place of variables; its data stays as it is."""
+    if isinstance(part, dict):
+        return {key: each if key in _DATA else resolved(each, colours) for key, each in part.items()}
+    if isinstance(part, list):
+        return [resolved(each, colours) for each in part]
+    if isinstance(part, str):
+        return _VARIABLE.sub(lambda found: colours.get(found[1], found[0]), part)
+    return part

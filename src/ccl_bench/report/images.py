@@ -1,0 +1,33 @@
+"""Single charts as pictures: SVG and PNG, without a browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.html.colours import LIGHT, resolved
+from ccl_bench.report.html.config import CONFIG
+
+if TYPE_CHECKING:
+    from ccl_bench.report.forms import ImageForm
+    from ccl_bench.report.parts import Chart
+
+_WIDTH = 720
+_PIXELS_PER_POINT = 2
+_FONT = "DejaVu Sans, Liberation Sans, Arial, sans-serif"
+"""Fonts that the renderer finds by name; it knows no `system-ui`."""
+
+
+def image(chart: Chart, form: ImageForm) -> bytes:
+    """Return a chart with its title on white, in the colours of the light theme."""
+    import vl_convert
+
+    spec = _static(chart)
+    if form == "svg":
+        return str(vl_convert.vegalite_to_svg(spec)).encode()
+    return bytes(vl_convert.vegalite_to_png(spec, scale=_PIXELS_PER_POINT))
+
+
+def _static(chart: Chart) -> dict[str, Any]:
+    config = {**resolved(CONFIG), "font": _FONT, "background": LIGHT["surface"], "padding": 16}
+    title = {"text": chart.title, "anchor": "start", "fontSize": 15, "color": LIGHT["text"], "offset": 10}
+    return {**resolved(chart.spec), "width": _WIDTH, "title": title, "config": config}

@@ -1,0 +1,137 @@
+"""What a page is made of, whatever it is written as: sections that hold numbers, charts and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification with its data. Colours are CSS variables of `report.html.colours`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number: exactly, and as people read it."""
+
+    value: float
+    text: str
+    """With its unit, where no column or label has it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word that is defined on the page: the name of a metric."""
+
+    metric: str
+    text: str = ""
+    """What to show in place of the metric's name."""
+
+
+Cell = str | Quantity | Term
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text and numbers."""
+
+    columns: tuple[str, ...]
+    """Titles, with the unit where all cells of a column share one."""
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    note: str = ""
+    """What was left out, if anything."""
+    numeric: frozenset[int] = frozenset()
+    """Positions of the columns that align right."""
+    wide: frozenset[int] = frozenset()
+    """Positions of the columns whose text may be long and is wrapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing, what it says in words, and its data as a table."""
+
+    key: str
+    """Name of its file and of its place on the page: lower case and dashes."""
+    title: str
+    spec: Spec
+    summary: str
+    """One or two sentences for those who do not see the drawing."""
+    table: Table
+    note: str = ""
+    """How the data was reduced, if it was."""
+    is_wide: bool = False
+    """Whether it takes the width of two charts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number with everything that a reader needs to take it in."""
+
+    label: str
+    quantity: Quantity
+    metric: str = ""
+    """The metric that defines it."""
+    better: str = "neither"
+    """`higher`, `lower` or `neither`."""
+    note: str = ""
+    """What puts it in context: its spread, or what it is a share of."""
+    doubts: int = 0
+    """Findings beyond notes that touch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One subject of a page."""
+
+    key: str
+    title: str
+    about: str = ""
+    """How to read it, in a sentence or two."""
+    numbers: tuple[Number, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the data says, in sentences."""
+    absent: str = ""
+    """Why there is nothing to show; the rest is empty then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of thing that is wrong with the data."""
+
+    severity: str
+    """`note`, `warning` or `error`."""
+    message: str
+    place: str = ""
+    code: str = ""
+    fix: str = ""
+    others: int = 0
+    """More of the kind, which are not told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The manual page of a metric."""
+
+    metric: str
+    unit: str
+    better: str
+    revision: int
+    manual: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that a report shows, in order."""
+
+    title: str
+    identity: tuple[tuple[str, str], ...]
+    """What the run is, as (name, text)."""
+    headline: tuple[Number, ...]
+    findings: tuple[Finding, ...]
+    sections: tuple[Section, ...]
+    definitions: tuple[Definition, ...] = ()
+    made_by: str = ""
+    appendix: tuple[Section, ...] = ()
+    """Sections for looking things up."""

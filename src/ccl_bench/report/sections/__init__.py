@@ -1,0 +1,1 @@
+"""The subjects of a report, one module each: from an observation to numbers, charts and tables."""

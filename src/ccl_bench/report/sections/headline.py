@@ -1,0 +1,114 @@
+"""The numbers to look at first, and what is wrong with the data under them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.numbers import duration, percent
+from ccl_bench.report.parts import Finding
+from ccl_bench.report.sections.seen import tile
+from ccl_bench.report.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.inspection import InspectedIssue
+    from ccl_bench.report.parts import Number
+    from ccl_bench.report.sections.seen import Seen
+
+_ALIKE = 2
+"""Findings of one kind that are told one by one; the others are counted."""
+
+
+def headline(looked: Seen) -> tuple[Number, ...]:
+    """Return those that have a value."""
+    return (
+        *tile(looked, "throughput_tokens_sec", "Throughput", note=_each(looked)),
+        *tile(looked, "iteration_wall_clock_time", "Step time", note=_steps(looked)),
+        *tile(looked, "mfu", "Model FLOPs utilisation"),
+        *tile(looked, "total_token_throughput", "Token throughput", note="input and output"),
+        *tile(looked, "output_throughput", "Output throughput"),
+        *tile(looked, "request_throughput", "Request throughput"),
+        *tile(looked, "TTFT", "Time to first token", note=_percentiles(looked, "TTFT")),
+        *tile(looked, "TPOT", "Time per output token", note=_percentiles(looked, "TPOT")),
+        *tile(looked, "ITL", "Inter-token latency", note=_percentiles(looked, "ITL")),
+        *tile(looked, "request_latency", "Request latency", note=_percentiles(looked, "request_latency")),
+        *tile(looked, "goodput", "Goodput"),
+        *tile(looked, "gpu_busy", "Device busy"),
+        *tile(looked, "exposed_communication_time", "Exposed communication", note=_exposed(looked)),
+        *tile(looked, "comm_comp_overlap", "Communication hidden"),
+        *tile(looked, "bubble_size_pipeline", "Pipeline bubble", note=_bubble(looked)),
+        *tile(
+            looked,
+            "straggler",
+            "Lost to stragglers",
+            shown=lambda value: percent(100 * value),
+            note=_late(looked),
+        ),
+        *tile(looked, "peak_memory_allocated", "Peak memory"),
+        *tile(
+            looked, "memory_fragmentation", "Memory in no tensor", shown=lambda value: percent(100 * value)
+        ),
+        *tile(looked, "token_to_expert_assignment", "Imbalance of experts"),
+        *tile(looked, "training_quality", "Loss at the last step"),
+    )
+
+
+def _details(looked: Seen, metric: str) -> dict[str, Any]:
+    result = looked.valued(metric)
+    return result.details if result else {}
+
+
+def _each(looked: Seen) -> str:
+    details = _details(looked, "throughput_tokens_sec")
+    per_gpu = details.get("tokens_per_s_per_gpu")
+    return f"{per_gpu:,.0f} for each of {details['gpus']} GPUs" if per_gpu else ""
+
+
+def _steps(looked: Seen) -> str:
+    spread = _details(looked, "iteration_wall_clock_time").get("spread_s", {})
+    count = spread.get("count", 0)
+    if count < 2:
+        return "of one step" if count else ""
+    return f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}"
+
+
+def _percentiles(looked: Seen, metric: str) -> str:
+    details = _details(looked, metric)
+    spread = details.get("distribution_s") or details.get("as_stored_s") or {}
+    return ", ".join(f"{name} {duration(spread[name])}" for name in ("p50", "p99") if name in spread)
+
+
+def _exposed(looked: Seen) -> str:
+    share = _details(looked, "exposed_communication_time").get("pct_of_step")
+    return "" if share is None else f"{percent(share)} of the step"
+
+
+def _bubble(looked: Seen) -> str:
+    share = _details(looked, "bubble_size_pipeline").get("fraction_ratio")
+    return "" if share is None else f"{percent(100 * share)} of the step"
+
+
+def _late(looked: Seen) -> str:
+    details = _details(looked, "straggler")
+    late = details.get("late_ranks", [])
+    return f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"
+
+
+def findings(issues: Iterable[InspectedIssue]) -> tuple[Finding, ...]:
+    """Return what is wrong, the worst first; of many of one kind the first ones and their number."""
+    kinds: dict[tuple[str, str], list[InspectedIssue]] = {}
+    for issue in issues:
+        kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
+    shown = []
+    for alike in kinds.values():
+        told = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+        shown += [_finding(issue) for issue in told[:-1]]
+        shown.append(_finding(told[-1], len(alike) - len(told)))
+    return tuple(shown)
+
+
+def _finding(issue: InspectedIssue, others: int = 0) -> Finding:
+    place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
+    place = ": ".join(filter(None, (place, issue.path)))
+    return Finding(issue.severity, issue.message, place, issue.code, issue.fix, others)

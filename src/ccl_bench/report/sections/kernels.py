@@ -1,0 +1,74 @@
+"""What kernels the time went to: by type, and the longest by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.charts.bars import bars
+from ccl_bench.report.numbers import amount, duration, percent, time_unit
+from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.seen import absent, table, tile
+
+if TYPE_CHECKING:
+    from ccl_bench.report.parts import Table
+    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result import Result
+
+KEY, TITLE = "kernels", "Kernels"
+
+
+def kernels(looked: Seen) -> Section:
+    """Return the section."""
+    total = looked.valued("total_kernel_time")
+    if total is None:
+        return absent(KEY, TITLE, looked.why("total_kernel_time"))
+    top = looked.valued("dominant_kernel_concentration")
+    launched = total.details.get("kernels_per_step")
+    return Section(
+        KEY,
+        TITLE,
+        "Sums of kernel durations in a mean step, mean over ranks; kernels that run at once count each.",
+        (
+            *tile(looked, "total_kernel_time", "Time with a kernel", note=_launched(launched)),
+            *tile(looked, "dominant_kernel_concentration", "Share of the longest kernel"),
+            *tile(looked, "sm", "Multiprocessors in use"),
+            *tile(looked, "launch_overhead", "Launching, host time"),
+        ),
+        (_types(total),),
+        (_top(top),) if top else (),
+    )
+
+
+def _launched(count: float | None) -> str:
+    return f"{amount(count)} kernels in a step" if count else ""
+
+
+def _types(total: Result) -> Chart:
+    times: dict[str, float] = total.details["per_type_s"]
+    shares: dict[str, float] = total.details.get("per_type_pct", {})
+    per, unit = time_unit(times.values())
+    ordered = sorted(times, key=lambda name: -times[name])
+    spec = bars(
+        [(name, times[name] * per) for name in ordered],
+        title=f"time in a mean step, {unit}",
+        unit=unit,
+        colour="var(--compute)",
+    )
+    share = f", {percent(shares[ordered[0]])} of all" if ordered[0] in shares else ""
+    summary = f"Most kernel time is {ordered[0]}: {duration(times[ordered[0]])} in a mean step{share}."
+    rows = [
+        (name, Quantity(times[name], duration(times[name])), percent(shares[name]) if name in shares else "-")
+        for name in ordered
+    ]
+    return Chart("kernel-types", "Kernel time by type", spec, summary, table(("type", "time", "share"), rows))
+
+
+def _top(top: Result) -> Table:
+    rows = [
+        (entry["name"], entry["type"], Quantity(entry["pct"], percent(entry["pct"])), f"{entry['count']:,}")
+        for entry in top.details.get("first", [])
+    ]
+    head = ("kernel", "type", "share of kernel time", "calls")
+    return table(
+        head, rows, caption="The kernels that take most time, all ranks and steps", left=(0, 1), wide=(0,)
+    )

@@ -1,0 +1,144 @@
+"""Device memory: over time, at its peak, and what of it is in no tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.charts.bars import bars
+from ccl_bench.report.charts.memory import memory_curve
+from ccl_bench.report.numbers import GIGA, amount, duration, percent, size
+from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.seen import absent, table, tile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.observation import MemoryCurve
+    from ccl_bench.report.parts import Cell, Table
+    from ccl_bench.report.sections.seen import Seen
+
+KEY, TITLE = "memory", "Device memory"
+
+_MOMENTS = {"snapshot": "at the snapshot", "peak": "when most was allocated"}
+
+
+def memory(looked: Seen) -> Section:
+    """Return the section."""
+    peak, unused = looked.valued("peak_memory_allocated"), looked.valued("memory_fragmentation")
+    if peak is None and unused is None:
+        return absent(KEY, TITLE, looked.why("peak_memory_allocated", "memory_fragmentation"))
+    return Section(
+        KEY,
+        TITLE,
+        "Allocated is what tensors hold, reserved what the allocator took from the device. There is no one "
+        "measure of fragmentation; the table has those in use.",
+        (
+            *tile(
+                looked, "peak_memory_allocated", "Peak allocated", note=_where(peak.details if peak else {})
+            ),
+            *tile(
+                looked,
+                "memory_fragmentation",
+                "Reserved and in no tensor",
+                shown=lambda value: percent(100 * value),
+                note=f"at the {unused.details['basis']}" if unused else "",
+            ),
+        ),
+        (*_curves(looked), *_peaks(peak.details if peak else {})),
+        (
+            *_layouts(unused.details if unused else {}),
+            *_holders(peak.details if peak else {}),
+        ),
+    )
+
+
+def _where(details: dict[str, Any]) -> str:
+    device = str(details.get("highest_device", ""))
+    return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
+
+
+def _curves(looked: Seen) -> Iterator[Chart]:
+    curves = looked.series.memory
+    for place, curve in enumerate(curves):
+        note = (
+            f"Each point stands for up to {curve.events_each:,} states of the allocator, with its extremes. "
+        )
+        if place == 0 and looked.series.memory_devices > len(curves):
+            of_all = f"{len(curves)} of {looked.series.memory_devices:,} devices"
+            note += f"Shown are the {of_all} with the highest peaks."
+        yield _curve(curve, f"memory-{place}", note if curve.events_each > 1 else "")
+
+
+def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:
+    x = "time since the first event, s" if curve.is_timed else "events of the allocator"
+    spec = memory_curve(curve, x)
+    peak = max(curve.highest_allocated_bytes)
+    at = curve.at[curve.highest_allocated_bytes.index(peak)]
+    when = f"after {duration(at)}" if curve.is_timed else f"at event {at:,.0f}"
+    reserved = size(max(curve.highest_reserved_bytes))
+    summary = f"Allocated memory peaks at {size(peak)} {when}; at most {reserved} are reserved."
+    rows: list[tuple[Cell, ...]] = [
+        (
+            duration(at) if curve.is_timed else f"{at:,.0f}",
+            *(Quantity(value, size(value)) for value in values),
+        )
+        for at, *values in zip(
+            curve.at,
+            curve.lowest_allocated_bytes,
+            curve.highest_allocated_bytes,
+            curve.highest_reserved_bytes,
+            strict=True,
+        )
+    ]
+    head = ("time" if curve.is_timed else "event", "least allocated", "most allocated", "most reserved")
+    return Chart(
+        key, f"Memory of rank {curve.device}", spec, summary, table(head, rows, left=()), note.strip()
+    )
+
+
+def _peaks(details: dict[str, Any]) -> list[Chart]:
+    peaks: dict[str, int] = details.get("per_device_peak_allocated_bytes", {})
+    if len(peaks) < 2:
+        return []
+    rows = [(name, value / GIGA) for name, value in peaks.items()]
+    spec = bars(rows, title="peak allocated, GB", unit="GB", colour="var(--memory)")
+    highest, lowest = (pick(peaks, key=lambda name: peaks[name]) for pick in (max, min))
+    summary = f"Peaks reach from {size(peaks[lowest])} on {lowest} to {size(peaks[highest])} on {highest}."
+    cells = [(name, Quantity(value, size(value))) for name, value in peaks.items()]
+    return [
+        Chart("memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells))
+    ]
+
+
+def _layouts(details: dict[str, Any]) -> Iterator[Table]:
+    layouts = details.get("snapshots", [])
+    if not layouts:
+        return
+    measures = ("unused_ratio", "inactive_split_ratio", "scattered_ratio")
+    rows = [
+        (
+            f"rank {entry.get('rank', 'unknown')}, {_MOMENTS.get(entry['moment'], entry['moment'])}",
+            *(Quantity(entry[m], percent(100 * entry[m])) if m in entry else "-" for m in measures),
+        )
+        for entry in layouts
+    ]
+    head = ("where and when", "reserved and in no tensor", "in split blocks", "free, but not in one piece")
+    yield table(head, rows, caption="Fragmentation")
+
+
+def _holders(details: dict[str, Any]) -> Iterator[Table]:
+    holders = details.get("holders", [])
+    if not holders:
+        return
+    rows = [
+        (
+            Quantity(entry["bytes"], size(entry["bytes"])),
+            amount(entry["blocks_count"]),
+            " < ".join(entry["frames"])
+            or ("before the history began" if entry["is_before_history"] else "-"),
+        )
+        for entry in holders
+    ]
+    yield table(
+        ("bytes", "blocks", "allocated in"), rows, caption="What holds the peak", left=(2,), wide=(2,)
+    )

@@ -1,0 +1,103 @@
+"""The stages of a pipeline and how long they have nothing to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.charts.bars import stacked
+from ccl_bench.report.numbers import duration, percent, time_unit
+from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.report.parts import Cell, Table
+    from ccl_bench.report.sections.seen import Seen
+
+KEY, TITLE = "pipeline", "Pipeline"
+
+_WORK = {
+    "compute": ("compute_s", "var(--compute)"),
+    "exposed collectives": ("exposed_collectives_s", "var(--communication)"),
+    "exposed transfer": ("exposed_transfer_s", "var(--memory)"),
+}
+_WHOLE_BUBBLE = {"bubble": ("bubble_s", "var(--bubble)")}
+_BUBBLE_PARTS = {
+    "bubble, warm-up": ("warm_up_s", "var(--bubble)"),
+    "bubble, steady": ("steady_s", "var(--bubble-steady)"),
+    "bubble, cool-down": ("cool_down_s", "var(--bubble-end)"),
+}
+
+_EVEN = 1.005
+
+Parts = dict[str, tuple[str, str]]
+
+
+def pipeline(looked: Seen) -> Section:
+    """Return the section."""
+    result = looked.valued("bubble_size_pipeline")
+    if result is None:
+        return absent(KEY, TITLE, looked.why("bubble_size_pipeline"))
+    details: dict[str, Any] = result.details
+    stages: dict[str, dict[str, float]] = details["per_stage"]
+    divided = all({"warm_up_s", "steady_s", "cool_down_s"} <= stage.keys() for stage in stages.values())
+    parts = _WORK | (_BUBBLE_PARTS if divided else _WHOLE_BUBBLE)
+    return Section(
+        KEY,
+        TITLE,
+        "The bubble is time in which a stage neither computes nor moves data. Warm-up lasts until its first "
+        "backward work, cool-down begins after its last forward work.",
+        tuple(tile(looked, "bubble_size_pipeline", "Bubble in a mean step", note=_share(details))),
+        (_chart(stages, parts),),
+        notes=tuple(_notes(details)),
+    )
+
+
+def _share(details: dict[str, Any]) -> str:
+    return f"{percent(100 * details['fraction_ratio'])} of the step"
+
+
+def _notes(details: dict[str, Any]) -> Iterator[str]:
+    theory = details.get("theory")
+    if theory:
+        share = percent(100 * theory["fraction_ratio"])
+        yield f"For even stages and free messages {theory['formula']} gives {share} of the step."
+    ratio = details["stage_imbalance_ratio"]
+    if ratio < _EVEN:
+        yield "All stages compute about equally long."
+    else:
+        yield f"The busiest stage computes {ratio:.2f} times as long as the mean one."
+    if details.get("unmatched_messages_count"):
+        count = counted(details["unmatched_messages_count"], "message")
+        yield f"The other side of {count} is not known: it counts as bubble, which is an upper bound."
+    if "parts_missing" in details:
+        yield f"The bubble is not divided: {details['parts_missing']}."
+
+
+def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:
+    per, unit = time_unit(sum(_values(stage, parts)) for stage in stages.values())
+    rows = [
+        (name, {part: stage.get(field, 0.0) * per for part, (field, _) in parts.items()})
+        for name, stage in stages.items()
+    ]
+    colours = [(part, colour) for part, (_, colour) in parts.items()]
+    spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="stage")
+    most = max(stages, key=lambda name: stages[name]["fraction"])
+    share, length = percent(100 * stages[most]["fraction"]), duration(stages[most]["bubble_s"])
+    summary = f"Stage {most} has the largest bubble: {length}, {share} of its step."
+    return Chart("pipeline", "Time in a mean step of each stage", spec, summary, _table(stages, parts))
+
+
+def _values(stage: dict[str, float], parts: Parts) -> list[float]:
+    return [stage.get(field, 0.0) for field, _ in parts.values()]
+
+
+def _table(stages: dict[str, dict[str, float]], parts: Parts) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, stage in stages.items():
+        values = [*_values(stage, parts), stage["bubble_s"]]
+        times = [Quantity(value, duration(value)) for value in values]
+        rows.append((name, *times, Quantity(stage["fraction"], percent(100 * stage["fraction"]))))
+    return table(("stage", *parts, "whole bubble", "share of the step"), rows)

@@ -1,0 +1,109 @@
+"""What readers look up: every result, why others are missing, facts and traces with where they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.numbers import short, size, with_unit
+from ccl_bench.report.parts import Definition, Quantity, Section, Term
+from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.sections.seen import table
+from ccl_bench.report.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ccl_bench.metrics import Metric
+    from ccl_bench.registry import Registry
+    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result import Result
+
+_DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "-"}
+
+
+def reference(looked: Seen) -> Iterator[Section]:
+    """Yield the sections that have anything to show."""
+    yield _results(looked.results.values())
+    missing = [result for result in looked.results.values() if result.value is None]
+    if missing:
+        yield _missing(missing)
+    if looked.found.facts:
+        yield _facts(looked)
+    if looked.found.traces or looked.found.files:
+        yield _files(looked)
+
+
+def _results(results: Iterable[Result]) -> Section:
+    rows = [
+        (
+            Term(result.metric),
+            Quantity(result.value, with_unit(result.value, result.unit)),
+            short(result.value),
+            result.unit,
+            _DIRECTIONS[result.better],
+            _doubts(result),
+            result.window or "-",
+        )
+        for result in results
+        if result.value is not None
+    ]
+    head = ("metric", "value", "in its unit", "unit", "direction", "findings", "over")
+    about = "Every metric that has a value; the names lead to the definitions."
+    shown = table(head, rows, left=(0, 3, 4, 5, 6), wide=(6,))
+    return Section("all-results", "All results", about, tables=(shown,))
+
+
+def _doubts(result: Result) -> str:
+    count = sum(finding.severity != "note" for finding in result.findings)
+    return counted(count, "finding") if count else "-"
+
+
+def _missing(results: Iterable[Result]) -> Section:
+    rows = [
+        (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
+        for result in results
+    ]
+    head = ("metric", "status", "why", "what would give one")
+    shown = table(head, rows, left=range(4), wide=(2, 3))
+    return Section("no-value", "No value for", "Why other metrics have none.", tables=(shown,))
+
+
+def _facts(looked: Seen) -> Section:
+    rows = [
+        (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
+        for name, fact in looked.found.facts.items()
+    ]
+    shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
+    return Section("facts", "Facts", "What is known of the run beside its traces.", tables=(shown,))
+
+
+def _files(looked: Seen) -> Section:
+    hashes: dict[str, str] = {}
+    for result in looked.results.values():
+        hashes |= {trace.file: trace.sha256 for trace in result.provenance.traces} | result.provenance.files
+    traces = [
+        (
+            trace.file,
+            "unknown" if trace.rank is None else str(trace.rank),
+            trace.format if trace.is_readable else f"{trace.format}, unreadable",
+            Quantity(trace.size_bytes, size(trace.size_bytes)),
+            hashes.get(trace.file, "-"),
+        )
+        for trace in looked.found.traces
+    ]
+    others = [(name, "-", kind, "-", hashes.get(name, "-")) for name, kind in looked.found.files.items()]
+    head = ("file", "rank", "read as", "size", "SHA-256")
+    shown = table(head, [*traces, *others], left=(0, 2, 4))
+    return Section("files", "Files", "What the numbers rest on.", tables=(shown,))
+
+
+def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:
+    """Return the manual pages of those metrics that are known here."""
+    found = []
+    for result in results:
+        if result.metric in registry:
+            metric = registry.get(result.metric)
+            found.append(
+                Definition(result.metric, metric.unit, metric.better, metric.revision, metric.manual)
+            )
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""An observation as sections read it, and the numbers, tables and reasons they take from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.numbers import with_unit
+from ccl_bench.report.parts import Number, Quantity, Section, Table
+from ccl_bench.report.results import STATUS_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ccl_bench.inspection import Inspection
+    from ccl_bench.observation import Observation, Series
+    from ccl_bench.report.parts import Cell
+    from ccl_bench.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What sections draw from."""
+
+    found: Inspection
+    results: dict[str, Result]
+    series: Series
+
+    def valued(self, metric: str) -> Result | None:
+        """Return a metric's result where it has a value."""
+        result = self.results.get(metric)
+        return result if result is not None and result.value is not None else None
+
+    def why(self, *metrics: str) -> str:
+        """Return in one sentence why the first of some metrics that was tried has no value."""
+        for metric in metrics:
+            result = self.results.get(metric)
+            if result is not None and result.value is None:
+                return f"{STATUS_WORDS[result.status].capitalize()}: {result.reason}."
+        return "Nothing of the kind was recorded."
+
+
+def seen(observed: Observation) -> Seen:
+    """Return an observation with its results by name."""
+    return Seen(observed.inspection, {r.metric: r for r in observed.results}, observed.series)
+
+
+def absent(key: str, title: str, why: str) -> Section:
+    """Return a section that has nothing to show."""
+    return Section(key, title, absent=why)
+
+
+def tile(
+    looked: Seen, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
+) -> list[Number]:
+    """Return a metric's value as a number, or nothing where it has none."""
+    result = looked.valued(metric)
+    if result is None or result.value is None:
+        return []
+    text = shown(result.value) if shown else with_unit(result.value, result.unit)
+    doubts = sum(finding.severity != "note" for finding in result.findings)
+    return [Number(label, Quantity(result.value, text), metric, result.better, note, doubts)]
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    caption: str = "",
+    note: str = "",
+    left: Iterable[int] = (0,),
+    wide: Iterable[int] = (),
+) -> Table:
+    """Return a table of numbers; columns in `left` hold text."""
+    text = set(left)
+    numeric = frozenset(place for place in range(len(columns)) if place not in text)
+    return Table(tuple(columns), tuple(tuple(row) for row in rows), caption, note, numeric, frozenset(wide))
+
+
+def together(each: int, what: str) -> str:
+    """Return how neighbours were drawn together, or nothing where each stands for itself."""
+    return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

@@ -1,0 +1,110 @@
+"""What users of a served model met: latencies of requests and tokens, and throughput."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.statistics import percentile
+from ccl_bench.report.charts.lines import curves
+from ccl_bench.report.numbers import duration, time_unit
+from ccl_bench.report.parts import Chart, Quantity, Section, Term
+from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.report.parts import Cell, Table
+    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result import Result
+
+KEY, TITLE = "serving", "Serving"
+
+TIMES = {
+    "TTFT": "Time to first token",
+    "TPOT": "Time per output token",
+    "ITL": "Inter-token latency",
+    "request_latency": "Request latency",
+}
+RATES = {
+    "request_throughput": "Requests",
+    "output_throughput": "Output tokens",
+    "total_token_throughput": "Input and output tokens",
+    "goodput": "Goodput: requests within the objectives",
+}
+PASSES = {"prefill_step_time": "Prefill pass", "decode_step_time": "Decode pass"}
+
+STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "max")
+_DRAWN = 99
+"""Percent of the times that are drawn; the longest ones would leave no room for the others."""
+
+
+def serving(looked: Seen) -> Section:
+    """Return the section."""
+    times = {label: result for name, label in (TIMES | PASSES).items() if (result := looked.valued(name))}
+    rates = [number for name, label in RATES.items() for number in tile(looked, name, label)]
+    if not times and not rates:
+        return absent(KEY, TITLE, looked.why(*TIMES))
+    some = next(filter(None, map(looked.valued, [*TIMES, *RATES])), None)
+    return Section(
+        KEY,
+        TITLE,
+        "As the client of the benchmark measured it. Failed, cancelled and warm-up requests count nowhere.",
+        (
+            *(number for name, label in TIMES.items() for number in tile(looked, name, label)),
+            *rates,
+        ),
+        tuple(chart for label, result in times.items() for chart in _chart(label, result)),
+        (_percentiles(times),) if times else (),
+        tuple(_notes(some.details)) if some else (),
+    )
+
+
+def _notes(details: dict[str, Any]) -> Iterator[str]:
+    requests: dict[str, int] = details.get("requests", {})
+    if requests:
+        others = [f"{count:,} {end}" for end, count in requests.items() if end != "ok"]
+        told = f"; {', '.join(others)}" if others else ""
+        succeeded = counted(requests.get("ok", 0), "request")
+        yield f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{told}."
+
+
+def distribution(details: dict[str, Any]) -> dict[str, float]:
+    """Return what is known of how a time spreads: of single requests, else as the tool stored it."""
+    found: dict[str, float] = details.get("distribution_s") or details.get("as_stored_s") or {}
+    return found
+
+
+def _percentiles(times: dict[str, Result]) -> Table:
+    known = {label: distribution(result.details) for label, result in times.items()}
+    used = [name for name in STATISTICS if any(name in spread for spread in known.values())]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Term(times[label].metric, label),
+            *(Quantity(spread[name], duration(spread[name])) if name in spread else "-" for name in used),
+        )
+        for label, spread in known.items()
+    ]
+    return table(("", *used), rows, caption="Percentiles")
+
+
+def _chart(label: str, result: Result) -> Iterator[Chart]:
+    values: list[float] = sorted(result.details.get("values_s", []))
+    if len(values) < 2:
+        return
+    points = [(percentile(values, share), float(share)) for share in range(_DRAWN + 1)]
+    per, unit = time_unit([points[-1][0]])
+    spec = curves(
+        {label: [(value * per, share) for value, share in points]},
+        x=f"{label.lower()}, {unit}",
+        y="share at most that long, %",
+        of="time",
+    )
+    summary = f"Half of them take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
+    rows = [(f"{share:g} %", Quantity(value, duration(value))) for value, share in points]
+    rows.append(("100 %", Quantity(values[-1], duration(values[-1]))))
+    key = f"serving-{result.metric.lower().replace('_', '-')}"
+    left_out = result.details.get("values_left_out", 0)
+    note = f"The longest percent, up to {duration(values[-1])}, is not drawn."
+    note += f" Of the first {len(values):,}; {left_out:,} are left out." if left_out else ""
+    yield Chart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)

@@ -1,0 +1,124 @@
+"""Where the time of a mean step went: computing, communicating, copying, nothing; and in which phase."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.report.charts.bars import LYING, bars, stacked
+from ccl_bench.report.numbers import duration, percent, time_unit
+from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.seen import absent, table, tile, together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccl_bench.observation import TimeParts
+    from ccl_bench.report.parts import Cell, Table
+    from ccl_bench.report.sections.seen import Seen
+
+KEY, TITLE = "time", "Where the time goes"
+
+PARTS = {
+    "compute": ("compute_s", "var(--compute)"),
+    "exposed communication": ("exposed_communication_s", "var(--communication)"),
+    "exposed memory": ("exposed_memory_s", "var(--memory)"),
+    "idle": ("idle_s", "var(--idle)"),
+}
+"""Part of a step → its field and colour; together they are the step."""
+
+_PHASES = ("forward_time", "backward_time", "optimizer_time")
+_CAUSES = {
+    "host_wait_s": "the host had not launched the next work",
+    "kernel_wait_s": "a short gap between kernels",
+    "other_wait_s": "something else, such as another stream",
+}
+
+
+def time_parts(looked: Seen) -> Section:
+    """Return the section."""
+    parts = looked.series.time_parts
+    if not parts:
+        return absent(KEY, TITLE, looked.why("gpu_busy"))
+    numbers = (
+        *tile(looked, "gpu_busy", "Device busy"),
+        *tile(looked, "gpu_idle", "Device idle"),
+        *tile(looked, "communication_fraction", "In communication"),
+        *tile(looked, "comm_comp_overlap", "Communication hidden under compute"),
+        *tile(looked, "exposed_communication_time", "Exposed communication", note=_of_step(looked)),
+    )
+    return Section(
+        KEY,
+        TITLE,
+        "Exposed communication runs while nothing computes, exposed memory is copies and sets while nothing "
+        "else runs, idle is the rest. The four add up to the step as the device saw it.",
+        numbers,
+        (_by_rank(parts, looked.series.ranks_each), *_phases(looked)),
+        tuple(_idle(looked)),
+    )
+
+
+def _of_step(looked: Seen) -> str:
+    result = looked.valued("exposed_communication_time")
+    return f"{percent(result.details['pct_of_step'])} of the step" if result else ""
+
+
+def _by_rank(parts: Sequence[TimeParts], ranks_each: int) -> Chart:
+    per, unit = time_unit(part.window_s for part in parts)
+    rows = [
+        (row.rank, {name: getattr(row, field) * per for name, (field, _) in PARTS.items()}) for row in parts
+    ]
+    colours = [(name, colour) for name, (_, colour) in PARTS.items()]
+    spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
+    total = sum(row.window_s for row in parts) or 1.0
+    shares = {n: 100 * sum(getattr(r, f) for r in parts) / total for n, (f, _) in PARTS.items()}
+    summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
+    note = together(ranks_each, "rank")
+    title = "Time in a mean step of each rank"
+    return Chart("time-parts", title, spec, summary, _table(parts), note, is_wide=len(rows) > LYING)
+
+
+def _table(parts: Sequence[TimeParts]) -> Table:
+    rows: list[list[Cell]] = []
+    for row in parts:
+        values = [getattr(row, field) for field, _ in PARTS.values()]
+        rows.append([row.rank, *map(_time, (*values, row.window_s))])
+    return table(("rank", *PARTS, "step"), rows)
+
+
+def _time(value: float) -> Quantity:
+    return Quantity(value, duration(value))
+
+
+def _phases(looked: Seen) -> list[Chart]:
+    found = next(filter(None, map(looked.valued, _PHASES)), None)
+    phases: dict[str, float] = found.details.get("per_phase_s", {}) if found else {}
+    shown = {name.replace("_", " "): value for name, value in phases.items() if value}
+    if len(shown) < 2:
+        return []
+    per, unit = time_unit(shown.values())
+    spec = bars(
+        [(name, value * per) for name, value in shown.items()],
+        title=f"busy time in a mean step, {unit}",
+        unit=unit,
+    )
+    largest = max(shown, key=lambda name: shown[name])
+    summary = f"Most busy time without communication is {largest}, {duration(shown[largest])} of a mean step."
+    rows = [(name, _time(value)) for name, value in shown.items()]
+    title = "Busy time of each phase, communication left out"
+    return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
+
+
+def _idle(looked: Seen) -> Iterator[Table]:
+    result = looked.valued("idle_breakdown")
+    if result is None:
+        return
+    details: dict[str, Any] = result.details
+    idle = details["idle_s"] or 1.0
+    rows = [
+        (cause, _time(details[name]), percent(100 * details[name] / idle))
+        for name, cause in _CAUSES.items()
+        if name in details
+    ]
+    yield table(
+        ("device idle because", "time in a mean step", "share of idle"), rows, caption="Idle time by cause"
+    )

@@ -1,0 +1,116 @@
+"""Who waits for whom: time that ranks spend in collectives before the last one comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.charts.bars import bars
+from ccl_bench.report.charts.grids import heat_map
+from ccl_bench.report.numbers import duration, percent, time_unit
+from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.seen import absent, table, tile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.observation import Grid
+    from ccl_bench.report.parts import Cell, Table
+    from ccl_bench.report.sections.seen import Seen
+
+KEY, TITLE = "waiting", "Waiting and stragglers"
+
+
+def waiting(looked: Seen) -> Section:
+    """Return the section."""
+    grid = looked.series.waits
+    if grid is None:
+        return absent(KEY, TITLE, looked.why("straggler"))
+    return Section(
+        KEY,
+        TITLE,
+        "Waiting is what a call takes longer than on the member that came last. The rank that waits least "
+        "is late, the one that waits most is its victim.",
+        (
+            *tile(looked, "straggler_lag_16", "Lag of the slowest rank"),
+            *tile(looked, "straggler", "Lag, share of the step", shown=lambda value: percent(100 * value)),
+        ),
+        (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
+        notes=tuple(_late(looked)),
+    )
+
+
+def _late(looked: Seen) -> Iterator[str]:
+    result = looked.valued("straggler")
+    if result is None:
+        return
+    late = result.details.get("late_ranks", [])
+    if not late:
+        yield "No rank is late beyond the noise."
+        return
+    worst = result.details["slowest_rank"]
+    slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
+    who = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
+    yield f"{who} late{slowest}."
+    cause = result.details.get("cause", {})
+    if cause.get("kind") in _CAUSES:
+        yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
+
+
+_CAUSES = {
+    "compute": "computes {} longer than its peers in a mean step.",
+    "host": "leaves its device idle {} longer than its peers in a mean step: its host is slow.",
+    "copies": "copies {} longer than its peers in a mean step.",
+}
+
+
+def _means(grid: Grid) -> dict[str, float]:
+    """Return the mean wait of each row that has any."""
+    known = {
+        rank: [value for value in row if value is not None]
+        for rank, row in zip(grid.ranks, grid.values_s, strict=True)
+    }
+    return {rank: sum(values) / len(values) for rank, values in known.items() if values}
+
+
+def _summary(grid: Grid) -> str:
+    means = _means(grid)
+    least, most = min(means, key=lambda rank: means[rank]), max(means, key=lambda rank: means[rank])
+    return (
+        f"Rank {most} waits most, {duration(means[most])} in a mean step, "
+        f"rank {least} least, {duration(means[least])}."
+    )
+
+
+def _over_steps(grid: Grid) -> Chart:
+    per, unit = time_unit(value for row in grid.values_s for value in row if value is not None)
+    values = [[None if value is None else value * per for value in row] for row in grid.values_s]
+    spec = heat_map(grid.ranks, grid.steps, values, of=("rank", "step", f"waiting, {unit}"))
+    notes = [
+        f"Each row is the mean of up to {grid.ranks_each:,} neighbouring ranks."
+        if grid.ranks_each > 1
+        else "",
+        f"Each column is the mean of up to {grid.steps_each:,} neighbouring steps."
+        if grid.steps_each > 1
+        else "",
+    ]
+    title = "Time that each rank waited in each step"
+    return Chart("waits", title, spec, _summary(grid), _table(grid), " ".join(filter(None, notes)))
+
+
+def _over_ranks(grid: Grid) -> Chart:
+    means = _means(grid)
+    per, unit = time_unit(means.values())
+    rows = [(rank, value * per) for rank, value in means.items()]
+    spec = bars(
+        rows, title=f"waiting in step {grid.steps[0]}, {unit}", unit=unit, colour="var(--communication)"
+    )
+    return Chart("waits", "Time that each rank waited", spec, _summary(grid), _table(grid))
+
+
+def _table(grid: Grid) -> Table:
+    rows = [(rank, *map(_cell, row)) for rank, row in zip(grid.ranks, grid.values_s, strict=True)]
+    return table(("rank", *(f"step {step}" for step in grid.steps)), rows)
+
+
+def _cell(value: float | None) -> Cell:
+    return "" if value is None else Quantity(value, duration(value))

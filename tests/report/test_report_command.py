@@ -1,0 +1,116 @@
+"""`ccl-bench report`: forms, files, pictures, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import pty
+import resource
+import sys
+from os import close
+from pathlib import Path
+from subprocess import PIPE, Popen, run
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from ccl_bench.cli.bench import main
+from ccl_bench.observation import from_json
+from ccl_bench.report.page import charts_of, report_page
+
+FROM_CACHE_S = 5.0
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_file_gets_the_form_that_its_name_asks_for(example: Path, tmp_path: Path, capsys: Captured) -> None:
+    starts = {"a.html": "<!DOCTYPE html>", "b.md": "# llama-tiny", "c.txt": "CCL-Bench report: llama-tiny"}
+    for name, start in starts.items():
+        assert main(["report", str(example), "-o", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert main(["report", str(example), "-o", str(tmp_path / "odd.name"), "--format", "json"]) == 0
+    assert from_json((tmp_path / "odd.name").read_bytes()).inspection.model == "llama-tiny"
+    assert capsys.readouterr().out == ""
+
+
+def test_json_on_stdout_holds_what_the_page_is_made_of(example: Path, capsys: Captured) -> None:
+    assert main(["report", str(example), "--format", "json"]) == 0
+    out = capsys.readouterr().out
+    assert set(json.loads(out)) == {"inspection", "results", "series", "schema_version"}
+    assert report_page(from_json(out.encode())).title == "llama-tiny"
+
+
+@pytest.mark.parametrize("chart_format", ["svg", "png"])
+def test_every_chart_becomes_a_picture(
+    chart_format: str, example: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = ["report", str(example), "--charts", str(tmp_path / "charts"), "--chart-format", chart_format]
+    assert main(arguments) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    main(["report", str(example), "--format", "json"])
+    page = report_page(from_json(capsys.readouterr().out.encode()))
+    assert [path.name for path in written] == [f"{chart.key}.{chart_format}" for chart in charts_of(page)]
+    for path, chart in zip(written, charts_of(page), strict=True):
+        if chart_format == "png":
+            assert path.read_bytes().startswith(b"\x89PNG\r\n")
+        else:
+            text = path.read_text(encoding="utf-8")
+            assert "var(--" not in text
+            assert chart.title in "".join(ET.fromstring(text).itertext())
+    assert main(arguments) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_run_without_anything_to_draw_is_told(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "workload_card.yaml").write_text("model_family: nothing\n", encoding="utf-8")
+    (tmp_path / "rank0_trace.json").write_text('{"traceEvents": []}', encoding="utf-8")
+    assert main(["report", str(tmp_path), "--charts", str(tmp_path / "charts")]) == 3
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-o", "report.pdf"], "end it in .html"),
+        (["--text", "--format", "html"], "contradict each other"),
+        (["--format", "pdf"], "--format"),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_before_any_trace_is_read(
+    arguments: list[str], said: str, example: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccl_bench.run.open_run", lambda *_, **__: pytest.fail("the run was opened"))
+    assert main(["report", str(example), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_report_of_eight_ranks_is_made_from_cached_tables_in_under_five_seconds(
+    corpus: Path, tmp_path: Path
+) -> None:
+    command = [
+        str(Path(sys.executable).parent / "ccl-bench"),
+        "report",
+        str(corpus / "kineto" / "megatron-tp8"),
+    ]
+
+    def seconds(name: str) -> float:
+        """Return the processor time of one report: on a busy machine the clock tells nothing."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run([*command, "-o", str(tmp_path / name)], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    seconds("first.html")
+    assert seconds("second.html") < FROM_CACHE_S
+
+
+def test_html_is_nothing_for_a_terminal_and_something_for_a_pipe(example: Path, capsys: Captured) -> None:
+    command = [str(Path(sys.executable).parent / "ccl-bench"), "report", str(example), "--format", "html"]
+    terminal, other = pty.openpty()
+    with Popen(command, stdout=other, stderr=PIPE, text=True) as process:
+        _, err = process.communicate(timeout=60)
+    close(other)
+    close(terminal)
+    assert process.returncode == 2
+    assert "give -o report.html" in err
+    assert main(["report", str(example), "--format", "html"]) == 0
+    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")

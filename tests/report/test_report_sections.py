@@ -1,0 +1,271 @@
+"""What the sections of a report say of numbers that can be followed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from observations import looked, missing, ok, quantity, rows
+
+from ccl_bench.inspection import InspectedDevice, InspectedIssue
+from ccl_bench.observation import Grid, MemoryCurve, MessageSize, Spread, StepTimes
+from ccl_bench.report.sections.bandwidth import bandwidth
+from ccl_bench.report.sections.communication import communication
+from ccl_bench.report.sections.experts import experts
+from ccl_bench.report.sections.headline import findings, headline
+from ccl_bench.report.sections.kernels import kernels
+from ccl_bench.report.sections.memory import memory
+from ccl_bench.report.sections.pipeline import pipeline
+from ccl_bench.report.sections.serving import serving
+from ccl_bench.report.sections.steps import steps
+from ccl_bench.report.sections.training import training
+from ccl_bench.report.sections.waiting import waiting
+from ccl_bench.result import ResultFinding
+
+SIZE = MessageSize("all_reduce", "tp", "inside a node", "wait-free", 2**20, 2**20, 50, 90.0, 100.0, 110.0)
+
+
+def _values(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def test_step_times_of_few_ranks_are_lines_of_each() -> None:
+    grid = Grid(["0", "1"], ["7", "8"], [[0.1, 0.2], [0.3, None]])
+    times = StepTimes(
+        "step_times.json",
+        [Spread("7", 2, 0.1, 0.2, 0.3), Spread("8", 1, 0.2, 0.2, 0.2)],
+        [Spread("0", 2, 0.1, 0.15, 0.2), Spread("1", 1, 0.3, 0.3, 0.3)],
+        grid,
+    )
+    over_steps, over_ranks = steps(looked(step_times=times)).charts
+    assert [(point["x"], point["rank"], point["y"]) for point in _values(over_steps.spec)] == [
+        ("7", "0", 100.0),
+        ("8", "0", 200.0),
+        ("7", "1", 300.0),
+    ]
+    assert rows(over_steps.table) == [["7", "100 ms", "300 ms"], ["8", "200 ms", ""]]
+    assert over_ranks.summary == "Median steps take from 150 ms on rank 0 to 300 ms on rank 1."
+
+
+def test_step_times_of_many_ranks_are_a_band_and_say_so() -> None:
+    spreads = [Spread("0-9", 640, 0.1, 0.2, 0.9), Spread("10-19", 640, 0.1, 0.15, 0.3)]
+    times = StepTimes("ProfilerStep", spreads, spreads, None, 10, 4)
+    over_steps, over_ranks = steps(looked(step_times=times)).charts
+    assert over_steps.summary.startswith(
+        "The longest step is 0-9 with 900 ms; step 10-19 has the shortest median"
+    )
+    assert over_steps.note.endswith("Each step shown is all of up to 10 neighbouring steps.")
+    assert over_ranks.note.endswith("Each entry is all of up to 4 neighbouring ranks.")
+
+
+def test_communication_is_told_by_collective_and_by_dimension() -> None:
+    section = communication(
+        looked(
+            ok(
+                "traffic_distribution_16",
+                0.004,
+                "GB",
+                per_collective_gb={"all_reduce": 0.003, "all_gather": 0.001},
+                per_collective_calls={"all_reduce": 6.0, "all_gather": 2.0, "barrier": 1.0},
+                unattributed_calls_count=3,
+            ),
+            ok("total_communication_time", 0.02, per_collective_s={"all_reduce": 0.012, "barrier": 0.001}),
+        )
+    )
+    [table] = section.tables
+    assert rows(table) == [
+        ["all_reduce", "6", "3 MB", "75.00 %", "12 ms"],
+        ["all_gather", "2", "1 MB", "25.00 %", "-"],
+        ["barrier", "1", "-", "-", "1 ms"],
+    ]
+    assert table.note == "3 calls of unknown size in all."
+    times, volumes = section.charts
+    assert [point["value"] for point in _values(times.spec)] == [12.0, 1.0]
+    assert volumes.summary == "Most is all_reduce with 3 MB, least all_gather with 1 MB."
+
+
+def test_bandwidth_stands_beside_the_peak_of_the_card() -> None:
+    section = bandwidth(looked(bus_bandwidth=[SIZE], facts={"scale_up_gbps": 2400}))
+    assert section.notes == ("Peak of the scale-up link: 300 GB/s in one direction, from workload card.",)
+    [chart] = section.charts
+    marks, peak = chart.spec["layer"]
+    assert [(p["low"], p["middle"], p["high"]) for p in _values(marks)] == [(90.0, 100.0, 110.0)]
+    assert _values(peak) == [{"peak": 300.0, "name": "scale-up link 300 GB/s"}]
+
+
+def test_bandwidth_stands_beside_the_peak_of_the_catalog_where_no_card_has_one() -> None:
+    seen = looked(bus_bandwidth=[SIZE])
+    seen.found.devices.append(InspectedDevice("NVIDIA A100-SXM4-80GB", 85_174_583_296, 108, 8))
+    assert bandwidth(seen).notes == (
+        "Peak of the scale-up link: 300 GB/s in one direction, of A100 SXM 80GB in the catalog.",
+    )
+    assert bandwidth(looked(bus_bandwidth=[SIZE])).notes == ("No source states the peak of a link.",)
+
+
+def test_waiting_names_the_victim_the_late_rank_and_the_cause() -> None:
+    straggler = ok(
+        "straggler",
+        0.2,
+        "ratio",
+        late_ranks=["1"],
+        slowest_rank="1",
+        cause={"kind": "compute", "excess_s": {"compute": 0.03}},
+    )
+    grid = Grid(["0", "1"], ["1", "2"], [[0.03, 0.05], [0.0, 0.01]])
+    section = waiting(looked(straggler, waits=grid))
+    assert section.notes == ("Rank 1 is late.", "Rank 1 computes 30 ms longer than its peers in a mean step.")
+    [chart] = section.charts
+    assert chart.summary == "Rank 0 waits most, 40 ms in a mean step, rank 1 least, 5 ms."
+    assert rows(chart.table) == [["0", "30 ms", "50 ms"], ["1", "0 s", "10 ms"]]
+    bounds = chart.spec["encoding"]["color"]["scale"]["domain"]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] <= 50.0 <= 2 * bounds[-1]
+
+
+def test_one_step_of_waiting_is_bars_and_no_waiting_is_no_error() -> None:
+    section = waiting(looked(waits=Grid(["0", "1"], ["5"], [[0.0], [0.0]])))
+    assert section.charts[0].spec["mark"]["type"] == "bar"
+    many = waiting(looked(waits=Grid(["0"], ["5", "6"], [[0.0, 0.0]])))
+    assert many.charts[0].spec["mark"]["type"] == "rect"
+
+
+def test_the_parts_of_a_pipeline_stage_add_up_and_the_bubble_is_divided_where_that_is_told() -> None:
+    stage = {
+        "compute_s": 0.5,
+        "exposed_collectives_s": 0.1,
+        "exposed_transfer_s": 0.1,
+        "bubble_s": 0.3,
+        "fraction": 0.3,
+    }
+    whole = ok(
+        "bubble_size_pipeline", 0.3, per_stage={"0": stage}, fraction_ratio=0.3, stage_imbalance_ratio=1.2
+    )
+    [chart] = pipeline(looked(whole)).charts
+    assert sum(point["value"] for point in _values(chart.spec)) == 1.0
+    parts = {"warm_up_s": 0.1, "steady_s": 0.15, "cool_down_s": 0.05}
+    divided = ok(
+        "bubble_size_pipeline",
+        0.3,
+        per_stage={"0": stage | parts},
+        fraction_ratio=0.3,
+        stage_imbalance_ratio=1.0,
+        theory={"formula": "(p-1)/(m+p-1)", "fraction_ratio": 3 / 11},
+    )
+    section = pipeline(looked(divided))
+    [chart] = section.charts
+    assert [point["value"] for point in _values(chart.spec)] == [0.5, 0.1, 0.1, 0.1, 0.15, 0.05]
+    assert section.notes == (
+        "For even stages and free messages (p-1)/(m+p-1) gives 27.27 % of the step.",
+        "All stages compute about equally long.",
+    )
+
+
+def test_kernels_are_told_by_type_and_by_name() -> None:
+    total = ok("total_kernel_time", 0.4, per_type_s={"gemm": 0.1, "attention": 0.3}, kernels_per_step=1234.0)
+    top = ok(
+        "dominant_kernel_concentration",
+        60.0,
+        "%",
+        first=[{"name": "flash_fwd<__half>", "type": "attention", "pct": 60.0, "count": 12}],
+    )
+    section = kernels(looked(total, top))
+    assert [point["name"] for point in _values(section.charts[0].spec)] == ["attention", "gemm"]
+    assert section.numbers[0].note == "1,234 kernels in a step"
+    assert rows(section.tables[0]) == [["flash_fwd<__half>", "attention", "60.00 %", "12"]]
+
+
+def test_memory_has_a_curve_and_every_measure_of_fragmentation() -> None:
+    curve = MemoryCurve("0", 3, True, [0.0, 0.5], [1, 2], [5_000_000_000, 4_000_000_000], [6_000_000_000] * 2)
+    layout = {"rank": 0, "device": 0, "moment": "peak", "unused_ratio": 0.25, "scattered_ratio": 0.5}
+    section = memory(
+        looked(
+            ok("peak_memory_allocated", 5.0, "GB", highest_device="0", holders=[]),
+            ok("memory_fragmentation", 0.25, "ratio", basis="peaks", snapshots=[layout]),
+            memory=[curve],
+            memory_devices=9,
+        )
+    )
+    [chart] = section.charts
+    assert chart.summary == "Allocated memory peaks at 5 GB after 0 s; at most 6 GB are reserved."
+    assert chart.note == (
+        "Each point stands for up to 3 states of the allocator, with its extremes. "
+        "Shown are the 1 of 9 devices with the highest peaks."
+    )
+    assert [quantity(cell).value for cell in chart.table.rows[0][1:]] == [1, 5_000_000_000, 6_000_000_000]
+    assert rows(section.tables[0]) == [["rank 0, when most was allocated", "25.00 %", "-", "50.00 %"]]
+
+
+def test_experts_have_a_bar_for_each_device() -> None:
+    result = ok(
+        "token_to_expert_assignment",
+        2.25,
+        "ratio",
+        source="moe_assignments*.json",
+        tokens_per_device={"0": 400, "1": 200, "2": 1800, "3": 800},
+        per_layer={"0": 2.25},
+    )
+    section = experts(looked(result))
+    assert [point["value"] for point in _values(section.charts[0].spec)] == [400, 200, 1800, 800]
+    assert section.charts[0].summary == "Most tokens, 1,800, went to device 2, least, 200, to 1."
+    assert rows(section.tables[0]) == [["0", "2.25"]]
+
+
+def test_serving_has_percentiles_and_a_curve_through_all_of_them() -> None:
+    values = [float(number) for number in range(101)]
+    spread = {"mean": 50.0, "p50": 50.0, "p99": 99.0, "max": 100.0}
+    section = serving(
+        looked(
+            ok(
+                "TTFT",
+                50.0,
+                values_s=values,
+                distribution_s=spread,
+                requests={"ok": 101, "failed": 2},
+                tool="vLLM",
+            ),
+            ok("request_throughput", 3.0, "requests/s"),
+        )
+    )
+    assert section.notes == ("vLLM: 101 requests succeeded; 2 failed.",)
+    [chart] = section.charts
+    assert [round(point["x"], 9) for point in _values(chart.spec)] == values[:100]
+    assert [point["y"] for point in _values(chart.spec)] == [float(share) for share in range(100)]
+    assert chart.summary == "Half of them take at most 50 s, 99 % at most 99 s."
+    assert rows(section.tables[0]) == [["Time to first token", "50 s", "50 s", "99 s", "100 s"]]
+
+
+def test_a_long_loss_curve_is_thinned_and_keeps_its_last_value() -> None:
+    series = [{"step": number, "value": 1000.0 - number} for number in range(1000)]
+    [chart] = training(looked(ok("training_quality", 1.0, "nats", series={"loss": series}))).charts
+    points = _values(chart.spec)
+    assert len(points) <= 501
+    assert (points[0]["x"], points[-1]["x"]) == (0, 999)
+    assert chart.note == "One of every 2 of 1,000 values, and the last."
+
+
+def test_the_headline_has_what_there_is_with_direction_and_doubt() -> None:
+    doubt = ResultFinding("torn", "warning", "an event is torn")
+    note = ResultFinding("small", "note", "it is small")
+    result = ok("gpu_busy", 58.0, "%", "higher")
+    result.findings.extend([doubt, note])
+    [tile] = headline(looked(result, missing("mfu", "no peak")))
+    assert (tile.label, tile.quantity.text, tile.better, tile.doubts) == (
+        "Device busy",
+        "58.00 %",
+        "higher",
+        1,
+    )
+
+
+def test_findings_of_one_kind_are_counted_beyond_the_second() -> None:
+    issues = [
+        InspectedIssue("warning", f"event {number} is torn", "torn", "rank0.json", fix="record again")
+        for number in range(5)
+    ]
+    told = findings([InspectedIssue("error", "rank 3 is missing", "ranks-missing"), *issues])
+    assert [(finding.message, finding.others) for finding in told] == [
+        ("rank 3 is missing", 0),
+        ("event 0 is torn", 0),
+        ("event 1 is torn", 3),
+    ]
+    assert told[1].fix == "record again"
