@@ -34,12 +34,16 @@ class Derived:
     needs: tuple[str, ...]
     compute: Compute
     across_ranks: bool
+    rows_of: str = ""
+    """Table of single traces whose rows one across ranks tells more of: without any, it has none either."""
 
 
 DERIVED: Registry[Derived] = Registry("table", GROUP)
 
 
-def derived(*, across_ranks: bool = False, **columns: tuple[str, str]) -> Callable[[Compute], Compute]:
+def derived(
+    *, across_ranks: bool = False, rows_of: str = "", **columns: tuple[str, str]
+) -> Callable[[Compute], Compute]:
     """Declare the decorated function as the table of its name, with `columns` as (type, meaning)."""
 
     def register(function: Compute) -> Compute:
@@ -47,7 +51,7 @@ def derived(*, across_ranks: bool = False, **columns: tuple[str, str]) -> Callab
         declared = MappingProxyType({key: Column(*spec) for key, spec in columns.items()})
         table = Table(name, inspect.cleandoc(function.__doc__ or ""), declared)
         needs = tuple(inspect.signature(function).parameters)
-        DERIVED.add(name, Derived(table, needs, function, across_ranks))
+        DERIVED.add(name, Derived(table, needs, function, across_ranks, rows_of))
         return function
 
     return register

@@ -135,7 +135,7 @@ def bubbles(
 
     A message waits first and moves data last, so its last `transfer_ns` are transfer.
     """
-    stretches = _with_transfer(exposed_messages, messages)
+    stretches = with_transfer(exposed_messages, messages)
     step = ["trace", "step"]
     parts = stage_time.join(_moving(stretches), on=[*step, "part"], how="left", maintain_order="left")
     rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
@@ -166,7 +166,7 @@ def _by_part() -> list[pl.Expr]:
     ]
 
 
-def _with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+def with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Return the exposed stretches of messages with `transfer_ns`, null where the partner is not known."""
     sides = [
         messages.select(trace=f"{side}_trace", call=f"{side}_call", transfer_ns="transfer_ns")
@@ -175,11 +175,15 @@ def _with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl
     return exposed_messages.join(pl.concat(sides), on=["trace", "call"], how="left", maintain_order="left")
 
 
+def moving(stretches: pl.DataFrame) -> pl.DataFrame:
+    """Return what of the exposed stretches of messages moved data: a message waits first."""
+    begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
+    return stretches.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
+
+
 def _moving(stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the exposed transfer in each part of each step of each trace."""
-    begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
-    moving = stretches.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
-    lengths = merged(moving, "trace", "step", "part").group_by("trace", "step", "part")
+    lengths = merged(moving(stretches), "trace", "step", "part").group_by("trace", "step", "part")
     return lengths.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
 
 

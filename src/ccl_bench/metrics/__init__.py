@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +55,8 @@ class Metric:
     variant_of: str = ""
     revision: int = 1
     """Raised when the definition changes, so that old and new values are never ranked together."""
+    prefers: tuple[str, ...] = ()
+    """Tables of traces that give a better number: of two recorders of a run, the one that filled them counts."""
 
     @property
     def summary(self) -> str:
@@ -87,20 +89,23 @@ def metric(
     aliases: tuple[str, ...] = (),
     variants: Mapping[str, tuple[str, float]] = MappingProxyType({}),
     revision: int = 1,
+    prefers: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
     """Declare the decorated function as the metric of its name.
 
     `applies` are the conditions under which it makes sense. `variants` are the same number
-    under another name and unit: name to (unit, factor).
+    under another name and unit: name to (unit, factor). `prefers` are tables that give a better number.
     """
 
     def register(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
         name = function.__name__
         needs = tuple(inspect.signature(function).parameters)
-        own = Metric(name, unit, better, needs, function, applies, aliases, revision=revision)
+        own = Metric(
+            name, unit, better, needs, function, applies, aliases, revision=revision, prefers=prefers
+        )
         METRICS.add(name, own, aliases)
         for other, (other_unit, scale) in variants.items():
-            variant = Metric(other, other_unit, better, needs, function, applies, (), scale, name, revision)
+            variant = replace(own, name=other, unit=other_unit, aliases=(), scale=scale, variant_of=name)
             METRICS.add(other, variant)
         return function
 

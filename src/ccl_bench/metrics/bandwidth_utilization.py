@@ -8,6 +8,7 @@ from ccl_bench.analysis.communication.bandwidth import BASES, rates
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.shared.per_step import by_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +82,7 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
         "by_reach": {_REACH[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
         "by_dimension": _listed(chosen, facts),
         "by_size": _by_size(reach),
+        "per_step_gb_per_s": _by_step(reach),
     }
     return Measurement(overall["bus_bandwidth"], details, window="whole trace")
 
@@ -114,6 +116,12 @@ def _named(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
         "mean_message_bytes": row["bytes"] / row["calls"],
         **_bandwidths(row, facts),
     }
+
+
+def _by_step(transfers: pl.DataFrame) -> dict[str, float]:
+    """Return {step: bus bandwidth of the calls that started in it}."""
+    each = rates(transfers.drop_nulls("step"), "iteration", "step").drop_nulls("bus_bandwidth")
+    return by_step(each, "bus_bandwidth")
 
 
 def _by_size(transfers: pl.DataFrame) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import shares_by_step
 
 _PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns", "window_ns")
 
@@ -54,6 +55,7 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
         float(shares.select(pl.col("overlap_pct").mean()).item()),
         details={
             "per_rank_pct": by_rank(shares, "overlap_pct"),
+            "per_step_pct": shares_by_step(breakdown, "overlap_ns", "communication_ns"),
             "exposed_communication_s_per_step": _per_step(totals, "exposed_communication_ns"),
             "exposed_communication_pct_of_step": float(
                 totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import by_rank, label, ranks_in, window_of
+from ccl_bench.metrics.rows import SECOND_NS, by_rank, label, ranks_in, window_of
 from ccl_bench.metrics.shared.kernels import need_kernels
 from ccl_bench.metrics.shared.per_step import mean_of
 
@@ -38,7 +38,7 @@ def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame
             "per_rank_pct": by_rank(dominant, "pct"),
             "per_rank_name": {label(row["rank"]): row["name"] for row in dominant.iter_rows(named=True)},
             "compute_only_pct": mean_of(computing, "pct") if computing.height else None,
-            "first": _first(kernel_time),
+            "first": _first(kernel_time, steps),
         },
         window=window_of(steps),
         ranks=ranks_in(dominant),
@@ -54,9 +54,10 @@ def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
     return shares.filter(whole > 0).unique("rank", keep="first", maintain_order=True)
 
 
-def _first(kernel_time: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the kernels with the most time over all ranks."""
+def _first(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> list[dict[str, object]]:
+    """Return the kernels with the most time over all ranks; `s_per_step` is that of one GPU."""
     times = kernel_time.group_by("type", "name").agg(pl.col("duration_ns", "count").sum())
     share = 100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
-    shares = times.select("name", "type", share.alias("pct"), "count")
+    each = pl.col("duration_ns") / steps.height / SECOND_NS
+    shares = times.select("name", "type", share.alias("pct"), "count", each.alias("s_per_step"))
     return shares.sort("pct", "name", descending=[True, False]).head(_LISTED).to_dicts()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
 from ccl_bench.metrics.shared.sharding import need_sharding
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
+            "per_step_pct": shares_by_step(fsdp, "exposed_ns", "window_ns"),
             "exposed_s": seconds(fsdp, steps, "exposed_ns"),
             "work_s": seconds(fsdp, steps, "work_ns"),
             "work_pct_of_step": mean_of(shares_by_rank(fsdp, "work_ns", "window_ns"), "pct"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
 from ccl_bench.metrics.shared.sharding import need_sharding
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def fsdp_prefetch_efficiency(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Fac
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
+            "per_step_pct": shares_by_step(fsdp, "all_gather_hidden_ns", "all_gather_ns"),
             "all_gather_s": seconds(fsdp, steps, "all_gather_ns"),
             "hidden_s": seconds(fsdp, steps, "all_gather_hidden_ns"),
             "reduction_hidden_pct": mean_of(reductions, "pct") if reductions.height else None,

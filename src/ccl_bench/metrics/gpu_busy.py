@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
+from ccl_bench.metrics.shared.parts import parts_by_rank, parts_by_step
 from ccl_bench.metrics.shared.shares import share_of_steps
 
 if TYPE_CHECKING:
@@ -26,4 +28,9 @@ def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.
     """
-    return share_of_steps(breakdown, steps, "busy_ns")
+    found = share_of_steps(breakdown, steps, "busy_ns")
+    parts = {
+        "per_rank_parts_s_per_step": parts_by_rank(breakdown),
+        "per_step_parts_s": parts_by_step(breakdown),
+    }
+    return replace(found, details={**found.details, **parts})

@@ -7,7 +7,7 @@ from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, label, ranks_in, window_of
 from ccl_bench.metrics.shared.launches import need_launches
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
 
 CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
 
@@ -43,6 +43,7 @@ def idle_breakdown(
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
+            "per_step_pct": shares_by_step(idle, "host_wait_ns", "idle_ns"),
             "idle_s": seconds(idle, steps, "idle_ns"),
             **{f"{name}_wait_s": seconds(idle, steps, column) for name, column in CAUSES.items()},
             "idle_pct_of_step": mean_of(shares_by_rank(idle, "idle_ns", "window_ns"), "pct"),

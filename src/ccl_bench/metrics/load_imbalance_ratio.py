@@ -6,7 +6,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
-from ccl_bench.metrics.shared.per_step import mean_of, seconds_by_rank
+from ccl_bench.metrics.shared.per_step import by_step, mean_of, seconds_by_rank
 
 
 @metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
@@ -43,7 +43,15 @@ def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measur
             "mean_s": mean,
             "min_s": float(times.select(pl.col("s").min()).item()),
             "per_rank_s": by_rank(times, "s"),
+            "per_step_ratio": by_step(_imbalances(breakdown), "ratio"),
         },
         window=window_of(steps),
         ranks=ranks_in(breakdown),
     )
+
+
+def _imbalances(breakdown: pl.DataFrame) -> pl.DataFrame:
+    """Return the imbalance of each step in which some rank computed, as `ratio`."""
+    compute = pl.col("compute_ns")
+    ratios = breakdown.group_by("iteration", "step").agg((compute.max() / compute.mean()).alias("ratio"))
+    return ratios.filter(pl.col("ratio").is_finite())

@@ -6,7 +6,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
 
 
 @metric(unit="%", better="lower")
@@ -37,6 +37,7 @@ def memory_transfer_overhead(
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
+            "per_step_pct": shares_by_step(copy_time, "exposed_ns", "window_ns"),
             "exposed_s": seconds(copy_time, steps, "exposed_ns"),
             "copy_s": seconds(copy_time, steps, "copy_ns"),
             "copy_pct_of_step": mean_of(shares_by_rank(copy_time, "copy_ns", "window_ns"), "pct"),

@@ -71,6 +71,10 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
         "model_flops_per_token": work.per_token,
         "model_flops_per_token_source": work.source,
         "tokens_per_s": rate.value,
+        "per_step_pct": {
+            step: work.per_token * scale * tokens / rate.value
+            for step, tokens in rate.details["per_step_tokens_per_s"].items()
+        },
         "gpus": count.value,
         "gpu_peak_tflops": peak.per_device / TERA,
         "gpu_peak_source": peak.source,

@@ -9,7 +9,7 @@ from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
 from ccl_bench.metrics.shared.kernels import need_kernels
-from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank
+from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, shares_by_step
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -64,6 +64,7 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
+            "per_step_pct": shares_by_step(_counted(kernel_time, serving), "part_ns", "duration_ns"),
             **{f"{name}_pct": mean_of(_share(kernel_time, part), "pct") for name, part in parts.items()},
             "other_all_to_all_pct": mean_of(_share(kernel_time, unclear), "pct"),
         },
@@ -86,5 +87,10 @@ def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
 
 def _share(kernel_time: pl.DataFrame, part: pl.Expr) -> pl.DataFrame:
     """Return the share of each rank's kernel time in the kernels of `part`."""
+    return shares_by_rank(_counted(kernel_time, part), "part_ns", "duration_ns")
+
+
+def _counted(kernel_time: pl.DataFrame, part: pl.Expr) -> pl.DataFrame:
+    """Add the time of the kernels of `part` as `part_ns`, 0 for others."""
     counted = pl.when(part.fill_null(value=False)).then("duration_ns").otherwise(0)
-    return shares_by_rank(kernel_time.with_columns(counted.alias("part_ns")), "part_ns", "duration_ns")
+    return kernel_time.with_columns(counted.alias("part_ns"))

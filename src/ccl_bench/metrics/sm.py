@@ -6,11 +6,12 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import by_step, shares_by_step
 
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 
 
-@metric(unit="%", better="higher")
+@metric(unit="%", better="higher", prefers=("counters",))
 def sm(sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of the streaming multiprocessors that had work, over the time of steps.
 
@@ -54,6 +55,7 @@ def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:
         details={
             "kind": "measured",
             "per_rank_pct": by_rank(per_rank, "sm_active_pct"),
+            "per_step_pct": by_step(sampled, "sm_active_pct"),
             "samples_count": int(per_rank["samples"].sum()),
         },
         window=window,
@@ -85,7 +87,12 @@ def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
     known = {name: mean for name, mean in means.items() if mean is not None}
     return Measurement(
         float(shares.select(pl.col("occupied_pct").mean()).item()),
-        details={"kind": "estimated", "per_rank_pct": by_rank(shares, "occupied_pct"), **known},
+        details={
+            "kind": "estimated",
+            "per_rank_pct": by_rank(shares, "occupied_pct"),
+            "per_step_pct": shares_by_step(sm_use, "occupied_ns", "window_ns"),
+            **known,
+        },
         window=window,
         ranks=ranks_in(per_rank),
     )

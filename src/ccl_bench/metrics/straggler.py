@@ -19,7 +19,8 @@ from ccl_bench.analysis.step_times import slowest, step_times
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
-from ccl_bench.metrics.straggler_lag_16 import lag_ns, need_waits
+from ccl_bench.metrics.shared.per_step import by_step
+from ccl_bench.metrics.straggler_lag_16 import lag_ns, lags, need_waits
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -67,6 +68,7 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
             "slowest_rank": str(worst) if worst is not None else "none",
             "late_ranks": [label(rank) for rank in late],
             "straggler_lag_s": lag / SECOND_NS,
+            "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
             "step_s": step_ns / SECOND_NS,
             "noise_floor_ratio": NOISE_FLOOR,
             **_per_rank(waits),

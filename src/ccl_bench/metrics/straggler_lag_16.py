@@ -6,7 +6,11 @@ from ccl_bench.analysis.communication.waits import by_rank_and_step
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS, by_rank, ranks_in
+from ccl_bench.metrics.rows import SECOND_NS, by_rank, label, ranks_in, step_labels
+from ccl_bench.metrics.shared.per_step import by_step, mean_of
+
+_MOST_WAITS = 100_000
+"""Ranks times steps up to which details list the waiting of each."""
 
 
 def need_waits(waits: pl.DataFrame) -> None:
@@ -18,14 +22,30 @@ def need_waits(waits: pl.DataFrame) -> None:
         )
 
 
+def lags(waits: pl.DataFrame) -> pl.DataFrame:
+    """Return the largest minus the smallest waiting of a rank in each step, as `lag_ns`."""
+    wait = pl.col("wait_ns")
+    by_rank = by_rank_and_step(waits)
+    return by_rank.group_by("iteration", "step").agg((wait.max() - wait.min()).alias("lag_ns"))
+
+
 def lag_ns(waits: pl.DataFrame) -> float:
     """Return the mean over steps of the largest minus the smallest waiting of a rank, ns."""
-    steps = (
-        by_rank_and_step(waits)
-        .group_by("iteration", "step")
-        .agg((pl.col("wait_ns").max() - pl.col("wait_ns").min()).alias("lag_ns"))
-    )
-    return float(steps.select(pl.col("lag_ns").mean()).item())
+    return mean_of(lags(waits), "lag_ns")
+
+
+def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {rank: {step: waiting, s}}; nothing where that would be more than `_MOST_WAITS` numbers."""
+    rows = by_rank_and_step(waits)
+    rows = rows.group_by("rank", "iteration", "step").agg(pl.col("wait_ns").sum() / SECOND_NS)
+    if rows.height > _MOST_WAITS:
+        return {}
+    ordered = rows.sort("rank", "iteration", "step", nulls_last=True)
+    steps = step_labels(ordered)
+    found: dict[str, dict[str, float]] = {}
+    for rank, step, wait in zip(ordered["rank"], steps, ordered["wait_ns"], strict=True):
+        found.setdefault(label(rank), {})[step] = wait
+    return found
 
 
 @metric(unit="s", better="lower", applies=(conditions.several_ranks,))
@@ -52,6 +72,8 @@ def straggler_lag_16(waits: pl.DataFrame) -> Measurement:
         lag_ns(waits) / SECOND_NS,
         details={
             "wait_s_per_step": by_rank(per_rank, "wait_s"),
+            "per_step_s": by_step(lags(waits).with_columns(pl.col("lag_ns") / SECOND_NS), "lag_ns"),
+            "per_rank_per_step_wait_s": _waits_by_step(waits),
             "members_complete": bool(waits["complete"].all()),
         },
         window="matched collectives inside steps",

@@ -43,6 +43,9 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         "tokens_per_step": tokens.value,
         "tokens_per_step_source": tokens.source,
         "iteration_wall_clock_time_s": time.value,
+        "per_step_tokens_per_s": {
+            step: tokens.value / seconds for step, seconds in time.details["per_step_s"].items() if seconds
+        },
     }
     if facts.world_size:
         details |= {"tokens_per_s_per_gpu": rate / facts.world_size.value, "gpus": facts.world_size.value}

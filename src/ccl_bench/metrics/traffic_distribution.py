@@ -36,7 +36,9 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 @metric(unit="%", better="neither", applies=(conditions.several_ranks,))
-def traffic_distribution(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def traffic_distribution(
+    traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
     """Share of communicated bytes that the busiest parallelism dimension carries.
 
     Formula:
@@ -59,7 +61,6 @@ def traffic_distribution(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurem
             "no process group tells which parallelism dimension it serves",
             fix="state the parallel degrees in the workload card, and record with torch 2.2 or later",
         )
-    count = steps.height
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
         pl.len().alias("calls"),
@@ -68,16 +69,10 @@ def traffic_distribution(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurem
     total = int(sums["bytes"].sum())
     if not total:
         raise NotMeasurable("all communication is in groups of one rank, which moves nothing", fix=ONE_RANK)
-    times = {name: _time_ns(inside.filter(pl.col("dimension") == name)) for name in sums["dimension"]}
     ordered = sums.sort("bytes", "dimension", descending=[True, False])
-    per_dimension: dict[str, Any] = {
-        row["dimension"]: {
-            "share_pct": 100 * row["bytes"] / total,
-            "bytes_per_gpu_and_step": row["bytes"] / count,
-            "calls_per_gpu_and_step": row["calls"] / count,
-            "time_s_per_gpu_and_step": times[row["dimension"]] / count / SECOND_NS,
-            "unattributed_calls_count": row["unattributed"],
-        }
+    exposed = _exposed_ns(exposed_calls, traffic)
+    per_dimension = {
+        row["dimension"]: _of_dimension(row, total, steps.height, inside, exposed)
         for row in ordered.iter_rows(named=True)
     }
     return Measurement(
@@ -88,6 +83,29 @@ def traffic_distribution(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurem
     )
 
 
+def _of_dimension(
+    row: dict[str, Any], total: int, count: int, inside: pl.DataFrame, exposed: dict[str, int]
+) -> dict[str, Any]:
+    """Return bytes, calls and times of one dimension for one of `count` steps of a rank."""
+    name = row["dimension"]
+    return {
+        "share_pct": 100 * row["bytes"] / total,
+        "bytes_per_gpu_and_step": row["bytes"] / count,
+        "calls_per_gpu_and_step": row["calls"] / count,
+        "time_s_per_gpu_and_step": _time_ns(inside.filter(pl.col("dimension") == name)) / count / SECOND_NS,
+        "exposed_s_per_gpu_and_step": exposed.get(name, 0) / count / SECOND_NS,
+        "unattributed_calls_count": row["unattributed"],
+    }
+
+
 def _time_ns(calls: pl.DataFrame) -> int:
     """Return the time with at least one of the calls, summed over traces, ns."""
     return int(merged(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
+
+
+def _exposed_ns(exposed_calls: pl.DataFrame, traffic: pl.DataFrame) -> dict[str, int]:
+    """Return {dimension: time in steps in which its calls ran and nothing computed, over traces, ns}."""
+    served = traffic.select("trace", "call", "dimension")
+    lengths = exposed_calls.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("exposed_ns"))
+    sums = lengths.join(served, on=["trace", "call"]).group_by("dimension").agg(pl.col("exposed_ns").sum())
+    return dict(sums.iter_rows())

@@ -131,3 +131,6 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
     "et_links": unlinked,
     "bubbles": _unmatched_messages,
 }
+
+LOOKED_AT = tuple(_LOOKS)
+"""Tables in which findings are looked for, in the order in which they are told."""

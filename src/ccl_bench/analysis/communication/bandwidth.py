@@ -21,6 +21,7 @@ BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
 @derived(
     across_ranks=True,
     iteration=("Int64", "recording window"),
+    step=("Int64", "step in which it started; null outside all steps"),
     collective=("String", "canonical collective"),
     dimension=("String", "parallelism dimension"),
     size=("Int64", "ranks that took part; null where that is not known"),
@@ -41,7 +42,11 @@ def transfers(
     A matched collective is one row, however many ranks took part; what could not be matched is one
     row for each rank that recorded it, with its raw duration.
     """
-    parts = [_collectives(matched, groups), _messages(messages), _unmatched(traffic, matched, messages)]
+    parts = [
+        _collectives(matched, groups),
+        _messages(messages, traffic),
+        _unmatched(traffic, matched, messages),
+    ]
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
     found = pl.concat(parts).filter(moved)
     return found.with_columns(_factors(found)).select(*DERIVED.get("transfers").table.columns)
@@ -55,6 +60,7 @@ def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     whole = matched.drop_nulls("transfer_ns").unique(_KEYS, keep="first", maintain_order=True)
     return whole.join(nodes, on="group", how="left", maintain_order="left").select(
         "iteration",
+        "step",
         "collective",
         "dimension",
         "size",
@@ -69,9 +75,12 @@ def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _messages(messages: pl.DataFrame) -> pl.DataFrame:
-    return messages.select(
+def _messages(messages: pl.DataFrame, traffic: pl.DataFrame) -> pl.DataFrame:
+    sent = traffic.select("step", send_trace="trace", send_call="call")
+    placed = messages.join(sent, on=["send_trace", "send_call"], how="left", maintain_order="left")
+    return placed.select(
         "iteration",
+        "step",
         pl.lit("send_recv").alias("collective"),
         "dimension",
         pl.lit(2, dtype=pl.Int64).alias("size"),
@@ -92,6 +101,7 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
     left = traffic.join(pl.concat([whole, paired]), on=["trace", "call"], how="anti")
     return left.select(
         "iteration",
+        "step",
         "collective",
         "dimension",
         "size",

@@ -27,16 +27,9 @@ def waits(matched: pl.DataFrame) -> pl.DataFrame:
     Of a step, only those collectives count that most members were recorded in, so that a rank
     whose recording broke off does not seem to wait less than the others.
     """
-    key = ["iteration", "group", "number"]
-    told = matched.drop_nulls(["wait_ns", "step"])
-    most = pl.col("present").max().over("iteration", "step", "group")
-    is_last = pl.col("wait_ns") == 0
-    marked = told.filter(pl.col("present") == most).with_columns(
-        (is_last & (is_last.sum().over(key) == 1)).alias("last"),
-        pl.col("wait_ns").max().over(key).alias("longest_ns"),
-    )
     return (
-        marked.group_by("iteration", "step", "group", "dimension", "trace", "rank", maintain_order=True)
+        counted(matched)
+        .group_by("iteration", "step", "group", "dimension", "trace", "rank", maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("collectives"),
             pl.col("wait_ns").sum(),
@@ -45,6 +38,18 @@ def waits(matched: pl.DataFrame) -> pl.DataFrame:
             (pl.col("present") >= pl.col("size")).fill_null(value=False).all().alias("complete"),
         )
         .sort("iteration", "step", "group", "rank", "trace")
+    )
+
+
+def counted(matched: pl.DataFrame) -> pl.DataFrame:
+    """Return the members of collectives whose waits count, with who was `last` and the `longest_ns` wait."""
+    key = ["iteration", "group", "number"]
+    told = matched.drop_nulls(["wait_ns", "step"])
+    most = pl.col("present").max().over("iteration", "step", "group")
+    is_last = pl.col("wait_ns") == 0
+    return told.filter(pl.col("present") == most).with_columns(
+        (is_last & (is_last.sum().over(key) == 1)).alias("last"),
+        pl.col("wait_ns").max().over(key).alias("longest_ns"),
     )
 
 

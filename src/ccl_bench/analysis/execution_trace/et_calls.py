@@ -118,6 +118,7 @@ def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.Data
 
 @derived(
     across_ranks=True,
+    rows_of="et_described_calls",
     iteration=("Int64", "recording window"),
     rank=("Int64", "rank"),
     trace=("Int64", "the Execution Trace"),
@@ -160,6 +161,8 @@ def completed(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
     Kineto does not know a size, or, before it recorded split sizes, that an all-to-all had a size of its
     own for each member. Everything about the message is then taken from the Execution Trace together.
     """
+    if et_calls.is_empty():
+        return calls
     known = et_calls.drop_nulls("call_start_ns").select(
         pl.col("call_trace").alias("trace"),
         pl.col("call_start_ns").alias("start_ns"),

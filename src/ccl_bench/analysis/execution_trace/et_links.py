@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 @derived(
     across_ranks=True,
+    rows_of="linkable_nodes",
     iteration=("Int64", "recording window"),
     rank=("Int64", "rank"),
     trace=("Int64", "the Execution Trace"),

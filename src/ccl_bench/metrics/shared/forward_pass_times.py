@@ -8,6 +8,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.rows import SECOND_NS, by_rank, ranks_in
+from ccl_bench.metrics.shared.serving_details import MOST_LISTED
 
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
 
@@ -22,6 +23,7 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     on_device = timed["on_device"].all()
     details = {
         "distribution_s": spread(timed["s"].to_list()),
+        "values_s": _each(timed),
         "per_rank_s": by_rank(per_rank, "s"),
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
@@ -29,6 +31,15 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     }
     value = float(per_rank.select(pl.col("s").mean()).item())
     return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))
+
+
+def _each(timed: pl.DataFrame) -> list[float]:
+    """Return the time of each pass, mean over the ranks that took part in it, in order."""
+    numbered = timed.sort("trace", "start_ns").with_columns(
+        pl.int_range(pl.len()).over("trace").alias("number")
+    )
+    passes = numbered.group_by("iteration", "number", maintain_order=True).agg(pl.col("s"))
+    return passes.sort("iteration", "number")["s"].list.mean().head(MOST_LISTED).to_list()
 
 
 def _why_none(forward_passes: pl.DataFrame, phase: str) -> str:

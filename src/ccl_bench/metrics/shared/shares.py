@@ -5,6 +5,7 @@ from __future__ import annotations
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import shares_by_step
 
 
 def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) -> Measurement:
@@ -27,6 +28,7 @@ def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) ->
         details={
             "per_rank_pct": by_rank(shares, "share_pct"),
             "per_rank_s_per_step": by_rank(shares, "per_step_s"),
+            "per_step_pct": shares_by_step(breakdown, column, "window_ns"),
         },
         window=window_of(steps),
         ranks=ranks_in(totals),

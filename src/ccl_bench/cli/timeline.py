@@ -1,0 +1,90 @@
+"""The command `ccl-bench timeline`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.cli import files, options
+from ccl_bench.cli.frame import say
+from ccl_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ABOUT = """Write a run as one timeline, all ranks on one clock, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+Each rank has tracks for steps, waiting in collectives, exposed communication, pipeline bubbles, and its \
+kernels or operators. Where there is too much for a viewer, short neighbours are merged, and it is said.
+
+Exit status: 0; 2 wrong usage, or the file is there already; 4 where there is nothing to show.
+"""
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    example = f"{program} timeline examples/runs/llama-tiny-pp4-gloo -o run.json.gz"
+    made = options.app("timeline", ABOUT, [example])
+    made.default(timeline)
+    return made
+
+
+def timeline(
+    run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run.")],
+    /,
+    *,
+    output: Annotated[
+        str, Parameter(alias="-o", metavar="FILE", help="File to write; compressed if it ends in .gz.")
+    ],
+    steps: Annotated[
+        str | None, Parameter(metavar="STEPS", help="Steps to show, such as 3-5 or 2,4; all unless given.")
+    ] = None,
+    max_slices: Annotated[
+        int | None, Parameter(metavar="N", help="Most slices in the file; 500,000 unless given.")
+    ] = None,
+    profile_mode: options.ProfileMode = "auto",
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
+    force: files.Force = False,
+) -> int:
+    """Write the timeline of a run."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.engine import used
+    from ccl_bench.report.console import show
+    from ccl_bench.report.numbers import size
+    from ccl_bench.report.words import counted
+    from ccl_bench.run import open_run
+    from ccl_bench.timeline import MOST_SLICES, write_timeline
+
+    chosen = step_numbers(steps) if steps else None
+    target = files.target(output, force=force)
+    opened = open_run(run, profile_mode=profile_mode)
+    with used(engine), progress_bar(len(opened.traces)) as progress:
+        written = write_timeline(
+            opened,
+            target,
+            most_slices=max_slices or MOST_SLICES,
+            steps=chosen,
+            jobs=jobs,
+            use_cache=not no_cache,
+            progress=progress,
+        )
+    counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
+    show(f"{written.path}  {counts}")
+    for remark in (written.clocks, *written.left_out):
+        say("ccl-bench", f"note: {remark}")
+    return 0
+
+
+def step_numbers(text: str) -> list[int]:
+    """Return the steps that `3-5,8` names; raise UsageError for anything else."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        numbers = [first, last] if dash else [first, first]
+        if not all(number.isdecimal() for number in numbers) or int(numbers[0]) > int(numbers[1]):
+            raise UsageError(f"{part.strip()!r} names no steps", fix="write them as 3-5 or 2,4")
+        found.update(range(int(numbers[0]), int(numbers[1]) + 1))
+    return sorted(found)

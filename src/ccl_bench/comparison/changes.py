@@ -1,0 +1,163 @@
+"""What changed from one run to another: each metric with its noise and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal
+
+from ccl_bench.comparison.effects import remarks
+from ccl_bench.comparison.noise import FEWEST, Interval, difference_interval, thinned, unstable
+from ccl_bench.comparison.samples import samples_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccl_bench.result import Result
+
+TOLERANCE = 0.01
+"""Relative change below which nothing is called better or worse: runs of the same thing differ by as much."""
+
+HIDDEN = 0.05
+"""Relative change that must not be able to hide in noise where the verdict is "no change"."""
+
+POINTS = 0.1
+"""Percentage points that count as little in a metric in %, however small the share is."""
+
+Verdict = Literal["better", "worse", "changed", "no change", "cannot tell", "not comparable"]
+"""`changed` is for metrics of which neither more nor less is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One metric in two runs."""
+
+    metric: str
+    unit: str
+    better: Literal["higher", "lower", "neither"]
+    verdict: Verdict
+    baseline: float | None = None
+    """Value in the baseline; None without one."""
+    other: float | None = None
+    difference: float | None = None
+    """Other minus baseline, in the metric's unit."""
+    relative: float | None = None
+    """The same over the baseline's absolute value; None where that is 0."""
+    interval: Interval | None = None
+    """Where the difference lies, as far as the spread over steps tells; None where nothing tells."""
+    samples: tuple[int, int] = (0, 0)
+    """Steps, requests or passes behind each value."""
+    remarks: tuple[str, ...] = ()
+    """What keeps the verdict from being more, or must be known with it."""
+    is_blocked: bool = False
+    """Whether something beside the numbers keeps them from being compared."""
+    is_unstable: bool = False
+    """Whether another recording of the same may well give another interval."""
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the value moved to the worse side, whatever noise says."""
+        moved = self.difference or 0.0
+        return (self.better == "lower" and moved > 0) or (self.better == "higher" and moved < 0)
+
+
+def changes(
+    baseline: Mapping[str, Result],
+    other: Mapping[str, Result],
+    names: Sequence[str],
+    *,
+    are_comparable: bool = True,
+    tolerance: float = TOLERANCE,
+) -> tuple[Change, ...]:
+    """Return the change of each named metric that at least one side has a value of."""
+    found = []
+    for name in names:
+        one, two = baseline.get(name), other.get(name)
+        if one is not None and one.value is not None and two is not None and two.value is not None:
+            found.append(_change(one, two, are_comparable=are_comparable, tolerance=tolerance))
+        elif known := next((each for each in (one, two) if each and each.value is not None), None):
+            found.append(_one_sided(known, one, two, are_comparable=are_comparable))
+    return tuple(found)
+
+
+def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
+    """Return the change of a metric that one side has no value of."""
+    missing = two if known is one else one
+    side = "the other run" if known is one else "the baseline"
+    why = f": {missing.reason}" if missing else ""
+    return Change(
+        known.metric,
+        known.unit,
+        known.better,
+        "cannot tell" if are_comparable else "not comparable",
+        one.value if one else None,
+        two.value if two else None,
+        remarks=(f"{side} has no value{why}",),
+    )
+
+
+def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float) -> Change:
+    before, after = float(one.value or 0.0), float(two.value or 0.0)
+    samples = samples_of(one), samples_of(two)
+    told = remarks(one, two)
+    interval = _centred(difference_interval(*samples), samples, after - before)
+    is_blocked = any(remark.blocks for remark in told)
+    shaky, why = (unstable(*samples) if interval and interval.low < interval.high else ""), ""
+    verdict: Verdict = "cannot tell"
+    if not are_comparable:
+        verdict, shaky = "not comparable", ""
+    elif not is_blocked and before == after and samples[0] == samples[1]:
+        verdict, shaky = "no change", ""
+    elif not is_blocked:
+        little = max(tolerance * abs(before), POINTS if one.unit == "%" else 0.0)
+        verdict, why = _verdict(one.better, before, after - before, interval, little)
+    texts = (why, *(remark.text for remark in told), f"may be unstable: {shaky}" if shaky else "")
+    return Change(
+        one.metric,
+        one.unit,
+        one.better,
+        verdict,
+        before,
+        after,
+        after - before,
+        (after - before) / abs(before) if before else (None if after else 0.0),
+        interval,
+        (len(samples[0]), len(samples[1])),
+        tuple(filter(None, texts)),
+        is_blocked,
+        bool(shaky),
+    )
+
+
+def _centred(
+    interval: Interval | None, samples: tuple[list[float], list[float]], difference: float
+) -> Interval | None:
+    """Return the interval around the difference of the values.
+
+    A value may be another mean of its samples than the plain one, such as that of a rate.
+    """
+    if interval is None:
+        return None
+    one, other = (fmean(thinned(side)) for side in samples)
+    plain = other - one
+    return Interval(interval.low + difference - plain, interval.high + difference - plain)
+
+
+def _verdict(
+    better: str, before: float, difference: float, interval: Interval | None, little: float
+) -> tuple[Verdict, str]:
+    """Return the verdict on a difference, and why it is not more than that."""
+    is_small = abs(difference) < little
+    if interval is None:
+        if is_small:
+            return "no change", ""
+        return "cannot tell", f"fewer than {FEWEST} samples on a side tell nothing of its noise"
+    if not is_small and not interval.has_zero:
+        if better == "neither":
+            return "changed", ""
+        return ("better" if (difference > 0) == (better == "higher") else "worse"), ""
+    reach = max(abs(interval.low), abs(interval.high))
+    if reach <= max(HIDDEN * abs(before), little):
+        return "no change", ""
+    share = f" of up to {100 * reach / abs(before):.0f} %" if before else ""
+    return "cannot tell", f"a change{share} may hide in the noise"

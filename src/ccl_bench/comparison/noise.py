@@ -1,0 +1,142 @@
+"""How far the means of two runs may differ by chance: a bootstrap interval that few and alike steps widen.
+
+The interval is the percentile interval of the difference of resampled means, seeded, so that the same
+samples give the same interval. Two things make the plain one too narrow, and each widens it:
+
+- few samples: by how far Student's t lies beyond the normal quantile, at the degrees of freedom
+  that Welch and Satterthwaite give, and by the sample over the plug-in deviation [T. Hesterberg, What
+  Teachers Should Know About the Bootstrap, The American Statistician 69(4), 2015];
+- steps that resemble the step before: by sqrt((1 + r) / (1 - r)) with their correlation r, corrected
+  for its bias in short series [F. Marriott and J. Pope, Biometrika 41, 1954].
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, variance
+from typing import TYPE_CHECKING
+
+from ccl_bench.comparison.student import student_quantile
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONFIDENCE = 0.99
+"""Share of intervals that hold the true difference: many metrics are looked at together."""
+
+RESAMPLES = 4_000
+SEED = 20_240_229
+
+MOST_SAMPLES = 1_000
+"""Samples of a side that are used; of more, as many evenly spread ones."""
+
+FEWEST = 2
+"""Samples of each side without which nothing is known of noise."""
+
+FEW = 8
+"""Samples of a side below which an interval may be unstable."""
+
+WIDE = 0.05
+"""Standard error of a mean, as a share of it, beyond which an interval may be unstable."""
+
+_ALIKE = 0.9
+"""Correlation of consecutive steps that is believed at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Between which limits a difference of means lies."""
+
+    low: float
+    high: float
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether there may be no difference at all."""
+        return self.low <= 0 <= self.high
+
+
+def difference_interval(one: Sequence[float], other: Sequence[float]) -> Interval | None:
+    """Return where the mean of `other` minus that of `one` lies; None where a side has too few samples."""
+    sides = [thinned(one), thinned(other)]
+    if min(map(len, sides)) < FEWEST:
+        return None
+    difference = fmean(sides[1]) - fmean(sides[0])
+    widening = _few(*sides) * _alike(*sides)
+    tail = (1 - CONFIDENCE) / 2
+    resampled = _resampled_means(sides[1], SEED + 1) - _resampled_means(sides[0], SEED)
+    low, high = (float(resampled.quantile(share, "linear") or 0.0) for share in (tail, 1 - tail))
+    return Interval(difference - (difference - low) * widening, difference + (high - difference) * widening)
+
+
+def thinned(samples: Sequence[float]) -> Sequence[float]:
+    """Return at most `MOST_SAMPLES` of the samples, evenly spread."""
+    return samples[:: -(-len(samples) // MOST_SAMPLES) or 1]
+
+
+def unstable(one: Sequence[float], other: Sequence[float]) -> str:
+    """Return why an interval from these samples may be unstable, or an empty text."""
+    fewest = min(len(one), len(other))
+    if fewest < FEW:
+        return f"{fewest} samples are few"
+    widest = max((one, other), key=lambda side: _deviation(side) / math.sqrt(len(side)))
+    if _deviation(widest) <= WIDE * math.sqrt(len(widest)):
+        return ""
+    spread = f"single samples spread by {100 * _deviation(widest):.0f} %"
+    without_first = _deviation(widest[1:])
+    is_first = without_first < _deviation(widest) / 2
+    return f"{spread}, without the first by {100 * without_first:.0f} %" if is_first else spread
+
+
+def _deviation(samples: Sequence[float]) -> float:
+    """Return the deviation of single samples as a share of their mean."""
+    mean = abs(fmean(samples))
+    return math.sqrt(variance(samples)) / mean if mean else 0.0
+
+
+def _resampled_means(samples: Sequence[float], seed: int) -> pl.Series:
+    drawn = pl.Series(samples, dtype=pl.Float64).gather(_draws(len(samples), seed))
+    return drawn.reshape((RESAMPLES, len(samples))).arr.mean()
+
+
+@functools.lru_cache(maxsize=8)
+def _draws(count: int, seed: int) -> pl.Series:
+    """Return the positions of all resamples of `count` samples; every metric of a run shares them.
+
+    Python's generator gives the same numbers everywhere and for good, which polars' does not promise.
+    """
+    total = count * RESAMPLES
+    drawn = pl.Series([random.Random(seed).randbytes(4 * total)])  # noqa: S311
+    return drawn.bin.reinterpret(dtype=pl.Array(pl.UInt32, total), endianness="little").explode() % count
+
+
+def _few(*sides: Sequence[float]) -> float:
+    """Return the factor for few samples."""
+    own = [variance(side) / len(side) for side in sides]
+    if not sum(own):
+        return 1.0
+    plug_in = [part * (len(side) - 1) / len(side) for part, side in zip(own, sides, strict=True)]
+    freedom = sum(own) ** 2 / sum(p**2 / (len(s) - 1) for p, s in zip(own, sides, strict=True))
+    share = (1 + CONFIDENCE) / 2
+    beyond = student_quantile(share, freedom) / NormalDist().inv_cdf(share)
+    return beyond * math.sqrt(sum(own) / sum(plug_in))
+
+
+def _alike(*sides: Sequence[float]) -> float:
+    """Return the factor for steps that resemble the step before."""
+    products = squares = 0.0
+    for side in sides:
+        from_mean = [value - fmean(side) for value in side]
+        products += sum(x * y for x, y in itertools.pairwise(from_mean))
+        squares += sum(x * x for x in from_mean)
+    if not squares:
+        return 1.0
+    seen = products / squares
+    count = sum(map(len, sides)) / len(sides)
+    alike = min(max(seen + (1 + 3 * seen) / count, 0.0), _ALIKE)
+    return math.sqrt((1 + alike) / (1 - alike))

@@ -1,0 +1,89 @@
+"""Sides of a comparison from where they lie: runs, files of results, folders of what was published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccl_bench import remote, storage
+from ccl_bench.comparison.fields import fields_of
+from ccl_bench.comparison.side import Side
+from ccl_bench.errors import InputError
+from ccl_bench.evaluate import evaluate
+from ccl_bench.result import from_json
+from ccl_bench.run import found_at, open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ccl_bench.comparison.fields import Fields
+    from ccl_bench.engine import Progress
+    from ccl_bench.result import Result
+    from ccl_bench.run import Run
+
+RESULTS = "results.json"
+"""Results of a run that was published without its traces."""
+
+_HEAD_BYTES = 512
+
+_WRITE = "write one with: ccl-metrics --trace RUN --all --format json"
+
+
+def side_at(
+    place: str,
+    names: Sequence[str],
+    *,
+    profile_mode: str = "auto",
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> Side:
+    """Return the side at `place`; `names` are the metrics to compute of a run.
+
+    A place is a run, a file of results as `ccl-metrics --all --format json` writes it, or a folder with
+    such a file and a card in place of traces.
+    """
+    path = storage.location(place)
+    with remote.reachable(path):
+        results = path if path.is_file() else path / RESULTS
+        stored = _stored(results) if results.is_file() else None
+    if stored is not None and (results == path or not found_at(path).traces):
+        return _of_results(place, stored, results.parent)
+    run = open_run(place, profile_mode=profile_mode)
+    computed = evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
+    return Side(place, _by_name(computed), _fields(run))
+
+
+def _fields(run: Run) -> Fields:
+    return fields_of(run.stated.card, run.facts)
+
+
+def _by_name(results: Sequence[Result]) -> dict[str, Result]:
+    return {result.metric: result for result in results}
+
+
+def _stored(path: Path) -> list[Result] | None:
+    """Return the results in a file; None where it is something else."""
+    head = storage.head(path, _HEAD_BYTES).lstrip()
+    if not (head.startswith(b"[") and b'"metric"' in head):
+        return None
+    with storage.opened(path) as stream:
+        text = stream.read()
+    try:
+        found = from_json(text)
+    except msgspec.ValidationError as error:
+        raise InputError(f"holds no results: {error}", where=str(path), fix=_WRITE) from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"is no JSON: {error}", where=str(path), fix=_WRITE) from error
+    return found
+
+
+def _of_results(place: str, results: list[Result], folder: Path) -> Side:
+    """Return a side of stored results; a card beside them counts if they rest on it."""
+    alone = Side(place, _by_name(results))
+    beside = found_at(folder)
+    stated = beside.stated
+    is_own = stated.card is not None and set(stated.sha256.values()) & alone.statements
+    return Side(place, alone.results, _fields(beside)) if is_own else alone

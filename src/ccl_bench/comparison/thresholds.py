@@ -1,0 +1,115 @@
+"""Limits that a comparison must keep, as people write them: `5%`, `mfu:2%`, `peak_memory_allocated>0.5`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ccl_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ccl_bench.comparison.changes import Change
+
+GRAMMAR = "write 5%, METRIC:5%, METRIC>5% or METRIC<-5%; without % a limit is in the metric's unit"
+
+_LIMIT = re.compile(
+    r"(?:(?P<metric>[A-Za-z]\w*)\s*(?P<sign>[:<>]))?\s*"
+    r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<percent>%?)"
+)
+
+Outcome = Literal["kept", "crossed", "not judged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One limit."""
+
+    text: str
+    """As written."""
+    limit: float
+    """A share of the baseline, or a difference in the metric's unit."""
+    is_relative: bool
+    metric: str = ""
+    """Empty for every metric that has a better side and whose noise is known."""
+    sign: Literal[":", "<", ">"] = ":"
+    """`:` the metric got worse by more, `>` it rose by more, `<` its change is below the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a threshold came to."""
+
+    threshold: str
+    """As written."""
+    outcome: Outcome
+    metrics: tuple[str, ...] = ()
+    """Metrics that crossed it."""
+    reason: str = ""
+    """Why it could not be judged."""
+
+
+def threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
+    """Return the threshold that `text` says; raise UsageError where it says none.
+
+    `canonical` gives the registered name of a metric, and raises UsageError for an unknown one.
+    """
+    found = _LIMIT.fullmatch(text.strip())
+    limit = float(found["number"]) if found else math.inf
+    if found is None or not math.isfinite(limit):
+        raise UsageError(f"{text!r} is no limit", fix=GRAMMAR)
+    is_relative = bool(found["percent"])
+    metric, sign = canonical(found["metric"]) if found["metric"] else "", found["sign"] or ":"
+    if sign == ":" and limit < 0:
+        raise UsageError(f"{text!r}: nothing gets worse by less than nothing", fix=GRAMMAR)
+    if not metric and not is_relative:
+        raise UsageError(f"{text!r} names no metric, and metrics have different units", fix=GRAMMAR)
+    return Threshold(text, limit / 100 if is_relative else limit, is_relative, metric, sign)  # type: ignore[arg-type]
+
+
+def judged(limit: Threshold, changes: Sequence[Change]) -> Judgement:
+    """Return whether the changes of one comparison keep a threshold.
+
+    A change that may be noise counts as none. Where nothing is known of noise a threshold that names
+    the metric takes the number as it is, and one for all metrics passes over it.
+    """
+    if limit.metric:
+        return _one(limit, next((each for each in changes if each.metric == limit.metric), None))
+    known = [each for each in changes if each.better != "neither" and each.interval and _is_judged(each)]
+    if not known:
+        return Judgement(
+            limit.text, "not judged", reason="no metric with a better side and known noise compares"
+        )
+    crossed = tuple(each.metric for each in known if _crosses(limit, each))
+    return Judgement(limit.text, "crossed" if crossed else "kept", crossed)
+
+
+def _one(limit: Threshold, change: Change | None) -> Judgement:
+    if change is None:
+        return Judgement(limit.text, "not judged", reason=f"neither run has a value of {limit.metric}")
+    if not _is_judged(change) or (limit.is_relative and change.relative is None):
+        reason = (
+            "; ".join(change.remarks) or "the baseline is 0" if change.verdict != "not comparable" else ""
+        )
+        return Judgement(limit.text, "not judged", reason=reason or "the runs do not compare")
+    crossed = _crosses(limit, change)
+    return Judgement(limit.text, "crossed" if crossed else "kept", (change.metric,) if crossed else ())
+
+
+def _is_judged(change: Change) -> bool:
+    """Whether the change is a number that means something, if only by itself."""
+    return change.difference is not None and change.verdict != "not comparable" and not change.is_blocked
+
+
+def _crosses(limit: Threshold, change: Change) -> bool:
+    moved = (change.relative if limit.is_relative else change.difference) or 0.0
+    if change.verdict == "no change" or (change.interval and change.interval.has_zero):
+        moved = 0.0
+    if limit.sign == ">":
+        return moved > limit.limit
+    if limit.sign == "<":
+        return moved < limit.limit
+    return abs(moved) > limit.limit and (change.is_worse or change.better == "neither")

@@ -1,0 +1,42 @@
+"""Runs whose difference is known: one plan, and what is changed in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import metrics
+from ccl_bench.comparison.compared import Comparison, compared
+from ccl_bench.comparison.sides import side_at
+from ccl_bench.testing import Plan, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ccl_bench.comparison.side import Side
+
+PLAN = Plan(dp_shard=2, tp=2, steps=8, layers=2, jitter_ns=30_000)
+"""Four ranks, eight steps of about 3.2 ms that differ by about 1 %."""
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    """Write the plan with some of its values changed."""
+    write_run(replace(PLAN, **changed), folder)
+    return folder
+
+
+def side(folder: Path, *names: str) -> Side:
+    """Return one side with all metrics, or those named."""
+    return side_at(str(folder), names or metrics.load().names(), jobs=1)
+
+
+def comparison(baseline: Path, *runs: Path, **options: Any) -> Comparison:
+    """Return runs compared in all metrics."""
+    sides: Sequence[Side] = [side(folder) for folder in (baseline, *runs)]
+    return compared(sides, metrics.load().names(), **options)
+
+
+def verdicts(found: Comparison, place: int = 0) -> dict[str, str]:
+    """Return metric -> verdict of one run against the baseline."""
+    return {change.metric: change.verdict for change in found.pairs[place].changes}

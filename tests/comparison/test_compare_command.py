@@ -1,0 +1,217 @@
+"""`ccl-bench compare`: what it takes, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import ran
+from compared_runs import written
+
+from ccl_bench.cli.bench import main
+from ccl_bench.cli.metrics import main as ccl_metrics
+from ccl_bench.comparison.compared import from_json, json_schema
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
+PIPELINE, SHARDED = (str(EXAMPLES / f"llama-tiny-{name}-gloo") for name in ("pp4", "fsdp2-tp2"))
+STEP = "iteration_wall_clock_time"
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return a run and a slower one."""
+    folder = tmp_path_factory.mktemp("command")
+    return (
+        str(written(folder / "before")),
+        str(written(folder / "after", seed=1, backward_ns=672_000)),
+    )
+
+
+def stored(run: str, target: Path, capsys: Captured) -> Path:
+    """Write the results of a run as `ccl-metrics` does."""
+    capsys.readouterr()
+    assert ccl_metrics(["--trace", run, "--all", "--format", "json"]) == 0
+    target.write_text(capsys.readouterr().out)
+    return target
+
+
+def test_a_run_against_itself_says_no_change(capsys: Captured) -> None:
+    assert main(["compare", PIPELINE, PIPELINE]) == 0
+    out = capsys.readouterr().out
+    assert "comparable: they did the same work" in out
+    assert "worse" not in out
+    assert "cannot tell" not in out
+    assert "The mean step on the device is as long: 455 ms." in out
+
+
+def test_other_work_is_not_compared_and_the_fields_are_named(capsys: Captured) -> None:
+    assert main(["compare", PIPELINE, SHARDED]) == 3
+    out = capsys.readouterr().out
+    assert "not comparable: they did different work" in out
+    assert "model.architecture.num_layers  4 " in out
+    assert "another shape is another model" in out
+    assert "parallelism.pp" in out
+    assert "VERDICT" not in out
+
+
+def test_a_slowdown_is_told_with_its_place(runs: tuple[str, str], capsys: Captured) -> None:
+    assert main(["compare", *runs, "-m", STEP]) == 0
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if line.startswith(STEP))
+    assert line.endswith("worse")
+    assert "longer (+" in out
+    assert "compute +" in out
+    assert "backward +" in out
+    assert "mfu" not in out
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        (f"{STEP}>3%", 5),
+        (f"{STEP}>9%", 0),
+        ("5%", 5),
+        ("90%", 0),
+        ("peak_memory_allocated:5%", 3),
+        ("mfu<-2%", 5),
+    ],
+)
+def test_a_limit_decides_the_exit_status(
+    limit: str, status: int, runs: tuple[str, str], capsys: Captured
+) -> None:
+    assert main(["compare", *runs, "--fail-on", limit]) == status
+    assert f"limit {limit} " in capsys.readouterr().out
+
+
+def test_a_crossed_limit_counts_more_than_one_that_cannot_be_judged(runs: tuple[str, str]) -> None:
+    assert main(["compare", *runs, "--fail-on", "5%", "--fail-on", "peak_memory_allocated:5%"]) == 5
+
+
+def test_a_limit_on_runs_that_do_not_compare_is_not_kept(capsys: Captured) -> None:
+    assert main(["compare", PIPELINE, SHARDED, "--fail-on", f"{STEP}:90%"]) == 3
+    assert "the runs do not compare" in capsys.readouterr().out
+
+
+def test_json_holds_everything_and_reads_back(runs: tuple[str, str], capsys: Captured) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    assert main(["compare", *runs, "--format", "json", "--fail-on", f"{STEP}:3%"]) == 5
+    text = capsys.readouterr().out
+    jsonschema.validate(json.loads(text), json_schema())
+    found = from_json(text.encode())
+    assert (found.baseline, found.pairs[0].name) == runs
+    change = next(each for each in found.pairs[0].changes if each.metric == STEP)
+    assert change.verdict == "worse"
+    assert change.interval is not None
+    assert found.exit_status == 5
+
+
+def test_stored_results_compare_as_the_run_does(
+    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    before, after = (stored(run, tmp_path / f"{n}.json", capsys) for n, run in enumerate(runs))
+    assert main(["compare", str(before), str(after), "-f", "json"]) == 0
+    of_files = from_json(capsys.readouterr().out.encode())
+    assert main(["compare", *runs, "-f", "json"]) == 0
+    of_runs = from_json(capsys.readouterr().out.encode())
+    assert of_files.pairs[0].changes == of_runs.pairs[0].changes
+    assert of_files.pairs[0].attribution == of_runs.pairs[0].attribution
+
+
+def test_results_without_their_card_compare_with_the_run_they_are_of(
+    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    alone = stored(runs[0], tmp_path / "alone.json", capsys)
+    assert main(["compare", str(alone), runs[0]]) == 0
+    assert "comparable: they did the same work" in capsys.readouterr().out
+
+
+def test_results_without_a_card_compare_only_if_they_did_the_same_work(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, seed in ((one, 1), (other, 2)):
+        written(folder, seed=seed)
+        (folder / "workload_card.yaml").unlink()
+        (folder / "run_metadata.json").unlink()
+    assert main(["compare", str(one), str(other)]) == 0
+    out = capsys.readouterr().out
+    assert "comparable only if they did the same work: model.phase, model.model_family" in out
+
+
+def test_a_folder_of_results_and_a_card_is_a_run(
+    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    stored(runs[1], bundle / "results.json", capsys)
+    for name in ("workload_card.yaml", "run_metadata.json"):
+        (bundle / name).write_bytes(Path(runs[1], name).read_bytes())
+    assert main(["compare", runs[0], str(bundle)]) == 0
+    out = capsys.readouterr().out
+    assert "comparable: they did the same work" in out
+    assert "worse" in out
+
+
+def test_somebody_elses_card_beside_results_is_not_theirs(
+    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    other = stored(runs[1], tmp_path / "other.json", capsys)
+    foreign = written(tmp_path / "foreign", microbatch_size=2)
+    (tmp_path / "workload_card.yaml").write_bytes((foreign / "workload_card.yaml").read_bytes())
+    assert main(["compare", runs[0], str(other)]) == 0
+    assert "not comparable" not in capsys.readouterr().out
+
+
+def test_the_name_of_a_file_tells_its_form(runs: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
+    for name, begins in (("c.json", "{"), ("c.html", "<!doctype html>"), ("c.txt", runs[1])):
+        target = tmp_path / name
+        assert main(["compare", *runs, "-o", str(target)]) == 0
+        assert target.read_text().lower().startswith(begins.lower())
+    assert capsys.readouterr().out == ""
+
+
+def test_a_comparison_is_not_written_over_a_file(
+    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    target = tmp_path / "c.json"
+    target.write_text("mine")
+    assert main(["compare", *runs, "-o", str(target)]) == 2
+    assert (target.read_text(), "--force" in capsys.readouterr().err) == ("mine", True)
+    assert main(["compare", *runs, "-o", str(target), "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([PIPELINE], "a comparison is of two runs at least"),
+        ([PIPELINE, PIPELINE, "--fail-on", "slow"], "'slow' is no limit"),
+        ([PIPELINE, PIPELINE, "--study", "colour"], "unknown field 'colour'"),
+        ([PIPELINE, PIPELINE, "-m", "mfv"], "did you mean mfu"),
+        ([PIPELINE, PIPELINE, "-o", "c.md"], "a comparison cannot be markdown"),
+        ([PIPELINE, PIPELINE, "--tolerance", "200"], "must be from 0 to 100"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(words: list[str], said: str, capsys: Captured) -> None:
+    assert main(["compare", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_told(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["compare", PIPELINE, str(tmp_path / "nothing")]) == 4
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_results_that_are_none_are_told(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "r.json").write_text('[{"metric": 3}]')
+    assert main(["compare", PIPELINE, str(tmp_path / "r.json")]) == 4
+    assert "holds no results" in capsys.readouterr().err
+
+
+def test_help_tells_limits_and_exit_statuses() -> None:
+    shown = ran("ccl-bench compare --help")
+    assert shown.returncode == 0
+    for word in ("METRIC:5%", "5 a limit is crossed", "--study", "--tolerance"):
+        assert word in shown.stdout

@@ -1,0 +1,76 @@
+"""A comparison as a page of HTML, in a real browser: it draws and asks for nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from compared_runs import comparison, written
+
+from ccl_bench.report.comparison.page import html
+
+if TYPE_CHECKING:
+    from ccl_bench.comparison.compared import Comparison
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Return a run against a slower one and one with another batch."""
+    folder = tmp_path_factory.mktemp("page")
+    before = written(folder / "before")
+    slower = written(folder / "after", seed=1, backward_ns=672_000)
+    return comparison(before, slower, written(folder / "other", microbatch_size=2))
+
+
+def opened(file: Path, width: int, scheme: str) -> dict[str, Any]:
+    """Open a page in Chromium, in a process of its own."""
+    pytest.importorskip("playwright", reason="playwright is not installed: make test")
+    if shutil.which("chromium") is None:
+        pytest.skip("chromium is not installed: make services")
+    script = Path(__file__).with_name("opened_page.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(file), str(width), scheme],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_a_page_draws_its_charts_and_asks_for_nothing(
+    compared: Comparison, width: int, scheme: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "compared.html"
+    file.write_text(html(compared), encoding="utf-8")
+    assert file.stat().st_size < 2_000_000
+    shown = opened(file, width, scheme)
+    assert shown["complaints"] == []
+    assert shown["charts"] == 2, "changes, and parts of the step; none for runs that do not compare"
+    assert "not comparable: they did different work" in shown["text"]
+    assert "backward_time" in shown["text"]
+    assert "The mean step on the device got" in shown["text"]
+
+
+def test_the_page_says_what_the_comparison_says(compared: Comparison) -> None:
+    page = html(compared)
+    for pair in compared.pairs:
+        for change in pair.changes:
+            assert change.metric in page
+    for word in ("data.global_batch_size", "sequences in a step are the work of a step", "Kernel types"):
+        assert word in page
+
+
+def test_names_from_outside_are_text(compared: Comparison) -> None:
+    from dataclasses import replace
+
+    hostile = replace(compared, pairs=(replace(compared.pairs[0], name=HOSTILE),))
+    page = html(hostile)
+    assert HOSTILE not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page

@@ -1,0 +1,164 @@
+"""Which fields of a card make runs incomparable, and which are what is compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.card import Card, card_in_mapping
+from ccl_bench.card.fields import Part
+from ccl_bench.comparison import comparability, comparison_key, differences, fields_of, unknown_fields
+from ccl_bench.comparison.comparable import known_field
+from ccl_bench.comparison.fields import rules
+from ccl_bench.errors import UsageError
+
+TRAINING = {
+    "model.phase": "training",
+    "model.model_family": "llama-3.1-8b",
+    "model.precision": "bf16",
+    "data.global_batch_size": 32,
+    "data.seq_len": 4096,
+}
+
+
+def paths(part: type[Part], before: str = "") -> set[str]:
+    """Return every field of a card by its name, as fields.toml shortens it."""
+    found: set[str] = set()
+    for name, info in part.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Part):
+            found |= paths(kind, f"{before}{name}.")
+        else:
+            found.add(f"{before}{name}")
+    return {path.removeprefix("workload.").removeprefix("executor.") for path in found}
+
+
+def card(**data: object) -> Card:
+    """Return a card with a batch."""
+    return card_in_mapping({"workload": {"data": data}, "Model-executor": {}}).card
+
+
+def test_every_field_of_a_card_has_a_role_and_a_reason() -> None:
+    derived = {"data.global_batch_size", "data.tokens_per_step"}
+    assert set(rules()) == paths(Card) | derived
+    assert all(rule.reason for rule in rules().values())
+
+
+def test_facts_named_in_the_rules_exist() -> None:
+    assert all(hasattr(Facts(), rule.fact) for rule in rules().values() if rule.fact)
+
+
+def test_equal_fields_compare() -> None:
+    found = comparability(TRAINING, dict(TRAINING))
+    assert (found.verdict, found.workload, found.studied, found.unknown) == ("comparable", (), (), ())
+
+
+@pytest.mark.parametrize("field", TRAINING)
+def test_another_workload_does_not_compare(field: str) -> None:
+    other = TRAINING | {field: "inference" if field == "model.phase" else 7}
+    found = comparability(TRAINING, other)
+    assert found.verdict == "not comparable"
+    assert [each.field for each in found.workload] == [field]
+    assert found.workload[0].reason
+
+
+@pytest.mark.parametrize(
+    "field", ["hardware.device.model", "framework.version", "parallelism.tp", "communication_library.name"]
+)
+def test_what_is_compared_may_differ_and_is_told(field: str) -> None:
+    found = comparability(TRAINING | {field: "one"}, TRAINING | {field: "other"})
+    assert found.verdict == "comparable"
+    assert [(each.field, each.baseline, each.other) for each in found.studied] == [(field, "one", "other")]
+
+
+def test_a_studied_field_that_only_one_side_says_is_told() -> None:
+    found = differences(TRAINING | {"framework.version": "2.2"}, TRAINING)
+    assert [(each.baseline, each.other) for each in found] == [("2.2", None)]
+
+
+def test_without_the_workload_nobody_can_tell() -> None:
+    found = comparability({}, TRAINING)
+    assert found.verdict == "unknown"
+    assert found.unknown == tuple(TRAINING)[:3]
+
+
+def test_the_same_recording_compares_with_or_without_a_card() -> None:
+    assert comparability({}, {}, is_same_run=True).verdict == "comparable"
+
+
+def test_training_needs_a_sequence_length_and_inference_a_prompt_length() -> None:
+    assert unknown_fields({"model.phase": "training"})[-1] == "data.seq_len"
+    assert unknown_fields({"model.phase": "inference"})[-2:] == ["data.input_len", "data.output_len"]
+    assert unknown_fields(TRAINING) == []
+
+
+def test_spelling_is_no_difference() -> None:
+    other = TRAINING | {"model.model_family": "Llama_3.1 8B"}
+    assert differences(TRAINING, other) == ()
+
+
+def test_two_names_of_one_public_model_are_one_model() -> None:
+    one = TRAINING | {"model.model_family": "meta-llama/Llama-3.1-8B"}
+    other = TRAINING | {"model.model_family": "Llama-3.1-8B"}
+    assert differences(one, other) == ()
+
+
+def test_rounded_parameter_counts_agree() -> None:
+    exact, rounded = ({**TRAINING, "model.architecture.num_params": n} for n in (8_030_261_248, 8e9))
+    assert differences(exact, rounded) == ()
+    assert differences(exact, {**TRAINING, "model.architecture.num_params": 7e9})
+
+
+def test_a_field_under_study_may_differ_although_it_defines_the_workload() -> None:
+    found = comparability(TRAINING, TRAINING | {"model.precision": "fp8"}, study=["precision"])
+    assert (found.verdict, [each.field for each in found.studied]) == ("comparable", ["model.precision"])
+
+
+def test_a_field_under_study_need_not_be_known() -> None:
+    other = {key: value for key, value in TRAINING.items() if key != "data.seq_len"}
+    assert comparability(TRAINING, other, study=["data.seq_len"]).verdict == "comparable"
+
+
+def test_one_variable_of_an_environment_is_told_by_name() -> None:
+    found = differences(TRAINING | {"framework.env.NCCL_ALGO": "Ring"}, TRAINING)
+    assert [each.field for each in found] == ["framework.env.NCCL_ALGO"]
+
+
+def test_a_local_batch_is_compared_as_the_global_one() -> None:
+    plan = {"Model-executor": {"model_plan_parallelization": {"dp_replicate": 2, "dp_shard": 4}}}
+    local = {"workload": {"data": {"batch_size": 4, "batch_size_scope": "local"}}, **plan}
+    whole = {"workload": {"data": {"batch_size": 32, "batch_size_scope": "global"}}, **plan}
+    one, other = (fields_of(card_in_mapping(each).card) for each in (local, whole))
+    assert one["data.global_batch_size"] == 32  # 4 sequences x 2 x 4 data-parallel ranks
+    assert [each for each in differences(one, other) if each.role == "workload"] == []
+
+
+def test_facts_of_the_run_have_the_last_word() -> None:
+    facts = Facts(global_batch_size=Fact(64, "run_metadata.json"))
+    assert fields_of(card(batch_size=32), facts)["data.global_batch_size"] == 64
+    assert fields_of(None, facts) == {"data.global_batch_size": 64}
+
+
+def test_a_ranking_key_is_equal_for_one_workload_on_other_hardware() -> None:
+    other = TRAINING | {"model.model_family": "LLAMA-3.1-8b", "hardware.device.model": "nvidia_h100"}
+    assert comparison_key(TRAINING) == comparison_key(other)
+    assert len({comparison_key(TRAINING), comparison_key(TRAINING | {"data.dataset": "c4"})}) == 2
+
+
+def test_a_field_is_known_by_its_end() -> None:
+    assert known_field("precision") == "model.precision"
+    assert known_field("data.seq_len") == "data.seq_len"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("presicion", "did you mean precision"),
+        ("version", "framework.version or communication_library"),
+        ("contributor", "unknown field"),
+    ],
+)
+def test_a_field_that_is_none_is_refused_with_a_hint(name: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        known_field(name)
+    assert said in str(refused.value)

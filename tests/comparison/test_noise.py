@@ -1,0 +1,133 @@
+"""The interval of a difference: right as often as it says, for few steps and for steps that are alike."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from ccl_bench.comparison.noise import MOST_SAMPLES, difference_interval, thinned, unstable
+
+Draw = Callable[[random.Random], float]
+
+DRAWS: dict[str, Draw] = {
+    "normal": lambda r: r.gauss(1, 0.02),
+    "skewed": lambda r: math.exp(r.gauss(0, 0.1)),
+    "with outliers": lambda r: r.gauss(1, 0.01) + (0.3 if r.random() < 0.05 else 0),
+}
+
+
+def false_alarms(draw: Draw, count: int, trials: int = 400) -> float:
+    """Return the share of pairs from one distribution whose interval leaves out 0."""
+    source = random.Random(7)
+    alarms = 0
+    for _ in range(trials):
+        pair = [[draw(source) for _ in range(count)] for _ in range(2)]
+        found = difference_interval(*pair)
+        assert found is not None
+        alarms += not found.has_zero
+    return alarms / trials
+
+
+def alike(source: random.Random, count: int, likeness: float) -> list[float]:
+    """Return steps of which each resembles the one before (an autoregressive series)."""
+    found, deviation = [], source.gauss(0, 0.02)
+    for _ in range(count):
+        found.append(1 + deviation)
+        deviation = likeness * deviation + source.gauss(0, 0.02 * math.sqrt(1 - likeness**2))
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8, 30])
+@pytest.mark.parametrize("kind", DRAWS)
+def test_equal_runs_are_called_different_in_about_one_of_a_hundred(kind: str, count: int) -> None:
+    # 400 trials of 1 % give 4 alarms; 12 or more are seen in less than one of a thousand such tests.
+    assert false_alarms(DRAWS[kind], count) < 12 / 400
+
+
+def test_a_plain_percentile_interval_would_raise_many_more() -> None:
+    def plain(one: list[float], other: list[float], source: random.Random) -> bool:
+        means = sorted(
+            statistics.fmean(source.choices(other, k=len(other)))
+            - statistics.fmean(source.choices(one, k=len(one)))
+            for _ in range(400)
+        )
+        return means[2] > 0 or means[-3] < 0
+
+    source = random.Random(3)
+    pairs = [[[source.gauss(1, 0.02) for _ in range(3)] for _ in range(2)] for _ in range(200)]
+    assert sum(plain(*pair, source) for pair in pairs) / len(pairs) > 0.08
+
+
+def test_steps_that_resemble_each_other_widen_the_interval() -> None:
+    source = random.Random(11)
+    pairs = [[alike(source, 48, 0.5) for _ in range(2)] for _ in range(200)]
+    intervals = [difference_interval(*pair) for pair in pairs]
+    assert sum(found is not None and not found.has_zero for found in intervals) <= 8
+    shuffled = [[random.Random(n).sample(side, len(side)) for side in pair] for n, pair in enumerate(pairs)]
+    narrow = [difference_interval(*pair) for pair in shuffled]
+    assert sum(found is not None and not found.has_zero for found in narrow) > 8
+
+
+@pytest.mark.parametrize(("count", "found_at_least"), [(4, 0.25), (8, 0.8), (30, 1.0)])
+def test_a_slowdown_of_5_percent_under_noise_of_2_is_found(count: int, found_at_least: float) -> None:
+    source = random.Random(5)
+    found = 0
+    for _ in range(100):
+        one, other = ([source.gauss(mean, 0.02) for _ in range(count)] for mean in (1, 1.05))
+        interval = difference_interval(one, other)
+        found += interval is not None and interval.low > 0
+    assert found / 100 >= found_at_least
+
+
+def test_the_interval_lies_around_the_difference_of_means() -> None:
+    one, other = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.1]
+    found = difference_interval(one, other)
+    assert found is not None
+    assert found.low < 1.05 < found.high
+
+
+def test_the_same_samples_give_the_same_interval() -> None:
+    one, other = [1.0, 1.1, 0.9], [1.2, 1.0, 1.1]
+    assert difference_interval(one, other) == difference_interval(one, other)
+
+
+def test_swapping_the_sides_about_turns_the_interval_round() -> None:
+    one, other = [1.0, 1.1, 0.9, 1.05, 0.97], [1.2, 1.25, 1.1, 1.15, 1.18]
+    there, back = difference_interval(one, other), difference_interval(other, one)
+    assert there is not None
+    assert back is not None
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low), rel=0.15)
+
+
+def test_equal_steps_leave_no_room_for_noise() -> None:
+    found = difference_interval([2.0] * 3, [2.5] * 3)
+    assert found is not None
+    assert (found.low, found.high) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("sides", [([], [1.0, 2.0]), ([1.0], [1.0, 2.0]), ([1.0, 2.0], [])])
+def test_one_sample_tells_nothing_of_noise(sides: tuple[list[float], list[float]]) -> None:
+    assert difference_interval(*sides) is None
+
+
+def test_many_samples_are_thinned_evenly() -> None:
+    kept = thinned([float(n) for n in range(3 * MOST_SAMPLES)])
+    assert (len(kept), kept[0], kept[1], kept[-1]) == (MOST_SAMPLES, 0, 3, 3 * MOST_SAMPLES - 3)
+    assert thinned([1.0, 2.0]) == [1.0, 2.0]
+
+
+def test_few_samples_and_wide_ones_are_unstable() -> None:
+    steady = [1.0, 1.01] * 4
+    assert unstable(steady, steady) == ""
+    assert unstable(steady[:3], steady) == "3 samples are few"
+    # 21 % of deviation over the root of 8 samples are 7 % of the mean; of 800 samples they are 0.7 %.
+    assert unstable(steady, [1.0, 1.5] * 4) == "single samples spread by 21 %"
+    assert unstable(steady, [1.0, 1.5] * 400) == ""
+
+
+def test_a_first_step_that_stands_out_is_named() -> None:
+    assert unstable([1.0, 1.01] * 8, [9.0, *[1.0, 1.01] * 8]).endswith("without the first by 1 %")

@@ -1,0 +1,33 @@
+"""Quantiles of Student's t against the printed tables of any textbook."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccl_bench.comparison.student import student_quantile
+
+# Two-sided 99 % and 95 %, as in Fisher and Yates' table of t.
+TABLE = [
+    (1, 63.657, 12.706), (2, 9.925, 4.303), (3, 5.841, 3.182), (4, 4.604, 2.776), (5, 4.032, 2.571),
+    (7, 3.499, 2.365), (10, 3.169, 2.228), (15, 2.947, 2.131), (20, 2.845, 2.086), (30, 2.750, 2.042),
+    (60, 2.660, 2.000), (120, 2.617, 1.980),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("degrees", "ninety_nine", "ninety_five"), TABLE)
+def test_quantiles_are_those_of_the_table(degrees: int, ninety_nine: float, ninety_five: float) -> None:
+    assert student_quantile(0.995, degrees) == pytest.approx(ninety_nine, abs=6e-4)
+    assert student_quantile(0.975, degrees) == pytest.approx(ninety_five, abs=6e-4)
+
+
+def test_fractions_of_a_degree_lie_between_their_neighbours() -> None:
+    quantiles = [student_quantile(0.995, degrees / 4) for degrees in range(4, 200)]
+    assert quantiles == sorted(quantiles, reverse=True)
+
+
+def test_fewer_than_one_degree_counts_as_one() -> None:
+    assert student_quantile(0.995, 0.3) == student_quantile(0.995, 1)
+
+
+def test_many_degrees_come_to_the_normal_distribution() -> None:
+    assert student_quantile(0.995, 1e6) == pytest.approx(2.575829, abs=1e-4)

@@ -1,0 +1,185 @@
+"""What the tracks add up to is what the metrics say, and what the plan of a run says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import pytest
+from trace_events import TraceFile, read
+
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+from ccl_bench.testing import Expected, Message, Plan, Straggler, plans, write_run
+from ccl_bench.timeline import Written, write_timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.result import Result
+
+S = 1_000_000_000
+
+PLAN = Plan(
+    dp_shard=2, tp=2, pp=2, steps=3, layers=2, microbatches=4, jitter_ns=20_000,
+    gradient_norm=Message(1, 15_000, "Float"),
+    clock_offsets_ns={1: 3_000_000, 6: -2_500_000},
+    stragglers=(Straggler(rank=3, layer_ns=40_000),),
+)  # fmt: skip
+"""Eight ranks in two stages, clocks up to 5.5 ms apart, one of them slow."""
+
+
+def drawn(run: Path, target: Path, **options: object) -> tuple[TraceFile, Written]:
+    """Return the timeline of a run as a viewer takes it, and what the writer says of it."""
+    written = write_timeline(open_run(run), target, jobs=1, **options)  # type: ignore[arg-type]
+    return read(target), written
+
+
+def measured(run: Path, name: str) -> Result:
+    """Return the result of one metric."""
+    return evaluate(open_run(run), [name], jobs=1)[0]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected, TraceFile]:
+    """Return the run of the plan, what is expected of it, and its timeline."""
+    folder = tmp_path_factory.mktemp("timeline")
+    expected = write_run(PLAN, folder / "run")
+    return folder / "run", expected, drawn(folder / "run", folder / "run.json.gz")[0]
+
+
+def test_exposed_communication_adds_up_to_the_plan(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    for rank in PLAN.present_ranks:
+        parts = [expected.parts(rank, step).exposed_communication_ns for step in PLAN.step_numbers]
+        assert shown.totals_ns("exposed")[f"rank {rank}"] == sum(parts)
+
+
+def test_waiting_adds_up_to_the_plan_step_by_step(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    for rank in PLAN.present_ranks:
+        for step in PLAN.step_numbers:
+            slices = [s for s in shown.of("wait", f"rank {rank}") if s.args["step"] == step]
+            assert sum(s.sum_ns for s in slices) == expected.wait_ns(rank, step)
+
+
+def test_bubbles_add_up_to_the_plan(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    for rank in PLAN.present_ranks:
+        bubbles = [expected.bubble_ns(rank, step) for step in PLAN.step_numbers]
+        assert shown.totals_ns("bubble")[f"rank {rank}"] == sum(bubbles)
+
+
+def test_sums_are_those_of_the_metrics(planned: tuple[Path, Expected, TraceFile]) -> None:
+    run, _, shown = planned
+    ranks = [f"rank {rank}" for rank in PLAN.present_ranks]
+    exposed = fmean(shown.totals_ns("exposed")[rank] for rank in ranks) / PLAN.steps / S
+    assert measured(run, "exposed_communication_time").value == pytest.approx(exposed)
+    bubble = fmean(shown.totals_ns("bubble")[rank] for rank in ranks) / PLAN.steps / S
+    assert measured(run, "bubble_size_pipeline").value == pytest.approx(bubble)
+    details = measured(run, "straggler").details
+    for category, detail in (("wait", "wait_s_per_step"), ("late", "caused_wait_s_per_step")):
+        totals = shown.totals_ns(category)
+        said = {f"rank {rank}": value * PLAN.steps for rank, value in details[detail].items()}
+        assert {rank: totals.get(rank, 0) / S for rank in ranks} == pytest.approx(said)
+
+
+def test_every_call_and_kernel_is_drawn(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    for rank in PLAN.present_ranks:
+        calls = sum(sum(expected.call_counts(rank, step).values()) for step in PLAN.step_numbers)
+        assert len(shown.of("communication", f"rank {rank}")) == calls
+        assert len(shown.of("step", f"rank {rank}")) == PLAN.steps
+
+
+def test_clocks_5_ms_apart_are_one_clock(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, _, shown = planned
+    assert shown.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 3 ms")
+    ends: dict[tuple[str, int], set[int]] = {}
+    for transfer in shown.of("transfer"):
+        ends.setdefault((transfer.process, transfer.start_ns), set()).add(transfer.end_ns)
+    assert shown.flows
+    for points in shown.flows.values():
+        together = [ends[process, time] for _, process, time in points]
+        assert set.intersection(*together), "members of a collective end it together"
+
+
+def test_an_arrow_joins_the_members_of_every_collective(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    symmetric = [meeting for meeting in expected.meetings if meeting.is_symmetric]
+    assert len(shown.flows) == len(symmetric)
+    assert sum(map(len, shown.flows.values())) == sum(len(meeting.members) for meeting in symmetric)
+
+
+def test_the_late_rank_is_named_above_all_ranks(planned: tuple[Path, Expected, TraceFile]) -> None:
+    shown = planned[2]
+    assert [s.name for s in shown.of("late", "all ranks")] == ["rank 3"] * PLAN.steps
+    assert [s.name for s in shown.of("step", "all ranks")] == ["step 1", "step 2", "step 3"]
+
+
+def test_the_counter_of_waiting_ranks_begins_and_ends_at_none(
+    planned: tuple[Path, Expected, TraceFile],
+) -> None:
+    shown = planned[2]
+    levels = [level for _, level in sorted(shown.counters)]
+    assert levels[0] >= 1
+    assert levels[-1] == 0
+    assert max(levels) <= PLAN.world_size
+    assert min(levels) == 0
+
+
+def test_chosen_steps_are_shown_and_nothing_else(
+    planned: tuple[Path, Expected, TraceFile], tmp_path: Path
+) -> None:
+    run, expected, whole = planned
+    shown, written = drawn(run, tmp_path / "two.json", steps=[2])
+    assert {s.args["step"] for s in shown.slices} == {2}
+    assert shown.totals_ns("wait")["rank 5"] == expected.wait_ns(5, 2)
+    assert written.left_out == ("nothing is shown but step 2",)
+    of_two = [s for s in whole.slices if s.args.get("step") == 2]
+    assert len(shown.slices) == len(of_two)
+
+
+def test_a_reduced_timeline_still_adds_up(planned: tuple[Path, Expected, TraceFile], tmp_path: Path) -> None:
+    run, _, whole = planned
+    shown, written = drawn(run, tmp_path / "small.json.gz", most_slices=1000)
+    assert len(shown.slices) == written.slices <= 1000 + len(whole.of("step", "all ranks")) * 2
+    assert sum(s.stands_for for s in shown.slices) == len(whole.slices)
+    for category in ("wait", "exposed", "bubble", "late", "compute", "communication"):
+        assert shown.totals_ns(category) == whole.totals_ns(category)
+    assert "are merged into" in written.left_out[0]
+    assert list(written.left_out) == shown.about["left_out"]
+
+
+@pytest.mark.parametrize(
+    "plan", [plans.two_ranks(), plans.even_pipeline(), plans.uneven_experts(), plans.many_dimensions()]
+)
+def test_every_kind_of_parallelism_has_a_timeline(plan: Plan, tmp_path: Path) -> None:
+    expected = write_run(plan, tmp_path / "run")
+    shown, written = drawn(tmp_path / "run", tmp_path / "t.json")
+    assert len(shown.slices) == written.slices
+    for rank in plan.present_ranks:
+        parts = [expected.parts(rank, step).exposed_communication_ns for step in plan.step_numbers]
+        assert shown.totals_ns("exposed").get(f"rank {rank}", 0) == sum(parts)
+
+
+def test_windows_of_a_rank_are_processes_of_their_own(tmp_path: Path) -> None:
+    run, folder = tmp_path / "run", tmp_path / "run" / "profile_trace"
+    for window, first in ((10, 1), (20, 21)):
+        write_run(replace(plans.two_ranks(), first_step=first, seed=first), run)
+        (folder / f"iteration_{window}").mkdir(parents=True)
+        for trace in run.glob("rank*_trace.json"):
+            trace.rename(folder / f"iteration_{window}" / trace.name)
+    shown, _ = drawn(run, tmp_path / "t.json")
+    assert list(shown.processes.values()) == [
+        "all ranks", "rank 0, window 10", "rank 0, window 20", "rank 1, window 10", "rank 1, window 20"
+    ]  # fmt: skip
+    assert [s.name for s in shown.of("step", "rank 1, window 20")] == ["step 21", "step 22"]
+
+
+def test_the_same_run_gives_the_same_bytes(planned: tuple[Path, Expected, TraceFile], tmp_path: Path) -> None:
+    run = open_run(planned[0])
+    for name, options in (("a", {"jobs": 1}), ("b", {"jobs": 2}), ("c", {"jobs": 2, "use_cache": False})):
+        write_timeline(run, tmp_path / name, **options)  # type: ignore[arg-type]
+    assert len({(tmp_path / name).read_bytes() for name in "abc"}) == 1

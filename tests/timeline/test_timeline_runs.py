@@ -1,0 +1,129 @@
+"""Timelines of recorded runs: what a real profiler leaves, beside what the metrics say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trace_events import TraceFile, read
+
+from ccl_bench.cli.bench import main
+from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.run import open_run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
+CORPUS = [
+    "kineto/megatron-tp8", "kineto/dlrm-8rank", "kineto/gloo-fsdp2-tp2-args", "kineto/deepseek-dualpipe",
+    "kineto/nccl-args", "nsys/two-gpu-sendrecv", "nsys/jacobi-mpi", "nsys/tiny", "nsys/nvtx-attention",
+]  # fmt: skip
+
+Captured = pytest.CaptureFixture[str]
+
+
+def drawn(run: Path, target: Path, *options: str) -> TraceFile:
+    """Return the timeline that the command writes."""
+    assert main(["timeline", str(run), "-o", str(target), *options]) == 0
+    return read(target)
+
+
+def agrees(run: Path, shown: TraceFile) -> None:
+    """Check sums of slices against metrics, and numbers of slices against tables."""
+    results = {
+        r.metric: r for r in evaluate(open_run(run), ["exposed_communication_time", "straggler_lag_16"])
+    }
+    tables = gathered(open_run(run), ["kernels", "memcpy", "calls", "steps"]).inputs
+    exposed = results["exposed_communication_time"]
+    if exposed.value:
+        steps = dict(tables["steps"].group_by("rank").len().iter_rows())
+        for rank, seconds in exposed.details["per_rank_s"].items():
+            name = shown_name(shown, rank)
+            assert shown.totals_ns("exposed").get(name, 0) == round(seconds * steps[number(rank)] * 1e9)
+    waits = results["straggler_lag_16"]
+    if waits.value is not None:
+        for rank, by_step in waits.details["per_rank_per_step_wait_s"].items():
+            total = shown.totals_ns("wait").get(shown_name(shown, rank), 0)
+            assert total == round(sum(by_step.values()) * 1e9)
+    if tables["kernels"].height:
+        work = [*shown.of("compute"), *shown.of("communication"), *shown.of("memory")]
+        assert len(work) == tables["kernels"].height + tables["memcpy"].height
+    assert len(shown.of("communication")) == tables["calls"].height
+
+
+def number(rank: str) -> int | None:
+    return None if rank == "unknown" else int(rank)
+
+
+def shown_name(shown: TraceFile, rank: str) -> str:
+    """Return the process of a rank; one of no known rank goes by its file."""
+    if rank != "unknown":
+        return f"rank {rank}"
+    (name,) = [each for each in shown.processes.values() if each.partition(" ")[0] not in {"rank", "all"}]
+    return name
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_recorded_run_adds_up_to_its_metrics(name: str, corpus: Path, tmp_path: Path) -> None:
+    agrees(corpus / name, drawn(corpus / name, tmp_path / "run.json.gz"))
+
+
+@pytest.mark.parametrize("name", ["llama-tiny-pp4-gloo", "llama-tiny-fsdp2-tp2-gloo"])
+def test_an_example_run_adds_up_to_its_metrics(name: str, tmp_path: Path) -> None:
+    agrees(EXAMPLES / name, drawn(EXAMPLES / name, tmp_path / "run.json.gz"))
+
+
+def test_the_bubble_of_the_example_is_the_metrics(tmp_path: Path) -> None:
+    run = EXAMPLES / "llama-tiny-pp4-gloo"
+    shown = drawn(run, tmp_path / "run.json")
+    (bubble,) = evaluate(open_run(run), ["bubble_size_pipeline"])
+    for stage, found in bubble.details["per_stage"].items():  # one rank a stage, two steps
+        assert shown.totals_ns("bubble")[f"rank {stage}"] == round(2 * found["bubble_s"] * 1e9)
+
+
+def test_a_run_without_collectives_says_that_its_clocks_are_not_aligned(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    drawn(EXAMPLES / "llama-tiny-pp4-gloo", tmp_path / "run.json")
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{tmp_path / 'run.json'}  4 traces, 27,525 slices, ")
+    assert "clocks are not aligned" in err
+
+
+def test_operators_of_a_run_without_a_device_have_their_names(tmp_path: Path) -> None:
+    shown = drawn(EXAMPLES / "llama-tiny-pp4-gloo", tmp_path / "run.json")
+    names = {s.name for s in shown.of("compute")}
+    assert {"aten::bmm", "aten::mul"} & names
+    assert any(name.startswith("aten::") for name in names)
+    assert "" not in names
+
+
+def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
+    target = tmp_path / "run.json"
+    command = ["timeline", str(EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"), "-o", str(target)]
+    assert main(command) == 0
+    before = target.read_bytes()
+    assert main(command) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main([*command, "--force", "--steps", "3-4"]) == 0
+    assert len(target.read_bytes()) < len(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--steps", "9"], "no trace holds step 9\n  fix: there are 2, 3, 4"),
+        (["--steps", "4-2"], "'4-2' names no steps"), (["--steps", "a"], "'a' names no steps"),
+        (["--max-slices", "10"], "10 slices show nothing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shown_is_refused(
+    options: list[str], said: str, tmp_path: Path, capsys: Captured
+) -> None:
+    run = str(EXAMPLES / "llama-tiny-fsdp2-tp2-gloo")
+    assert main(["timeline", run, "-o", str(tmp_path / "x.json"), *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_run_without_times_is_refused(corpus: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert main(["timeline", str(corpus / "serving" / "vllm-tp8"), "-o", str(tmp_path / "x.json")]) == 4
+    assert "holds no trace with times" in capsys.readouterr().err
