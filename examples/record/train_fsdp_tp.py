@@ -1,10 +1,9 @@
 """Train on 4 ranks, sharded (FSDP2) over 2 and tensor-parallel over 2, and record the run.
 
-torchrun --standalone --nproc_per_node 4 train_fsdp_tp.py [--backend gloo|rgloo] OUT
+torchrun --standalone --nproc_per_node 4 train_fsdp_tp.py [--backend gloo|rgloo] [OUT]
 """
 
 import argparse
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,7 +22,7 @@ PLAN = Plan("FSDP2 over 2 ranks x tensor parallel over 2", "pytorch FSDP2", glob
 def main() -> None:
     """Build the mesh, the model and the step, and hand the step over to be recorded."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", nargs="?", help="run directory; what ccl-bench collect names by default")
     parser.add_argument("--backend", choices=("gloo", "rgloo"), default="gloo")
     options = parser.parse_args()
     if options.backend == "rgloo":

@@ -1,11 +1,10 @@
 """Train on 4 pipeline stages with the 1F1B schedule and 8 microbatches, and record the run.
 
-torchrun --standalone --nproc_per_node 4 train_pipeline.py OUT
+torchrun --standalone --nproc_per_node 4 train_pipeline.py [OUT]
 """
 
 import argparse
 import math
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -30,7 +29,7 @@ PLAN = Plan(
 def main() -> None:
     """Build this rank's stage and the step, and hand the step over to be recorded."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", nargs="?", help="run directory; what ccl-bench collect names by default")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, last = dist.get_rank(), PLAN.pp - 1

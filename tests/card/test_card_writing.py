@@ -22,12 +22,24 @@ from ccl_bench.card import (
 )
 from ccl_bench.errors import InputError, UsageError
 
-TEMPLATE = Path(__file__).parents[2] / "workloads" / "workload_card_template.yaml"
+ROOT = Path(__file__).parents[2]
+TEMPLATE = ROOT / "workload_card_template.yaml"
 LIBRARY = "Model-executor.communication_library"
 
 
 def test_the_template_in_the_repository_is_the_generated_one():
     assert TEMPLATE.read_text(encoding="utf-8") == template()
+    assert (ROOT / "workloads" / TEMPLATE.name).samefile(TEMPLATE)
+
+
+def test_an_empty_mapping_in_braces_is_filled(tmp_path):
+    path = tmp_path / "card.yaml"
+    path.write_text("Model-executor:\n  communication_library:\n    env: {}  # none yet\n    name: NCCL\n")
+    fill(path, {f"{LIBRARY}.env": {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "LL"}})
+    library = read_card(path).card.executor.communication_library
+    assert library.env == {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "LL"}
+    assert library.name == "NCCL"
+    assert "# none yet" in path.read_text()
 
 
 def test_a_card_survives_writing_and_reading(tmp_path):

@@ -100,7 +100,7 @@ class _Filler:
                 return self._put_at(entry, value)
             if isinstance(entry.node, Sequence):
                 return self._put_item(entry.node, Bandwidth.ordered_fields.index(keys[-1]), value)
-            if not isinstance(entry.node, Mapping):
+            if not isinstance(entry.node, Mapping) or not entry.node.entries:
                 return self._put_below(entry, keys[depth + 1 :], value)
             inner = entry.node
         return False
@@ -219,7 +219,9 @@ def _entry(mapping: Mapping, key: str) -> Entry | None:
 def _is_empty(node: Node) -> bool:
     if isinstance(node, Scalar):
         return is_absent(node)
-    return isinstance(node, Sequence) and not node.items
+    if isinstance(node, Sequence):
+        return not node.items
+    return isinstance(node, Mapping) and not node.entries
 
 
 def _last_line(node: Node, line: int) -> int:

@@ -1,0 +1,228 @@
+# shellcheck shell=bash
+# What the run.sh of every workload, submit_all.sh and setup_env.sh share. Sourced, never run by itself.
+#
+# Variables of the environment, all explained in README.md:
+#   CLUSTER        profile in clusters/: perlmutter, generic, cpu, or your own
+#   ACCOUNT        allocation to charge, as for sbatch -A
+#   SCRATCH        large and fast storage
+#   TRACES         where traces go                    $SCRATCH/ccl-bench-traces
+#   ASSETS         tokenizers and texts               $SCRATCH/ccl-bench-assets
+#   DATA           c4 (downloaded) or synthetic       c4
+#   PROFILE_MODE   torch, nsys, or both in two runs   torch
+#   NSYS_OPTIONS   further options of nsys profile
+#   EXECUTION_TRACE=1   record Execution Traces beside Kineto, which makes steps longer
+#   FORCE=1        replace a run that lies in $TRACES already
+#   ACTIVATE       script that activates the environment; by default the one that setup_env.sh wrote
+
+CCL_BENCH_ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+say() {
+    printf 'ccl-bench: %s\n' "$1" >&2
+}
+
+next() {
+    printf '  next: %s\n' "$1" >&2
+}
+
+fail() { # fail STATUS WHAT NEXT-COMMAND
+    say "$2"
+    next "$3"
+    exit "$1"
+}
+
+configure() {
+    local profile=$CCL_BENCH_ROOT/clusters/${CLUSTER:=perlmutter}.sh
+    TORCHTITAN_OPTIONS=()
+    SBATCH_OPTIONS=()
+    [[ -f $profile ]] || fail 2 "CLUSTER=$CLUSTER has no profile $profile" "cp clusters/generic.sh clusters/$CLUSTER.sh"
+    # shellcheck source=clusters/perlmutter.sh
+    source "$profile"
+    : "${DATA:=c4}" "${PROFILE_MODE:=torch}" "${NSYS_OPTIONS:=}" "${FORCE:=}" "${ACCOUNT:=${SBATCH_ACCOUNT:-}}"
+    case $PROFILE_MODE in
+        torch | nsys | both) ;;
+        *) fail 2 "PROFILE_MODE=$PROFILE_MODE is none of torch, nsys, both" "export PROFILE_MODE=torch" ;;
+    esac
+    [[ -n ${SCRATCH:-} ]] || fail 2 "SCRATCH is not set, so there is no place for traces" "export SCRATCH=/path/to/large/storage"
+    : "${TRACES:=$SCRATCH/ccl-bench-traces}" "${ASSETS:=$SCRATCH/ccl-bench-assets}"
+    : "${ACTIVATE:=$CCL_BENCH_ROOT/perlmutter/activate.sh}"
+    export DEVICE RANKS_PER_NODE EXECUTION_TRACE
+    export HF_HOME=${HF_HOME:-$ASSETS/huggingface}
+}
+
+load_modules() {
+    local module status=0
+    [[ -n $MODULES ]] || return 0
+    if ! type module &>/dev/null; then
+        say "there is no module command here; not loaded: $MODULES"
+        return 0
+    fi
+    for module in $MODULES; do
+        set +u # the module command reads variables that are not set
+        module load "$module" || status=$?
+        set -u
+        ((status == 0)) || fail 4 "the module $module cannot be loaded" "module avail ${module%%/*}, then export MODULES='...'"
+    done
+}
+
+activate() {
+    local program
+    load_modules
+    if [[ -f $ACTIVATE ]]; then
+        # shellcheck source=/dev/null
+        source "$ACTIVATE"
+    fi
+    for program in ccl-bench torchrun; do
+        type -P "$program" >/dev/null || fail 4 "$program is not on PATH" "$CCL_BENCH_ROOT/perlmutter/setup_env.sh"
+    done
+}
+
+# Choose the text to train on: adds to TORCHTITAN_OPTIONS.
+place_data() { # place_data FOLDER
+    local model
+    if [[ $DATA == synthetic ]]; then
+        python "$CCL_BENCH_ROOT/workloads/torchtitan/synthetic_data.py" "$ASSETS/synthetic"
+        TORCHTITAN_OPTIONS+=(
+            --model.hf_assets_path "$ASSETS/synthetic/tokenizer"
+            --training.dataset c4_test --training.dataset_path "$ASSETS/synthetic/text"
+        )
+        export HF_HUB_OFFLINE=1
+        return
+    fi
+    model=$(sed -n 's|^hf_assets_path = "assets/\(.*\)"$|\1|p' "$1/train_config.toml")
+    [[ -f $ASSETS/$model/tokenizer.json ]] || fail 4 "the tokenizer of $model is not in $ASSETS/$model" \
+        "hf download $model --include 'tokenizer*' --local-dir '$ASSETS/$model', or export DATA=synthetic"
+    TORCHTITAN_OPTIONS+=(--model.hf_assets_path "$ASSETS/$model")
+}
+
+# Set NODES, MASTER_ADDR and MASTER_PORT from the allocation, or for this machine alone.
+place_ranks() { # place_ranks FOLDER
+    local needed
+    needed=$(sed -n 's/^#SBATCH --nodes=//p' "$1/run.sbatch")
+    NODES=${SLURM_JOB_NUM_NODES:-1}
+    if [[ -z ${SLURM_JOB_ID:-} && $DEVICE != cpu ]]; then
+        fail 2 "there is no allocation: run.sh trains on the nodes of a Slurm job" \
+            "cd '$1' && sbatch -A ${ACCOUNT:-ACCOUNT} run.sbatch, or salloc --nodes=$needed and run.sh in it"
+    elif ((NODES != needed)) && [[ -n ${SLURM_JOB_ID:-} ]]; then
+        fail 2 "the allocation has $NODES nodes, and this workload needs $needed" "cd '$1' && sbatch run.sbatch"
+    fi
+    MASTER_ADDR=localhost
+    if [[ -n ${SLURM_JOB_ID:-} ]]; then
+        MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    fi
+    MASTER_PORT=${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:-$$} % 20000))}
+    export NODES MASTER_ADDR MASTER_PORT
+}
+
+run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
+    local folder=$1 run status=0
+    shift
+    run=$TRACES/$(basename -- "$folder")
+    place_ranks "$folder"
+    activate
+    place_data "$folder"
+
+    local train=(bash "$CCL_BENCH_ROOT/workloads/torchtitan/node.sh"
+        --job.config_file "$folder/train_config.toml" "${TORCHTITAN_OPTIONS[@]}" "$@")
+    if [[ -n ${SLURM_JOB_ID:-} ]]; then
+        # srun takes the number of processors from its own options only, since Slurm 22.05.
+        train=(srun --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --kill-on-bad-exit=1
+            --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "${train[@]}")
+    fi
+    local collect=(ccl-bench collect --output "$run" --profile-mode "$PROFILE_MODE")
+    # What a card says of GPUs and of the whole model is not so on a CPU; there it holds what is observed.
+    [[ $DEVICE == cpu ]] || collect+=(--workload-card "$folder/workload_card.yaml")
+    [[ -z $NSYS_OPTIONS ]] || collect+=(--nsys-options "$NSYS_OPTIONS")
+    [[ $FORCE != 1 ]] || collect+=(--force)
+
+    say "$((NODES * RANKS_PER_NODE)) ranks on $NODES nodes ($CLUSTER), profile mode $PROFILE_MODE, traces in $run"
+    say "should the job be killed: ccl-bench collect --output '$run' gathers what it left"
+    mkdir -p "$TRACES" || fail 4 "$TRACES cannot be made" "export SCRATCH=/path/to/large/storage"
+    supervised "${collect[@]}" -- "${train[@]}" || status=$?
+    explain "$folder" "$run" "$status"
+    return "$status"
+}
+
+# Run a command, and pass on Slurm's request to stop, which reaches this shell alone.
+supervised() {
+    local status=0
+    STOPPED=
+    "$@" &
+    local child=$!
+    trap 'STOPPED=yes; kill -TERM "$child" 2>/dev/null || true' TERM
+    wait "$child" || status=$?
+    while kill -0 "$child" 2>/dev/null; do
+        status=0
+        wait "$child" || status=$?
+    done
+    trap - TERM
+    return "$status"
+}
+
+# Say what went wrong, and the next command; of a run that went well, extract what Nsight Systems recorded.
+explain() { # explain FOLDER RUN STATUS
+    local folder run again
+    printf -v folder %q "$1"
+    printf -v run %q "$2"
+    again="cd $folder && FORCE=1 sbatch run.sbatch"
+    if [[ -n $STOPPED ]]; then
+        say "the job was stopped before the training ended: $(stop_reason)"
+        next "ccl-bench inspect $run shows what is there; with more time: ${again/sbatch/sbatch --time=60}"
+    elif is_full "$2"; then
+        say "the disk that holds $run is full, so traces may be cut short"
+        next "free space or export SCRATCH=/other/storage, and again: $again; what is there: ccl-bench inspect $run"
+    elif (($3 != 0)); then
+        say "the run has failed, and its cause stands above; the log of each rank is in $run/logs"
+        next "$again"
+    elif [[ $PROFILE_MODE != torch ]]; then
+        "$CCL_BENCH_ROOT/perlmutter/nsys_tables.sh" "$2"
+    fi
+}
+
+stop_reason() {
+    local left
+    left=$(squeue --noheader --jobs="${SLURM_JOB_ID:-0}" --format=%L 2>/dev/null) || left=
+    if [[ $left =~ ^([0-2]:[0-9]{2}|INVALID)$ ]]; then
+        echo "its time limit was near"
+    else
+        echo "it was cancelled${left:+ with $left left}"
+    fi
+}
+
+is_full() { # is_full PATH: whether a megabyte cannot be written there
+    local free
+    free=$(df --output=avail -B 1M -- "$1" 2>/dev/null | tail -n 1) || return 1
+    ((free < 1))
+}
+
+# Submit a workload's job; sbatch's refusal is explained.
+submit() { # submit FOLDER [OPTIONS of sbatch]
+    local folder=$1 name said
+    shift
+    name=$(basename -- "$folder")
+    [[ -f $folder/run.sbatch ]] || fail 2 "$folder has no run.sbatch" "ls '$CCL_BENCH_ROOT/trace_collection'"
+    if [[ $NEEDS_ACCOUNT == yes && -z $ACCOUNT ]]; then
+        fail 2 "ACCOUNT is not set, and $CLUSTER charges every job to an allocation" "export ACCOUNT=m1234 (yours)"
+    fi
+    if [[ -e $TRACES/$name/environment.json && $FORCE != 1 ]]; then
+        fail 2 "$TRACES/$name holds a run already" "move it away, or export FORCE=1 to replace it"
+    fi
+    local options=(${ACCOUNT:+--account="$ACCOUNT"} "${SBATCH_OPTIONS[@]}" "$@")
+    if ! said=$(cd -- "$folder" && CLUSTER=$CLUSTER sbatch "${options[@]}" run.sbatch 2>&1); then
+        refused "$name" "$said"
+    fi
+    printf '%s: %s\n' "$name" "$said"
+}
+
+refused() { # refused NAME MESSAGE-OF-SBATCH
+    local next="read the message, correct the options of sbatch, and submit again"
+    case $2 in
+        *"nvalid feature"* | *"node configuration is not available"*) next="sinfo --format='%P %f %G %l' shows what the nodes offer; then submit_all.sh --constraint=..." ;;
+        *"nvalid account"*) next="sacctmgr show associations user=$(id -un) format=account; then export ACCOUNT=..." ;;
+        *"nvalid qos"*) next="sacctmgr show qos format=name,maxwall; then submit_all.sh --qos=..." ;;
+        *"nvalid partition"*) next="sinfo --summarize; then submit_all.sh --partition=..." ;;
+        *"Unable to contact slurm"* | *"not found"*) next="scontrol ping, on a login node of the cluster" ;;
+    esac
+    fail 1 "Slurm refused $1: ${2//$'\n'/; }" "$next"
+}
+
+configure

@@ -1,0 +1,1 @@
+"""Describing a run that was collected: metadata and workload card, from what was observed."""

@@ -1,0 +1,106 @@
+"""What can be said of a run after it: ranks, devices, libraries, from its files and its environment."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import storage
+from ccl_bench.collect.environment.sources import is_absent
+from ccl_bench.trace.discovery import HEAD_BYTES, found_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ccl_bench.collect.describe.configuration import Configuration
+    from ccl_bench.trace.discovery import TraceFile
+
+_BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen of a run; None where nothing tells."""
+
+    world_size: int | None = None
+    kinds: frozenset[str] = frozenset()
+    """Formats of its traces."""
+    backend: str = ""
+    """Communication backend as the traces name it."""
+    configuration: Configuration | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What stands in `run_metadata.json`."""
+
+    @property
+    def recording(self) -> Mapping[str, Any] | None:
+        """How the library recorded a training loop; None where it did not."""
+        said = self.metadata.get("recording")
+        return said if isinstance(said, dict) else None
+
+    @property
+    def devices(self) -> list[dict[str, Any]]:
+        """Accelerators of one node: as the driver lists them, else as torch does."""
+        listed = self.environment.get("devices")
+        if isinstance(listed, list):
+            return listed
+        return list(self.torch.get("devices", []))
+
+    @property
+    def device_memory_bytes(self) -> int | None:
+        """Memory of one device as torch reports it, else as the driver does."""
+        for device in (*self.torch.get("devices", []), *self.devices):
+            if "memory_bytes" in device:
+                return int(device["memory_bytes"])
+            if "memory_mib" in device:
+                return int(device["memory_mib"]) << 20
+        return None
+
+    @property
+    def software(self) -> Mapping[str, Any]:
+        """Versions in the command's environment."""
+        said = self.environment.get("software", {})
+        return {} if is_absent(said) else said
+
+    @property
+    def torch(self) -> Mapping[str, Any]:
+        """What torch says of itself."""
+        said = self.software.get("torch", {})
+        return {} if is_absent(said) else said
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Relevant environment variables."""
+        return dict(self.environment.get("variables", {}))
+
+
+def observed(
+    target: Path,
+    environment: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    configuration: Configuration | None,
+) -> Observed:
+    """Return what the run in `target` and its environment tell."""
+    traces = found_in(target).traces
+    sizes = {trace.world_size for trace in traces if trace.world_size is not None}
+    return Observed(
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+        kinds=frozenset(trace.form.name for trace in traces),
+        backend=_backend(traces),
+        configuration=configuration,
+        environment=environment,
+        command=tuple(environment.get("command", ())),
+        metadata=metadata,
+    )
+
+
+def _backend(traces: list[TraceFile]) -> str:
+    for trace in traces:
+        if trace.form.name == "kineto":
+            found = _BACKEND.search(storage.head(trace.path, HEAD_BYTES))
+            if found:
+                return found[1].decode(errors="replace")
+    return ""

@@ -1,0 +1,91 @@
+"""Print versions and devices of the interpreter that runs this file, as one line of JSON.
+
+It runs inside the environment of the command that is recorded, which need not hold ccl-bench: standard
+library only, and torch where it is installed.
+"""
+
+import importlib
+import importlib.metadata
+import json
+import platform
+import sys
+from typing import Any
+
+LIBRARIES = (
+    "torch",
+    "torchtitan",
+    "torchao",
+    "triton",
+    "megatron-core",
+    "transformer-engine",
+    "apex",
+    "deepspeed",
+    "vllm",
+    "sglang",
+    "transformers",
+    "accelerate",
+    "flash-attn",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "nvidia-cudnn-cu12",
+    "numpy",
+)
+"""Distributions whose versions explain numbers."""
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _torch() -> dict[str, Any]:
+    torch: Any = importlib.import_module("torch")
+    found: dict[str, Any] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "git": torch.version.git_version,
+        "gloo": torch.distributed.is_available() and torch.distributed.is_gloo_available(),
+        "devices": [],
+    }
+    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    if torch.backends.cudnn.is_available():
+        found["cudnn"] = torch.backends.cudnn.version()
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(index)
+            found["devices"].append(
+                {
+                    "name": device.name,
+                    "memory_bytes": device.total_memory,
+                    "multiprocessors": device.multi_processor_count,
+                    "compute_capability": f"{device.major}.{device.minor}",
+                }
+            )
+    return found
+
+
+def main() -> None:
+    """Print everything that can be told."""
+    said: dict[str, Any] = {
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "libraries": _versions(),
+    }
+    try:
+        said["torch"] = _torch()
+    except ImportError:
+        said["torch"] = {"absent": "torch is not installed"}
+    except Exception as error:  # a broken driver or build may raise anything
+        said["torch"] = {"absent": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+if __name__ == "__main__":
+    main()

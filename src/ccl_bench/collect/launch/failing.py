@@ -1,0 +1,105 @@
+"""Why a command failed: its status, the rank that died first, and a cause recognised in its last words."""
+
+from __future__ import annotations
+
+import re
+import signal
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.collect.launch.process import Ended
+
+SHOWN_LINES = 6
+"""Last lines of a log that are quoted."""
+
+_FIRST_FAILURE = re.compile(
+    r"Root Cause \(first observed failure\):\s*\n"
+    r".*?rank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)\s*\n"
+    r"\s*exitcode\s*:\s*(?P<status>-?\d+)",
+    flags=re.DOTALL,
+)
+"""What torchrun prints of the process that failed first."""
+
+_LAUNCHERS_OWN = re.compile(
+    r"torch/distributed/(?:run|launcher|elastic)|torch\.distributed\.elastic|torchrun|ChildFailedError|"
+    r"^\s*(?:[=-]{8,}|Root Cause|Failures:|\[\d+\]:|time\s+:|host\s+:|rank\s+:|exitcode\s+:|error_file\s*:|"
+    r"traceback\s*:)|^\[?[WEI]\d{4} |<NO_OTHER_FAILURES>|USDT:"
+)
+"""Lines of torchrun's own account and of the profiler, which say nothing of the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is told of a command that failed."""
+
+    what: str
+    """How it ended."""
+    cause: str = ""
+    """Why, where that was recognised."""
+    fix: str = ""
+    rank: int | None = None
+    """Rank that failed first, where the launcher said so."""
+    lines: tuple[str, ...] = ()
+    """The last lines that it wrote, without the launcher's own."""
+
+
+def failure_of(ended: Ended) -> Failure:
+    """Return what is to be told of a command that did not end well."""
+    first = _first_failure(ended.tail)
+    what = _how(ended)
+    if first:
+        what += f"; rank {first['rank']} was the first to fail, {_told(int(first['status']))}"
+    cause, fix = _cause(ended.tail)
+    if not cause and ended.received is not None:
+        cause, fix = f"it was asked to stop ({ended.received.name})", "run it again with more time"
+    rank = int(first["rank"]) if first else None
+    return Failure(what, cause, fix, rank, _last_lines(ended.tail, first))
+
+
+def _how(ended: Ended) -> str:
+    if ended.received is not None:
+        return f"stopped by {ended.received.name} after {ended.seconds:.0f} s"
+    return f"ended {_told(ended.status)} after {ended.seconds:.0f} s"
+
+
+def _told(status: int) -> str:
+    """Return a status in words; shells and srun add 128 to the number of a signal."""
+    number = -status if status < 0 else status - 128
+    try:
+        return f"by signal {signal.Signals(number).name}" if number > 0 else f"with status {status}"
+    except ValueError:
+        return f"with status {status}"
+
+
+def _first_failure(text: str) -> re.Match[str] | None:
+    return _FIRST_FAILURE.search(text)
+
+
+def _cause(text: str) -> tuple[str, str]:
+    for pattern, cause, fix in _known():
+        if found := pattern.search(text):
+            return cause.format(**found.groupdict()), fix
+    return "", ""
+
+
+@cache
+def _known() -> Sequence[tuple[re.Pattern[str], str, str]]:
+    text = resources.files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
+    return [
+        (re.compile(entry["pattern"], flags=re.MULTILINE), entry["cause"], entry["fix"])
+        for entry in tomllib.loads(text)["failure"]
+    ]
+
+
+def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
+    """Return the last lines that are not the launcher's; the failed rank's, where some are marked so."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _LAUNCHERS_OWN.search(line)]
+    marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
+    marked = [line for line in lines if line.startswith(marks)] if marks else []
+    return tuple((marked or lines)[-SHOWN_LINES:])

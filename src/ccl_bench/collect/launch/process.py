@@ -1,0 +1,192 @@
+"""Running a command: its output passed on and kept, signals passed to all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from ccl_bench.collect.launch.descendants import end, of_process
+from ccl_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import FrameType
+
+GRACE_S = 20.0
+"""Time to end after a signal was passed on; Slurm kills what is left after 30 s (KillWait)."""
+
+_TAIL_BYTES = 64 << 10
+_CHUNK_BYTES = 64 << 10
+_DRAIN_S = 10.0
+"""Time that what outlives the command keeps its output open before it is no longer waited for."""
+
+_FIX = "check the spelling, and that its environment is activated"
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    """Exit status; negative is the signal that ended it."""
+    tail: str
+    """The last of what it wrote."""
+    seconds: float
+    received: signal.Signals | None = None
+    """Signal that was sent to us and passed on."""
+    log_error: str = ""
+    """Why its output could not be kept, where it could not."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not end well."""
+        return self.status != 0 or self.received is not None
+
+
+def run(command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path) -> Ended:
+    """Run a command and return how it ended; its output goes on to ours and into `log`."""
+    began = time.monotonic()
+    need_program(command, environment)
+    try:
+        child = subprocess.Popen(  # noqa: S603 (running what the user asked for is the purpose)
+            list(command),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+    except OSError as error:
+        raise InputError(f"cannot be started: {error.strerror}", where=command[0], fix=_FIX) from error
+    output = _Output(log)
+    with child, output, _signals_to(child) as received:
+        output.follow(child)
+        _wait(child, received)
+        output.drain()
+    status = child.returncode
+    return Ended(
+        status,
+        output.tail(),
+        time.monotonic() - began,
+        received[0] if received else None,
+        output.error,
+    )
+
+
+def need_program(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise InputError where a command's program is not there."""
+    if shutil.which(command[0], path=environment.get("PATH")) is None:
+        raise InputError("there is no such program", where=command[0], fix=_FIX)
+
+
+def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> None:
+    """Wait for the command; after a signal it has a grace period, then everything it started is killed."""
+    deadline = None
+    while True:
+        try:
+            child.wait(timeout=0.5)
+            return
+        except subprocess.TimeoutExpired:
+            if received and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+            if deadline is not None and time.monotonic() > deadline:
+                end([child.pid, *of_process(child.pid)])
+
+
+@contextlib.contextmanager
+def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
+    """Pass signals on to the command's process group, and list those that came."""
+    received: list[signal.Signals] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON} if is_main else {}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Output:
+    """What a command writes: passed on at once, kept in a file, and the last of it in memory.
+
+    A full disk stops only the keeping.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.error = ""
+        self._file: IO[bytes] | None = None
+        self._last: deque[bytes] = deque()
+        self._size = 0
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> _Output:
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.log.open("wb", buffering=0)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+    def follow(self, child: subprocess.Popen[bytes]) -> None:
+        """Read both streams of the command until they end."""
+        for source, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
+            thread = threading.Thread(target=self._copy, args=(source, target.buffer), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def drain(self) -> None:
+        """Wait for the rest of the output."""
+        deadline = time.monotonic() + _DRAIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def tail(self) -> str:
+        """Return the last of what was written."""
+        with self._lock:
+            return b"".join(self._last).decode(errors="replace")
+
+    def _copy(self, source: IO[bytes], target: IO[bytes]) -> None:
+        with contextlib.suppress(ValueError, OSError):
+            while chunk := os.read(source.fileno(), _CHUNK_BYTES):
+                self._keep(chunk)
+                with contextlib.suppress(BrokenPipeError):
+                    target.write(chunk)
+                    target.flush()
+
+    def _keep(self, chunk: bytes) -> None:
+        with self._lock:
+            self._last.append(chunk)
+            self._size += len(chunk)
+            while self._size - len(self._last[0]) >= _TAIL_BYTES:
+                self._size -= len(self._last.popleft())
+            if self._file and not self.error:
+                try:
+                    self._file.write(chunk)
+                except OSError as error:
+                    self.error = error.strerror or str(error)

@@ -1,0 +1,10 @@
+"""Recording a training loop from inside: which steps are timed, profiled and observed, and what they leave.
+
+This package runs in the processes that train. It needs the standard library alone; torch is imported
+when a recording starts.
+"""
+
+from ccl_bench.collect.profiling.recording import Recording, profile
+from ccl_bench.collect.profiling.schedule import Phase, Schedule
+
+__all__ = ["Phase", "Recording", "Schedule", "profile"]

@@ -1,0 +1,81 @@
+"""How long steps take: by the clock of the host, or on a device by events in its stream."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """Measures steps that are named by their number."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin a step."""
+
+    def stop(self, step: int) -> None:
+        """End a step."""
+
+    def seconds(self) -> dict[int, float]:
+        """Return the length of every step that was measured."""
+
+
+class HostClock:
+    """Time between calls. Right where a step has done its work when it returns, as on the CPU."""
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._seconds: dict[int, float] = {}
+
+    def start(self) -> None:
+        """Begin a step."""
+        self._began = time.perf_counter()
+
+    def stop(self, step: int) -> None:
+        """End a step."""
+        self._seconds[step] = time.perf_counter() - self._began
+
+    def seconds(self) -> dict[int, float]:
+        """Return the length of every step that was measured."""
+        return dict(self._seconds)
+
+
+class DeviceClock:
+    """Time between events in the current stream.
+
+    The host runs ahead of the device: its clock would tell when work was handed over, and to make it wait
+    for the device at every step would slow down what is measured.
+    """
+
+    name = "device"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._began: Any = None
+        self._events: dict[int, tuple[Any, Any]] = {}
+
+    def start(self) -> None:
+        """Begin a step."""
+        self._began = self._event()
+
+    def stop(self, step: int) -> None:
+        """End a step."""
+        self._events[step] = (self._began, self._event())
+
+    def seconds(self) -> dict[int, float]:
+        """Return the length of every step that was measured; waits for the device."""
+        self._torch.cuda.synchronize()
+        return {step: began.elapsed_time(ended) / 1000 for step, (began, ended) in self._events.items()}
+
+    def _event(self) -> Any:
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def clock_for(torch: Any) -> Clock:
+    """Return the clock for where training runs."""
+    return DeviceClock(torch) if torch.cuda.is_available() else HostClock()

@@ -1,0 +1,187 @@
+"""What records a step: torch's profiler, Execution Trace, memory history, ranges for Nsight Systems."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ccl_bench.collect.profiling.schedule import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ccl_bench.collect.profiling.schedule import Schedule, Step
+
+MEMORY_EVENTS = 100_000
+"""Allocations and frees that the memory history keeps; torchtitan keeps as many."""
+
+
+class Recorder(Protocol):
+    """Something that is told of every step."""
+
+    def enter(self, step: Step) -> None:
+        """A step begins."""
+
+    def leave(self, step: Step) -> None:
+        """A step has ended."""
+
+    def close(self) -> None:
+        """The window of this recorder, or the loop, has ended."""
+
+
+class TorchProfiler:
+    """`torch.profiler` over the active steps, and its Execution Trace with it where asked."""
+
+    def __init__(
+        self,
+        torch: Any,
+        schedule: Schedule,
+        export: Callable[[Any, int | None], None],
+        execution_trace: Callable[[], Path] | None = None,
+    ) -> None:
+        """`export` receives the profiler, and the number of a step that was cut short, if any."""
+        self._export = export
+        self._step = 0
+        self._cut: int | None = None
+        self._file = execution_trace
+        self._observer = torch.profiler.ExecutionTraceObserver() if execution_trace else None
+        kinds = torch.profiler.ProfilerActivity
+        self._profiler = torch.profiler.profile(
+            activities=[kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else [])],
+            schedule=_actions(torch.profiler.ProfilerAction, schedule),
+            on_trace_ready=self._ready,
+            record_shapes=True,
+            execution_trace_observer=self._observer,
+        )
+
+    def enter(self, step: Step) -> None:
+        """Start before the first step."""
+        self._step = step.number
+        if step.number == 0:
+            self._profiler.start()
+
+    def leave(self, step: Step) -> None:
+        """Go on to the next step; after the last active one the trace is exported."""
+        if step.phase is Phase.AFTER:
+            return
+        if self._observer and self._file and step.is_last and step.following is Phase.ACTIVE:
+            # The profiler starts the observer in its step, which has to know the file by then.
+            self._observer.register_callback(_name_in_new_folder(self._file()))
+        self._profiler.step()
+
+    def close(self) -> None:
+        """Stop; where the loop ended inside the active steps, what was recorded is exported."""
+        self._cut = self._step
+        self._profiler.stop()
+        if self._observer:
+            self._observer.cleanup()
+
+    def _ready(self, profiler: Any) -> None:
+        self._export(profiler, self._cut)
+
+
+def _actions(actions: Any, schedule: Schedule) -> Callable[[int], Any]:
+    """Return what torch's profiler does in each step."""
+
+    def action(number: int) -> Any:
+        step = schedule.step(number)
+        if step.phase is Phase.WARMUP and schedule.active:
+            return actions.WARMUP
+        if step.phase is Phase.ACTIVE:
+            return actions.RECORD_AND_SAVE if step.is_last else actions.RECORD
+        return actions.NONE
+
+    return action
+
+
+class ExecutionTrace:
+    """The Execution Trace over the observed steps, alone: its observer makes steps longer."""
+
+    def __init__(self, torch: Any, file: Callable[[], Path]) -> None:
+        self._file = file
+        self._observer = torch.profiler.ExecutionTraceObserver()
+
+    def enter(self, step: Step) -> None:
+        """Start with the first observed step."""
+        if step.phase is Phase.OBSERVED and not self._observer.is_registered:
+            self._observer.register_callback(_name_in_new_folder(self._file()))
+            self._observer.start()
+
+    def leave(self, step: Step) -> None:
+        """Nothing happens between observed steps."""
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._observer.is_registered:
+            self._observer.stop()
+            self._observer.cleanup()
+
+
+class MemoryHistory:
+    """CUDA's memory history over the observed steps, as a snapshot in a file."""
+
+    def __init__(self, torch: Any, file: Callable[[], Path]) -> None:
+        self._memory, self._file, self._is_on = torch.cuda.memory, file, False
+
+    def enter(self, step: Step) -> None:
+        """Start with the first observed step."""
+        if step.phase is Phase.OBSERVED and not self._is_on:
+            self._memory._record_memory_history(max_entries=MEMORY_EVENTS)
+            self._is_on = True
+
+    def leave(self, step: Step) -> None:
+        """Nothing happens between observed steps."""
+
+    def close(self) -> None:
+        """Write the snapshot and stop."""
+        if self._is_on:
+            self._is_on = False
+            self._memory._dump_snapshot(_name_in_new_folder(self._file()))
+            self._memory._record_memory_history(enabled=None)
+
+
+class NsightRanges:
+    """Ranges with the numbers of the active steps, which Nsight Systems records, and CUDA's capture range."""
+
+    def __init__(self, torch: Any) -> None:
+        """Use torch's own NVTX; the CPU build has none, then the package `nvtx`."""
+        self._is_open = False
+        self._capture: Any = None
+        if torch.cuda.is_available():
+            self._capture = torch.cuda.profiler
+            self._push, self._pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+        else:
+            nvtx: Any = importlib.import_module("nvtx")
+            self._push, self._pop = nvtx.push_range, nvtx.pop_range
+
+    def enter(self, step: Step) -> None:
+        """Open the range of an active step, and before the first one the capture range."""
+        if step.phase is Phase.ACTIVE:
+            if self._capture and not self._is_open:
+                self._capture.start()
+            self._push(f"step {step.number}")
+            self._is_open = True
+
+    def leave(self, step: Step) -> None:
+        """Close it, and after the last one the capture range."""
+        if step.phase is Phase.ACTIVE:
+            self._pop()
+            if step.is_last:
+                self._end_capture()
+
+    def close(self) -> None:
+        """Leave no range open."""
+        if self._is_open:
+            self._pop()
+            self._end_capture()
+
+    def _end_capture(self) -> None:
+        self._is_open = False
+        if self._capture:
+            self._capture.stop()
+
+
+def _name_in_new_folder(file: Path) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return str(file)

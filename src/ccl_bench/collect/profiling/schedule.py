@@ -1,0 +1,94 @@
+"""Which steps of a training loop are left alone, timed, profiled and observed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from itertools import accumulate
+
+from ccl_bench.errors import UsageError
+
+
+class Phase(StrEnum):
+    """What happens to a step."""
+
+    SKIP = "skip"
+    """Training settles: memory pools fill, kernels are chosen and compiled. Nothing is recorded."""
+    TIMED = "timed"
+    """No profiler runs; the length of these steps is the speed of the run."""
+    WARMUP = "warmup"
+    """The profiler runs and what it sees is thrown away: its own first steps are slow."""
+    ACTIVE = "active"
+    """The profiler records."""
+    OBSERVED = "observed"
+    """What costs most runs alone: Execution Trace, memory history, counts of experts."""
+    AFTER = "after"
+    """Nothing is recorded any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a loop."""
+
+    number: int
+    """Counted from 0."""
+    phase: Phase
+    following: Phase
+    """Phase of the step after it."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its phase ends with it."""
+        return self.following is not self.phase
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Number of steps of each phase, in the order in which they come."""
+
+    skip: int = 5
+    timed: int = 5
+    warmup: int = 5
+    active: int = 5
+    observed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no loop can follow."""
+        for each in fields(self):
+            count = getattr(self, each.name)
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise UsageError(
+                    f"{each.name} = {count!r} is no number of steps", fix="give 0 or a positive whole number"
+                )
+        if self.active and not self.warmup:
+            raise UsageError(
+                "the profiler needs at least one step to warm up, or its first step is not like the others",
+                fix="give warmup=1 or more",
+            )
+
+    @property
+    def length(self) -> int:
+        """Steps until nothing is recorded any more."""
+        return self.skip + self.timed + self.warmup + self.active + self.observed
+
+    def as_numbers(self) -> dict[str, int]:
+        """Return the number of steps of each phase by its name."""
+        return asdict(self)
+
+    def phase(self, step: int) -> Phase:
+        """Return the phase of a step, counted from 0."""
+        ends = accumulate(getattr(self, each.name) for each in fields(self))
+        phases = (Phase(each.name) for each in fields(self))
+        return next((phase for phase, end in zip(phases, ends, strict=True) if step < end), Phase.AFTER)
+
+    def step(self, number: int) -> Step:
+        """Return a step with what happens to it."""
+        return Step(number, self.phase(number), self.phase(number + 1))
+
+    def end_of(self, phase: Phase) -> int:
+        """Return the number of steps that a loop has run when a phase ends; it names the recording window."""
+        return next(step for step in range(self.length + 1) if self._is_over(phase, step))
+
+    def _is_over(self, phase: Phase, steps: int) -> bool:
+        order = list(Phase)
+        return order.index(self.phase(steps)) > order.index(phase)

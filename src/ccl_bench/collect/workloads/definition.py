@@ -1,0 +1,139 @@
+"""The definition of a workload: a TOML file over what all workloads share."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench.card import train_config_in_text
+from ccl_bench.collect.workloads.toml_text import toml_text
+from ccl_bench.errors import InputError
+from ccl_bench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.card import TrainConfig
+
+Value = bool | int | float | str | list[str]
+Tables = dict[str, dict[str, Value]]
+"""A torchtitan configuration: section -> key -> value."""
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Devices, links, and what Slurm is asked for."""
+
+    device: str
+    """As the driver names it."""
+    devices_per_node: int
+    memory_gb: float | None = None
+    """Memory of one device as sold, GB."""
+    topology: str | None = None
+    scale_out_gbps: float | None = None
+    """Network between nodes, per device and direction, Gbit/s."""
+    scale_up_gbps: float | None = None
+    """Link inside a node, per device and direction, Gbit/s."""
+    cluster: str = "generic"
+    """Profile in `clusters/` that the scripts read."""
+    sbatch: dict[str, str | int] = {}
+    """Options of sbatch beside nodes, tasks, devices and time."""
+
+
+class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One workload."""
+
+    name: str = ""
+    """Name of its folder; by default that of the file."""
+    description: str
+    """What is special about it, one sentence."""
+    model: str
+    """Hugging Face name."""
+    machine: str | Machine
+    """Name in `machines.toml`, or the machine itself."""
+    minutes: int = 30
+    """Time asked of Slurm, min."""
+    train_config: Tables = {}
+    """Settings of torchtitan over those that every workload shares."""
+
+    @property
+    def on(self) -> Machine:
+        """The machine."""
+        if isinstance(self.machine, Machine):
+            return self.machine
+        known = _shared("machines.toml")["machines"]
+        if self.machine not in known:
+            hint = did_you_mean(self.machine, known) or f"known: {', '.join(known)}"
+            raise InputError(f"there is no machine {self.machine!r}", where=self.name, fix=hint)
+        return msgspec.convert(known[self.machine], Machine)
+
+    @property
+    def config(self) -> Tables:
+        """The whole configuration of torchtitan."""
+        shared = _shared("torchtitan.toml")
+        own: Tables = {
+            "job": {"description": self.description},
+            "model": {"hf_assets_path": f"assets/{self.model}"},
+        }
+        of_model = shared["models"].get(self.model, {})
+        return _laid_over(shared["config"], _laid_over(own, _laid_over(of_model, self.train_config)))
+
+    @property
+    def settings(self) -> TrainConfig:
+        """The configuration as ccl-bench reads it; InputError where it makes no sense."""
+        reading = train_config_in_text(toml_text(self.config), file=f"{self.name}: train_config")
+        for issue in reading.issues:
+            raise InputError(issue.message, where=f"{reading.file}: {issue.path}", fix=issue.fix)
+        return reading.value
+
+    @property
+    def devices(self) -> int:
+        """Ranks, each on a device of its own: the product of the degrees."""
+        plan = self.settings.parallelism
+        return math.prod(d or 1 for d in (plan.dp_replicate, plan.dp_shard, plan.tp, plan.pp, plan.cp))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, all of whose devices are used."""
+        count, rest = divmod(self.devices, self.on.devices_per_node)
+        if rest or not count:
+            message = f"{self.devices} ranks do not fill nodes of {self.on.devices_per_node} devices"
+            raise InputError(message, where=self.name, fix="change a parallel degree or the machine")
+        return count
+
+    def changed(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
+        """Return the definition with other values; `train_config` is laid over the one it has."""
+        config = _laid_over(self.train_config, train_config or {})
+        return msgspec.structs.replace(self, train_config=config, **fields)
+
+
+def torchtitan_version() -> str:
+    """Return the release of torchtitan that the configurations are written for."""
+    return str(_shared("torchtitan.toml")["version"])
+
+
+def read_definition(path: Path) -> Definition:
+    """Return the definition in a TOML file; InputError says what is wrong with it, and where."""
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=Definition)
+    except OSError as error:
+        fix = "check the path"
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
+    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        fix = "correct it; the definitions in workloads/ are examples"
+        raise InputError(str(error), where=str(path), fix=fix) from error
+    return found if found.name else found.changed(name=path.stem)
+
+
+def _laid_over(below: Tables, above: Tables) -> Tables:
+    """Return tables with the sections of `above` over those of `below`."""
+    return {section: below.get(section, {}) | above.get(section, {}) for section in [*below, *above]}
+
+
+@cache
+def _shared(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))

@@ -1,0 +1,103 @@
+"""Recordings that several tests look at; each is made once, also where tests run in several processes."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from collected import LOOP, collect, torchrun
+
+from ccl_bench.testing import Plan, Style, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+ATTEMPTS = 2
+"""On a busy machine torch 2.13 sometimes aborts when everything is done, and its threads are being ended."""
+
+
+class Recorded(NamedTuple):
+    """A run directory, where its loop's own clock lies, and what the command said."""
+
+    run: Path
+    folder: Path
+    ended: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def torch_installed():
+    """Skip where there is no torch."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed: make test")
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory, torch_installed):
+    """Return what records the training loop under a name, or returns the recording of that name."""
+    base = tmp_path_factory.getbasetemp()
+    # A path that a shell, a glob or a URL would trip over.
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings + their files"
+
+    def recorded(name, *arguments, profile_mode="torch", attempts=1):
+        shared.mkdir(exist_ok=True)
+        folder, said = shared / name, shared / f"{name}.json"
+        command = torchrun(LOOP, folder / "own", *arguments)
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not said.exists():
+                folder.mkdir(exist_ok=True)
+                wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
+                ended = collect(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
+                attempts -= 1
+                if ended.returncode == 0 or attempts <= 0:
+                    said.write_text(json.dumps([ended.returncode, ended.stdout, ended.stderr]))
+        return Recorded(
+            folder / "run", folder, subprocess.CompletedProcess(command, *json.loads(said.read_text()))
+        )
+
+    return recorded
+
+
+@pytest.fixture(scope="session")
+def apart(record):
+    """Two ranks; the Execution Trace in steps of its own."""
+    return record("apart", attempts=ATTEMPTS)
+
+
+@pytest.fixture(scope="session")
+def together(record):
+    """Two ranks; the Execution Trace of the profiled steps, traces packed."""
+    return record("together", "together", attempts=ATTEMPTS)
+
+
+@pytest.fixture(scope="session")
+def failed(record):
+    """Two ranks, of which the second fails in the second recorded step: 2 + 4 + 1 + 1 = step 8."""
+    return record("failed", "apart", 8)
+
+
+@pytest.fixture(scope="session")
+def kineto_text(tmp_path_factory):
+    """Return a Kineto trace of one rank as text."""
+    folder = tmp_path_factory.mktemp("kineto")
+    write_run(Plan(dp_shard=2), folder, style=Style())
+    return (folder / "rank0_trace.json").read_text()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder on a file system of 200 kB, of which 50 kB are free."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here: run as root")
+    (folder / "filler").write_bytes(b"x" * 150_000)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

@@ -1,0 +1,141 @@
+"""Commands that fail: what is said, what is left, and that it can be measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from collected import BIN, ENVIRONMENT, collect, files
+from training_loop_facts import TIMED
+
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+
+
+def test_a_rank_that_fails_is_named_with_its_last_words(failed):
+    assert failed.ended.returncode == 1
+    said = failed.ended.stderr.rpartition("ccl-bench: the command")[2]
+    assert "rank 1 was the first to fail, with status 1" in said
+    assert "RuntimeError: the data ran out" in said
+
+
+def test_what_was_recorded_before_a_failure_is_measured(failed):
+    recorded = json.loads((failed.run / "step_times_per_rank.json").read_text())
+    assert {rank: list(map(int, steps)) for rank, steps in recorded.items()} == {
+        "0": list(TIMED),
+        "1": list(TIMED),
+    }
+    assert "profile_trace/iteration_10/rank1_trace.json" in files(failed.run)
+    (result,) = evaluate(open_run(failed.run), ["iteration_wall_clock_time"], jobs=1)
+    assert result.value > 0
+
+
+def test_a_step_that_was_cut_short_does_not_count(failed):
+    trace = (failed.run / "profile_trace/iteration_10/rank1_trace.json").read_text()
+    assert sorted(set(re.findall(r'"(?:unfinished )?ProfilerStep[^"]*"', trace))) == [
+        '"ProfilerStep#7"',
+        '"unfinished ProfilerStep"',
+    ]
+
+
+def test_parts_of_ranks_are_put_together_and_removed(failed):
+    assert not (failed.run / "ranks").exists()
+
+
+def test_the_signal_that_ends_a_job_is_passed_on_and_what_is_there_is_gathered(tmp_path, kineto_text):
+    (tmp_path / "program.py").write_text(
+        "import pathlib, time\n"
+        "folder = pathlib.Path('outputs/profile_trace/iteration_10')\n"
+        "folder.mkdir(parents=True)\n"
+        f"(folder / 'rank0_trace.json').write_text({kineto_text[: len(kineto_text) * 2 // 3]!r})\n"
+        "print('written', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [str(BIN / "ccl-bench"), "collect", "--output", "run", "--", sys.executable, "program.py"]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "written\n"
+    began = time.monotonic()
+    running.send_signal(signal.SIGTERM)
+    page, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "stopped by SIGTERM" in said
+    assert "asked to stop (SIGTERM)" in said
+    assert time.monotonic() - began < 30
+    # The file was cut in the middle, and what is whole of it counts.
+    assert "profile_trace/iteration_10/rank0_trace.json" in files(tmp_path / "run")
+    assert "coll_call_num" in page.split("Measurable:")[1]
+
+
+def test_what_a_stopped_command_started_does_not_outlive_it(tmp_path):
+    (tmp_path / "child.py").write_text(
+        "import os, pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "os.setsid()\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "print('started', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    (tmp_path / "parent.py").write_text(
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "subprocess.run([sys.executable, 'child.py'])\n"
+    )
+    program = (
+        "from pathlib import Path\n"
+        "from ccl_bench.collect.launch import process\n"
+        "import os, sys\n"
+        "process.GRACE_S = 0.5\n"
+        "command = [sys.executable, 'parent.py']\n"
+        "ended = process.run(command, folder=Path('.'), environment=os.environ, log=Path('log'))\n"
+        "print(ended.status, ended.received.name)\n"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "started\n"
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=30)[0].split() == ["-9", "SIGTERM"]
+    assert not _is_running(int((tmp_path / "pid").read_text()))
+
+
+def _is_running(pid):
+    """Whether a process still does something; a dead one may lie about until its parent looks."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path):
+    ended = collect(tmp_path, "--output", "run", "--", "no-such-program")
+    assert ended.returncode == 4
+    assert "no-such-program: there is no such program" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_option_that_is_not_known_is_no_command(tmp_path):
+    ended = collect(tmp_path, "--output", "run", "--profile-mod", "nsys", "--", "true")
+    assert ended.returncode == 2
+    assert "there is no option --profile-mod" in ended.stderr
+
+
+def test_a_command_that_leaves_no_trace_is_told_the_way_out(tmp_path):
+    ended = collect(tmp_path, "--output", "run", "--", "echo", "hello")
+    assert ended.returncode == 4
+    assert ended.stdout == "hello\n"
+    assert "holds no trace of a known format" in ended.stderr
+    # Nothing was recorded, so that the next attempt needs no --force.
+    assert collect(tmp_path, "--output", "run", "--", "true").returncode == 4
+
+
+def test_output_goes_on_when_its_log_cannot_be_written(tmp_path):
+    (tmp_path / "run/logs").mkdir(parents=True)
+    (tmp_path / "run/logs/torch.log").symlink_to("/dev/full")
+    ended = collect(tmp_path, "--output", "run", "--", "echo", "hello")
+    assert ended.stdout == "hello\n"
+    assert "could not be kept: No space left on device" in ended.stderr

@@ -1,0 +1,135 @@
+"""Wrapping commands, and recognising why they failed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from ccl_bench.collect.launch import slurm
+from ccl_bench.collect.launch.failing import failure_of
+from ccl_bench.collect.launch.nsys import NsysProgram
+from ccl_bench.collect.launch.process import Ended
+from ccl_bench.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("options", "program"),
+    [
+        ("-N 2 --ntasks-per-node=1", "torchrun -N 3"),
+        ("-N2 -n 4 -l -u", "python train.py"),
+        ("--nodes 2 --gpus-per-node 4 --exact", "bash run.sh"),
+        ("-lun4", "prog"),
+        ("-K1 -I30 --exclusive --kill-on-bad-exit", "prog -c 1"),
+        ("--cpu-bind=none --export ALL,A=1 -C gpu&hbm80g", "prog"),
+        ("-w n1,n2 --", "--strange-name"),
+        ("", "prog"),
+    ],
+)
+def test_srun_and_the_program_are_told_apart(options, program):
+    words = ["srun", *options.split(), *program.split()]
+    assert slurm.split(words) == (["srun", *options.split()], program.split())
+
+
+def test_options_of_the_srun_that_is_installed_are_known(tmp_path):
+    if not shutil.which("srun"):
+        pytest.skip("srun is not installed: make services")
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=x\nSlurmctldHost=localhost\nNodeName=localhost\nPartitionName=a Nodes=localhost\n"
+    )
+    text = subprocess.run(
+        ["srun", "--help"], env={"SLURM_CONF": str(tmp_path / "slurm.conf")}, capture_output=True, text=True
+    ).stdout
+    shown = re.findall(r"^(?:  -(\w),| {5}) --([a-z-]+)(=|\[=)?", text, flags=re.MULTILINE)
+    assert len(shown) > 80
+    for short, name, value in shown:
+        if name == "container":  # its value is missing in the help of Slurm 22.05
+            continue
+        takes = value == "="
+        assert slurm.split(["srun", f"--{name}", "x", "y"]) == (
+            (["srun", f"--{name}", "x"], ["y"]) if takes else (["srun", f"--{name}"], ["x", "y"])
+        ), name
+        if short:
+            assert (slurm.split(["srun", f"-{short}", "x", "y"])[1] == ["y"]) is takes, short
+
+
+@pytest.fixture
+def nsys(tmp_path):
+    program = tmp_path / "nsys"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return NsysProgram({"PATH": str(tmp_path)}, ["--cuda-graph-trace=node"])
+
+
+def test_nsys_stands_in_front_of_the_command(nsys, tmp_path):
+    words = nsys.wrapped(["torchrun", "x.py"], tmp_path / "a + 100%")
+    assert words[:2] == [str(tmp_path / "nsys"), "profile"]
+    assert words[-3:] == ["--cuda-graph-trace=node", "torchrun", "x.py"]
+    # A percent sign of the path is no pattern.
+    assert f"--output={tmp_path}/a + 100%%/report" in words
+
+
+def test_under_srun_every_node_has_a_report_and_a_session_of_its_own(nsys, tmp_path):
+    words = nsys.wrapped(["srun", "-N", "2", "torchrun", "x.py"], tmp_path)
+    assert words[:4] == ["srun", "-N", "2", str(tmp_path / "nsys")]
+    (output,) = (word for word in words if word.startswith("--output="))
+    (session,) = (word for word in words if word.startswith("--session-new="))
+    assert "%q{SLURM_NODEID}" in output
+    assert "%q{SLURM_PROCID}" in output
+    assert "%q{SLURM_PROCID}" in session
+
+
+def test_two_recordings_have_different_sessions(tmp_path, nsys):
+    assert nsys.session != NsysProgram({"PATH": str(tmp_path)}).session
+
+
+def test_nsys_that_is_not_there_is_said_before_anything_runs(tmp_path):
+    with pytest.raises(InputError, match="nsys is not on PATH"):
+        NsysProgram({"PATH": str(tmp_path)})
+
+
+# What programs write, and what it means. The words are those of the programs.
+CAUSES = [
+    ("slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01 DUE TO TIME LIMIT ***", "its time limit"),
+    ("OSError: [Errno 28] No space left on device: 'rank0_trace.json'", "the disk is full"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "a device ran out of memory"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=5.0.", "the node ran out of memory"),
+    (
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)",
+        "one rank did not take part",
+    ),
+    ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3356", "NCCL failed"),
+    ("RuntimeError: The server socket has failed to listen. EADDRINUSE", "a port is in use"),
+    ("ModuleNotFoundError: No module named 'torchtitan'", "the module torchtitan is not installed"),
+]
+
+
+@pytest.mark.parametrize(("text", "cause"), CAUSES)
+def test_the_cause_of_a_failure_is_recognised(text, cause):
+    found = failure_of(Ended(1, f"before\n{text}\nafter\n", 12.0))
+    assert cause in found.cause
+    assert found.fix
+
+
+def test_the_cause_comes_before_its_consequences():
+    text = (
+        "[rank2]: torch.OutOfMemoryError: CUDA out of memory.\nWatchdog caught collective operation timeout"
+    )
+    assert "out of memory" in failure_of(Ended(1, text, 1.0)).cause
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(3, "with status 3"), (-11, "by signal SIGSEGV"), (137, "by signal SIGKILL"), (255, "with status 255")],
+)
+def test_a_status_is_told_in_words(status, said):
+    assert f"ended {said}" in failure_of(Ended(status, "", 5.0)).what
+
+
+def test_a_signal_to_the_launcher_is_told():
+    found = failure_of(Ended(-15, "working\n", 7.0, signal.SIGTERM))
+    assert found.what == "stopped by SIGTERM after 7 s"
+    assert found.lines == ("working",)

@@ -1,0 +1,71 @@
+"""Recording through the real Nsight Systems, and telling ranks in its reports apart."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+
+import pytest
+from training_loop_facts import ACTIVE
+
+from ccl_bench.collect.gather.ranking import _by_node, _Process
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+from ccl_bench.trace.formats import Identity, Part
+
+ATTEMPTS = 3
+"""On a busy machine nsys sometimes loses the agent that it has just started."""
+
+
+@pytest.fixture(scope="session")
+def recorded(record):
+    """Two ranks of the training loop under nsys."""
+    if shutil.which("nsys") is None:
+        pytest.skip("nsys is not installed: make services")
+    if importlib.util.find_spec("nvtx") is None:
+        pytest.skip("nvtx is not installed: make test")
+    return record("nsys", profile_mode="nsys", attempts=ATTEMPTS)
+
+
+def test_the_report_lies_in_the_run_and_its_processes_are_ranks(recorded):
+    assert recorded.ended.returncode == 0, recorded.ended.stderr
+    assert (recorded.run / "report.nsys-rep").exists()
+    run = open_run(recorded.run)
+    assert {trace.form.name for trace in run.traces} == {"nsys"}
+    assert run.ranks == [0, 1]
+    named = json.loads((recorded.run / "ranks.json").read_text())
+    processes = json.loads((recorded.run / "run_metadata.json").read_text())["recording"]["processes"]
+    assert named == {f"report.nsys-rep#pid{each['pid']}": each["rank"] for each in processes}
+
+
+def test_the_active_steps_are_marked_and_as_long_as_the_loop_says(recorded, tmp_path):
+    # Without the file of step times, the report itself has to tell them.
+    for name in ("report.nsys-rep", "ranks.json"):
+        shutil.copy(recorded.run / name, tmp_path)
+    (result,) = evaluate(open_run(tmp_path), ["iteration_wall_clock_time"], jobs=1)
+    own = [json.loads((recorded.folder / f"own.{rank}").read_text()) for rank in (0, 1)]
+    assert list(map(int, result.details["per_step_s"])) == list(ACTIVE)
+    by_hand = [max(own[0][step], own[1][step]) for step in ACTIVE]
+    assert list(result.details["per_step_s"].values()) == pytest.approx(by_hand, abs=0.01)
+
+
+def test_no_session_is_left_behind(recorded):
+    listed = subprocess.run(["nsys", "sessions", "list"], capture_output=True, text=True, check=False).stdout
+    assert "ccl-bench-1" not in listed
+
+
+def _process(node, local):
+    return _Process(
+        f"report_node{node}_task{node}.nsys-rep#pid{local}", node, Part(f"pid{local}", Identity(), local)
+    )
+
+
+def test_ranks_of_several_nodes_follow_the_nodes():
+    found = _by_node([_process(node, local) for node in (0, 1) for local in (0, 1)])
+    assert list(found.values()) == [0, 1, 2, 3]
+
+
+def test_nodes_with_unlike_numbers_of_processes_tell_no_ranks():
+    assert _by_node([_process(0, 0), _process(0, 1), _process(1, 0)]) == {}

@@ -1,0 +1,172 @@
+"""A training loop of two real processes, recorded by the library through the launcher."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from statistics import fmean, median
+
+import pytest
+from collected import collect, files
+from training_loop_facts import ACTIVE, ALL_GATHERS, ALL_REDUCES, LENGTH, SEEN, TIMED, TOKENS
+
+from ccl_bench.evaluate import evaluate
+from ccl_bench.run import open_run
+
+CALL_S = 0.005
+"""Most that lies between two clocks around the same work, where nothing else takes the core."""
+
+
+def _json(path):
+    return json.loads(path.read_text())
+
+
+def _own(recorded, rank):
+    return _json(recorded.folder / f"own.{rank}")
+
+
+def _value(run, metric):
+    (result,) = evaluate(open_run(run), [metric], jobs=1)
+    return result.value
+
+
+def test_a_recording_leaves_rank_named_traces_side_files_and_links(apart):
+    assert apart.ended.returncode == 0, apart.ended.stderr
+    assert files(apart.run) == {
+        "environment.json",
+        "execution_trace/iteration_11/rank0_et.json",
+        "execution_trace/iteration_11/rank1_et.json",
+        "kineto_trace_0.json",
+        "moe_assignments_rank0.json",
+        "moe_assignments_rank1.json",
+        "profile_trace/iteration_10/rank0_trace.json",
+        "profile_trace/iteration_10/rank1_trace.json",
+        "run_metadata.json",
+        "step_times_per_rank.json",
+        "torch_et_0.json",
+        "training_metrics.json",
+        "workload_card.yaml",
+    }
+    assert (apart.run / "kineto_trace_0.json").readlink().as_posix() == SEEN
+    assert not (apart.run / "kineto_trace_0.json").readlink().is_absolute()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_step_times_are_those_of_the_loops_own_clock(apart, rank):
+    recorded = _json(apart.run / "step_times_per_rank.json")[str(rank)]
+    own = _own(apart, rank)
+    assert list(map(int, recorded)) == list(TIMED)
+    # The recorder's clock runs from one call to the next, around the loop's own; a busy machine may take the
+    # core away between the two, though not at most steps.
+    between = [recorded[str(step)] - own[step] for step in TIMED]
+    assert min(between) >= 0
+    assert median(between) < CALL_S
+
+
+def test_iteration_time_is_the_mean_over_timed_steps_of_the_slower_rank(apart):
+    own = [_own(apart, rank) for rank in (0, 1)]
+    by_hand = fmean(max(own[0][step], own[1][step]) for step in TIMED)
+    measured = _value(apart.run, "iteration_wall_clock_time")
+    assert by_hand <= measured < by_hand + max(CALL_S, 0.25 * by_hand)
+    assert _value(apart.run, "throughput_tokens_sec") == pytest.approx(TOKENS / measured)
+
+
+@pytest.mark.parametrize("recording", ["apart", "together"])
+def test_collectives_are_as_many_as_the_loop_calls(recording, request):
+    run = request.getfixturevalue(recording).run
+    assert _value(run, "coll_call_num") == ALL_REDUCES + ALL_GATHERS
+
+
+@pytest.mark.parametrize("recording", ["apart", "together"])
+def test_only_the_active_steps_are_in_the_trace_under_their_own_numbers(recording, request):
+    run = request.getfixturevalue(recording).run
+    (trace,) = (run / "profile_trace/iteration_10").glob("rank0_trace.json*")
+    raw = trace.read_bytes()
+    events = json.loads(gzip.decompress(raw) if trace.suffix == ".gz" else raw)["traceEvents"]
+    steps = [event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep#")]
+    assert sorted(steps) == [f"ProfilerStep#{step}" for step in ACTIVE]
+
+
+def test_the_cost_of_recording_is_measured_against_steps_without_a_profiler(apart):
+    recording = _json(apart.run / "run_metadata.json")["recording"]
+    own = [_own(apart, rank) for rank in (0, 1)]
+    plain, profiled = (fmean(max(own[0][s], own[1][s]) for s in steps) for steps in (TIMED, ACTIVE))
+    assert recording["overhead"]["active"] == pytest.approx(profiled / plain - 1, abs=0.25)
+    assert "overhead" in apart.ended.stdout
+
+
+def test_metadata_holds_what_the_program_said_and_what_was_counted(apart):
+    said = _json(apart.run / "run_metadata.json")
+    assert (said["world_size"], said["tokens_per_step"]) == (2, TOKENS)
+    assert (said["seq_len"], said["global_batch_size"]) == (128, 32)
+    assert [process["rank"] for process in said["recording"]["processes"]] == [0, 1]
+
+
+def test_the_loss_is_the_mean_over_ranks_of_every_step(apart):
+    said = _json(apart.run / "training_metrics.json")
+    # Rank r reports step + r, so that the mean of two ranks is step + 0.5.
+    assert said == {"step": list(range(LENGTH)), "loss": [step + 0.5 for step in range(LENGTH)]}
+
+
+def test_experts_are_counted_in_observed_steps_only(apart):
+    # 12 tokens in one observed step: 0, 1, 2, 0, 1, 2, ...; expert 3 gets none.
+    assert _json(apart.run / "moe_assignments_rank1.json") == {"rank": 1, "layers": {"0": [4, 4, 4, 0]}}
+    assert "moe_assignments" in {str(kind) for kind in open_run(apart.run).stated.files.values()}
+
+
+def test_together_both_traces_show_the_same_steps(together):
+    assert together.ended.returncode == 0, together.ended.stderr
+    trace = together.run / "profile_trace/iteration_10/rank1_trace.json.gz"
+    observed = json.loads((together.run / "execution_trace/iteration_10/rank1_et.json").read_text())
+    numbers = {
+        attribute["value"]
+        for node in observed["nodes"]
+        for attribute in node.get("attrs", [])
+        if attribute["name"] == "rf_id"
+    }
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    recorded = {e["args"]["Record function id"] for e in events if "Record function id" in e.get("args", {})}
+    assert recorded - {0} <= numbers
+    assert (together.run / "kineto_trace_0.json.gz").exists()
+
+
+def test_memory_that_cannot_be_recorded_is_said_so(together):
+    remarks = _json(together.run / "run_metadata.json")["recording"]["remarks"]
+    assert remarks == ["memory was not recorded: there is no CUDA device"]
+
+
+def test_the_card_is_filled_with_what_was_observed(apart):
+    card = open_run(apart.run).stated.card
+    assert card.hardware.device.device_count == 2
+    assert str(card.model.phase) == "training"
+    assert (card.data.batch_size, card.data.seq_len, card.model.steps) == (32, 128, LENGTH)
+    assert (card.framework.name, card.executor.communication_library.name) == ("pytorch", "Gloo")
+    assert card.executor.communication_library.env == {"NCCL_DEBUG": "WARN"}
+    assert set(card.metric_source.traces) == {"json", "torch_et"}
+
+
+def test_the_environment_is_kept_without_secrets(apart):
+    said = _json(apart.run / "environment.json")
+    assert said["variables"]["NCCL_DEBUG"] == "WARN"
+    assert "HF_TOKEN" not in said["variables"]
+    assert said["software"]["torch"]["version"].startswith("2.")
+    assert said["command"][0] == "torchrun"
+
+
+def test_the_page_says_what_can_be_measured_and_what_to_do_next(apart):
+    page = apart.ended.stdout
+    assert "iteration_wall_clock_time" in page.split("Measurable:")[1]
+    assert f"next: ccl-metrics --trace '{apart.run}' --all" in page
+
+
+def test_a_run_is_not_recorded_over(apart):
+    ended = collect(apart.folder, "--output", apart.run, "--", "true")
+    assert ended.returncode == 2
+    assert "holds a run already" in ended.stderr
+    assert "--force" in ended.stderr
+
+
+def test_each_rank_has_a_log_and_the_whole_output_too(apart):
+    logs = apart.run / "logs"
+    assert (logs / "torch.log").exists()
+    assert {path.parent.name for path in logs.rglob("stderr.log")} == {"0", "1"}

@@ -1,0 +1,214 @@
+"""Which step belongs to which phase, ranks that wait outside collectives, and turns on a node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+from collected import ENVIRONMENT, torchrun
+
+from ccl_bench.collect import Phase, Schedule, profile
+from ccl_bench.collect.profiling import place
+from ccl_bench.errors import UsageError
+
+
+def test_phases_follow_each_other():
+    schedule = Schedule(skip=1, timed=2, warmup=1, active=2, observed=1)
+    phases = ["skip", "timed", "timed", "warmup", "active", "active", "observed", "after", "after"]
+    assert [str(schedule.phase(step)) for step in range(9)] == phases
+    assert schedule.length == 7
+
+
+def test_five_steps_warm_up_and_five_are_recorded_unless_told_otherwise():
+    assert (Schedule().warmup, Schedule().active) == (5, 5)
+
+
+def test_a_window_is_named_by_the_steps_that_were_run_when_it_ended():
+    schedule = Schedule(skip=1, timed=2, warmup=1, active=2, observed=1)
+    assert (schedule.end_of(Phase.ACTIVE), schedule.end_of(Phase.OBSERVED)) == (6, 7)
+
+
+def test_the_last_step_of_a_phase_knows_that_it_is():
+    schedule = Schedule(skip=0, timed=1, warmup=1, active=2, observed=0)
+    assert [schedule.step(number).is_last for number in range(5)] == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"active": -1}, "no number of steps"),
+        ({"timed": 1.5}, "no number of steps"),
+        ({"warmup": 0}, "warm up"),
+    ],
+)
+def test_a_schedule_that_no_loop_can_follow_is_refused(wrong, why):
+    with pytest.raises(UsageError, match=why):
+        Schedule(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({}, "was not told where to write"),
+        ({"output": "x", "execution_trace": "beside"}, "one of: apart, together, off"),
+        ({"output": "x", "metadata": {"sequence_length": 1}}, "run_metadata.json has no sequence_length"),
+        ({"output": "x", "writers_per_node": 0}, "lets nobody write"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_before_the_first_step(wishes, why, monkeypatch):
+    monkeypatch.delenv("CCL_BENCH_OUTPUT", raising=False)
+    with pytest.raises(UsageError, match=why), profile(**wishes):
+        pass
+
+
+def test_the_library_is_light_until_a_recording_starts():
+    program = "import sys, ccl_bench.collect; print({'torch', 'polars', 'pydantic'} & {*sys.modules})"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}, place.Place(3, 8, 1)),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"}, place.Place(1, 4, 1)),
+        # A batch script is told of the tasks that it may start, and is none of them.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, place.Place(0, 1, 0)),
+        ({}, place.Place(0, 1, 0)),
+    ],
+)
+def test_a_process_knows_its_rank_from_its_launcher(variables, expected, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert place.here() == expected
+
+
+WAITING = """
+import sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+from ccl_bench.collect.profiling import place
+from ccl_bench.collect.profiling.meeting import Meeting
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=4))
+here = place.here()
+meeting = Meeting(here, "first")
+began = time.perf_counter()
+time.sleep(5.5 * here.rank)
+meeting.wait("export")
+waited = time.perf_counter() - began
+texts = meeting.gathered("parts", f"from {here.rank}")
+dist.all_reduce(torch.ones(1))
+impatient = Meeting(here, "second", patience_s=0.2)
+if here.rank == 0:
+    impatient.wait("alone")
+print(here.rank, round(waited, 1), texts, repr(meeting.problem), bool(impatient.problem))
+"""
+
+
+def test_ranks_wait_longer_than_any_collective_may_last(tmp_path, torch_installed):
+    program = tmp_path / "waiting.py"
+    program.write_text(WAITING)
+    ended = subprocess.run(torchrun(program), env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    first, second = sorted(ended.stdout.splitlines())
+    # Rank 1 comes after 5.5 s, and a collective may last 4 s; afterwards one still works.
+    assert float(first.split()[1]) > 4
+    assert first.endswith("['from 0', 'from 1'] '' True")
+    assert second.endswith("[] '' False")
+
+
+TURNS = """
+import json, sys, time
+from ccl_bench.collect.profiling.turns import turn
+with turn(int(sys.argv[1]), int(sys.argv[2])):
+    began = time.monotonic()
+    time.sleep(0.2)
+    print(json.dumps([began, time.monotonic()]))
+"""
+
+
+@pytest.mark.parametrize(("writers", "at_once"), [(1, 1), (2, 2)])
+def test_no_more_ranks_write_at_once_than_may(writers, at_once, tmp_path):
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", TURNS, str(rank), str(writers)],
+            env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(4)
+    ]
+    spans = sorted(json.loads(each.communicate(timeout=60)[0]) for each in running)
+    moments = [began for began, _ in spans]
+    most = max(sum(began <= moment < ended for began, ended in spans) for moment in moments)
+    assert most <= at_once
+    if writers == 1:
+        assert all(later[0] >= earlier[1] for earlier, later in pairwise(spans))
+
+
+def test_a_rank_that_dies_gives_its_turn_back(tmp_path):
+    environment = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+    holding = TURNS.replace("time.sleep(0.2)", "print('held', flush=True)\n    time.sleep(60)")
+    words = [sys.executable, "-c", holding, "0", "1"]
+    holder = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE)
+    holder.stdout.readline()
+    waiter = subprocess.Popen(
+        [sys.executable, "-c", TURNS, "0", "1"], env=environment, stdout=subprocess.PIPE
+    )
+    time.sleep(0.3)
+    assert waiter.poll() is None
+    holder.kill()
+    assert waiter.wait(timeout=30) == 0
+    holder.communicate()
+    waiter.communicate()
+
+
+SHORT = """
+import sys, warnings
+import torch
+from ccl_bench.collect import Schedule, profile
+with profile(sys.argv[1], schedule=Schedule(skip=1, timed=1, warmup=1, active=3, observed=0)) as recording:
+    for _ in range(int(sys.argv[2])):
+        torch.ones(8) @ torch.ones(8)
+        recording.step()
+"""
+
+
+def test_a_full_disk_ends_no_training(small_disk, torch_installed):
+    (small_disk / "more").write_bytes(b"x" * 45_000)
+    words = [sys.executable, "-c", SHORT, str(small_disk / "run"), "6"]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "could not be written" in ended.stderr or "is incomplete" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("steps", "said", "recorded"),
+    [(2, "nothing was recorded", []), (5, "the recording is not complete", [3, 4])],
+)
+def test_a_loop_that_is_too_short_is_told_so_and_leaves_what_there_is(
+    steps, said, recorded, tmp_path, torch_installed
+):
+    ended = subprocess.run(
+        [sys.executable, "-c", SHORT, str(tmp_path / "run"), str(steps)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said in ended.stderr
+    assert "run at least 6 steps" in ended.stderr
+    traces = list((tmp_path / "run").glob("profile_trace/*/rank0_trace.json"))
+    found = {
+        event["name"]
+        for trace in traces
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if "ProfilerStep#" in str(event.get("name"))
+    }
+    assert found == {f"ProfilerStep#{step}" for step in recorded}
+    assert (tmp_path / "run/step_times_per_rank.json").exists()

@@ -1,0 +1,173 @@
+"""A checkout at a path with a space and a plus on a machine with Slurm, and jobs submitted from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_cluster import processes_with
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+    from slurm_cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("clusters", "perlmutter", "trace_collection", "workloads")
+
+STEPS, ACTIVE = 8, 2
+SHORT = (
+    "--metrics.log_freq", str(ACTIVE),
+    "--profiling.profile_freq", str(STEPS),
+    "--profiling.profiler_active", str(ACTIVE),
+    "--profiling.profiler_warmup", "2",
+    "--training.steps", str(STEPS),
+)  # fmt: skip
+"""Eight steps instead of twenty: the last two are recorded, and a line of the log covers exactly them."""
+
+
+@dataclass
+class Job:
+    """A job, the traces it leaves, and what it printed."""
+
+    site: Site
+    number: int
+    run: Path
+    output: Path
+
+    @property
+    def text(self) -> str:
+        """What the job has printed so far."""
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    @property
+    def shown(self) -> str:
+        """The text without the lines of the ranks, for messages of tests."""
+        return "\n".join(line for line in self.text.splitlines() if not line.startswith("[default"))[-4000:]
+
+    def ended(self) -> str:
+        """Wait for the end, and return the state: COMPLETED, FAILED, TIMEOUT."""
+        return self.site.cluster.ended(self.number)
+
+    def ranks(self) -> dict[int, int]:
+        """Return rank -> process of those that are training."""
+        found = {}
+        for pid in processes_with(f"SLURM_JOB_ID={self.number}"):
+            rank = variable(pid, "RANK")
+            if rank and b"on_cpu.py" in _read(pid, "cmdline") and b"rank.sh" not in _read(pid, "cmdline"):
+                found[int(rank)] = pid
+        return found
+
+    def node_of(self, pid: int) -> str:
+        """Return the node that a process runs on."""
+        return variable(pid, "SLURMD_NODENAME")
+
+    def until(self, holds: Callable[[], object], what: str, within_s: float = 120) -> None:
+        """Wait until something holds, without delay; a job that ends before is a mistake."""
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline, f"waited {within_s} s for {what}\n{self.shown}"
+            time.sleep(0.001)
+
+    def logged_step_times(self) -> list[float]:
+        """Return the seconds of a step on each rank, sorted, that torchtitan logged for the recorded steps.
+
+        It logs the tokens per second and device that one data-parallel rank sees, so a rank's own tokens are
+        those times the ranks that share them.
+        """
+        said = [
+            int(found[-1].replace(",", ""))
+            for path in self.run.glob("logs/*/attempt_0/*/stdout.log")
+            if (found := re.findall(r" step: +\d+ .* tps: ([\d,]+)", path.read_text()))
+        ]
+        settings = self.card_values()
+        tokens = settings["batch"] * settings["seq_len"] / settings["dp"]
+        return sorted(tokens / (rate * settings["sharing"]) for rate in said)
+
+    def card_values(self) -> dict[str, int]:
+        """Return the sizes in the card of the run, which was filled with what was observed."""
+        text = (self.run / "workload_card.yaml").read_text()
+
+        def number(key: str) -> int:
+            return int(re.search(rf"^ +{key}: (\d+)", text, flags=re.MULTILINE)[1])
+
+        return {
+            "batch": number("batch_size"),
+            "seq_len": number("seq_len"),
+            "dp": number("dp_replicate") * number("dp_shard"),
+            "sharing": number("tp") * number("pp"),
+        }
+
+
+@dataclass
+class Site:
+    """A checkout, a scratch directory and a Slurm."""
+
+    cluster: Cluster
+    root: Path
+    scratch: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a user has exported."""
+        return {
+            **self.cluster.environment,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "CLUSTER": "cpu",
+            "SCRATCH": str(self.scratch),
+            "CCL_BENCH_CACHE": str(self.scratch.parent / "cache"),
+            "COLUMNS": "100",
+        }
+
+    def ran(
+        self, *command: str, folder: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Return what a command came to in the checkout."""
+        env = {**self.environment, **environment}
+        return self.cluster.run(*command, cwd=folder or self.root, env=env)
+
+    def submitted(self, name: str, *options: str, sbatch: tuple[str, ...] = (), **environment: str) -> Job:
+        """Submit the job of a workload, for eight short steps; `options` are torchtitan's."""
+        folder = self.root / "trace_collection" / name
+        words = ("--account=m1234", "--parsable", *sbatch, "run.sbatch", *SHORT, *options)
+        done = self.ran("sbatch", *words, folder=folder, **environment)
+        assert done.returncode == 0, done.stderr
+        number = int(done.stdout.partition(";")[0])
+        scratch = Path(environment.get("SCRATCH", self.scratch))
+        return Job(self, number, scratch / "ccl-bench-traces" / name, folder / f"{name}-{number}.out")
+
+    def measured(self, run: Path, *metrics: str) -> dict[str, dict[str, object]]:
+        """Return what ccl-metrics says of a run."""
+        named = [word for metric in metrics for word in ("--metric", metric)]
+        done = self.ran("ccl-metrics", "--trace", str(run), *named, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        return {result["metric"]: result for result in found}
+
+
+def variable(pid: int, name: str) -> str:
+    """Return a variable of a process's environment, or nothing."""
+    words = _read(pid, "environ").decode(errors="replace").split("\0")
+    return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), "")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def checkout(folder: Path) -> Path:
+    """Return a copy of what the jobs read."""
+    for part in PARTS:
+        shutil.copytree(ROOT / part, folder / part)
+    return folder

@@ -1,0 +1,161 @@
+"""What goes wrong in a job ends in a message with cause and next command, and loses nothing that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from slurm_cluster import processes_with
+from slurm_site import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from slurm_site import Job, Site
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torchtitan") is None, reason="torchtitan is not installed: make test"
+)
+
+TP = "llama3.1-8b-torchtitan-tp-perlmutter-16"
+TWO_RANKS = ("--parallelism.tensor_parallel_degree", "2")
+SOME_EVENTS = 100_000
+"""Bytes of a trace, of nine million, that hold its head and some events."""
+
+ENDLESS = ("--training.steps", "100000")
+
+
+def _submitted(site: Site, scratch: Path, *options: str, sbatch: tuple[str, ...] = ()) -> Job:
+    """Submit a job of two ranks with a scratch directory of its own; the text to train on is shared."""
+    places = {"SCRATCH": str(scratch), "ASSETS": str(site.scratch / "ccl-bench-assets")}
+    return site.submitted(TP, *TWO_RANKS, *options, sbatch=sbatch, RANKS_PER_NODE="2", **places)
+
+
+def _last_lines(job: Job) -> tuple[str, str]:
+    """Return what is said at the end: what happened, and the next command."""
+    what, following = job.text.strip().splitlines()[-2:]
+    assert what.startswith("ccl-bench: ")
+    assert following.startswith("  next: ")
+    return what, following
+
+
+def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
+    job = _submitted(site, tmp_path, *ENDLESS)
+    job.until(lambda: "step:  2" in job.text, "the second step")
+    os.kill(job.ranks()[1], signal.SIGKILL)
+    assert job.ended() == "FAILED"
+    assert "rank 1 was the first to fail, by signal SIGKILL" in job.text
+    assert "cause: a process was killed" in job.text
+    what, following = _last_lines(job)
+    assert "the run has failed" in what
+    assert "FORCE=1 sbatch run.sbatch" in following
+
+
+def _stop_while_writing(job: Job, rank: int) -> Path:
+    """Stop a rank in the middle of a trace, as storage that hangs would, and return the unfinished file."""
+    job.until(lambda: rank in job.ranks(), "the ranks")
+    process = job.ranks()[rank]
+    while True:
+        job.until(lambda: _unfinished(job, rank), "a trace that is being written")
+        os.kill(process, signal.SIGSTOP)
+        for path in _unfinished(job, rank):
+            return path
+        os.kill(process, signal.SIGCONT)
+
+
+def _unfinished(job: Job, rank: int) -> list[Path]:
+    found = job.run.glob(f"profile_trace/*/rank{rank}_trace.json.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        return [path for path in found if path.stat().st_size > SOME_EVENTS]
+    return []
+
+
+def _given(job: Job, seconds: int) -> None:
+    """Let the time limit of a job be up so much later; limits are counted in minutes, and ends in seconds."""
+    end = dt.datetime.now() + dt.timedelta(seconds=seconds)
+    job.site.ran("scontrol", "update", f"JobId={job.number}", f"EndTime={end:%Y-%m-%dT%H:%M:%S}")
+
+
+def _gathered_as_told(job: Job) -> None:
+    """Run the command that the job named at its beginning for the case that it is killed."""
+    told = next(line for line in job.text.splitlines() if "should the job be killed" in line)
+    command = told.partition("killed: ")[2].removesuffix(" gathers what it left")
+    done = job.site.ran("bash", "-c", command)
+    assert done.returncode == 0, done.stderr
+    assert "Measurable:" in done.stdout
+
+
+def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site, tmp_path: Path) -> None:
+    warned = _submitted(site, tmp_path / "warned", *ENDLESS)
+    # A signal that does nothing stands for none, so that the limit itself ends the job.
+    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, sbatch=("--signal=CONT@1",))
+    unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
+    _given(warned, 90)
+    _given(unwarned, 2)
+
+    assert unwarned.ended() == "TIMEOUT"
+    assert "DUE TO TIME LIMIT" in unwarned.text
+    _gathered_as_told(unwarned)
+    _is_measurable_without_the_end(unwarned, unfinished[unwarned.number].with_suffix(""))
+
+    assert warned.ended() == "FAILED"
+    what, following = _last_lines(warned)
+    assert what.endswith("the job was stopped before the training ended: its time limit was near")
+    assert "sbatch --time=60 run.sbatch" in following
+    trace = unfinished[warned.number].with_suffix("")
+    assert f"{trace} was not written to its end" in warned.text
+    _is_measurable_without_the_end(warned, trace)
+
+
+def _is_measurable_without_the_end(job: Job, trace: Path) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(trace.read_text())
+    shown = job.site.ran("ccl-bench", "inspect", str(job.run)).stdout
+    assert trace.name in shown
+    assert "file-truncated" in shown
+    found = job.site.measured(job.run, "coll_call_num_16", "iter_time_16", "throughput_tokens_16")
+    assert all(result["value"] > 0 for result in found.values())
+
+
+def test_what_a_job_left_on_a_node_that_went_down_is_gathered_afterwards(site: Site, tmp_path: Path) -> None:
+    job = _submitted(site, tmp_path, *ENDLESS)
+    first = job.run / "profile_trace" / f"iteration_{STEPS}" / "rank0_trace.json"
+    job.until(first.exists, "the first traces")
+    for pid in processes_with(f"SLURM_JOB_ID={job.number}"):
+        os.kill(pid, signal.SIGKILL)
+    assert job.ended() == "FAILED"
+    assert "Measurable:" not in job.text
+    _gathered_as_told(job)
+    assert site.measured(job.run, "iter_time_16")["iter_time_16"]["value"] > 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory on a disk of four megabytes."""
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a file system is not permitted here, so no disk can be filled")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named(site: Site, small_disk: Path) -> None:
+    job = _submitted(site, small_disk)
+    assert job.ended() == "FAILED"
+    what, following = _last_lines(job)
+    assert what.endswith("is full, so traces may be cut short")
+    assert "free space or export SCRATCH=/other/storage" in following
+    found = site.measured(job.run, "iter_time_16")
+    assert found["iter_time_16"]["value"] > 0

@@ -1,0 +1,135 @@
+"""Submitting the seven workloads to a real Slurm with Perlmutter's flags, and what is said of a refusal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from slurm_site import ROOT
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from slurm_site import Site
+
+NAMES = sorted(folder.name for folder in (ROOT / "trace_collection").iterdir() if folder.is_dir())
+TP = "llama3.1-8b-torchtitan-tp-perlmutter-16"
+
+
+def _submitted(site: Site, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {"CLUSTER": "perlmutter", "ACCOUNT": "m1234", **environment}
+    return site.ran("perlmutter/submit_all.sh", *words, **settings)
+
+
+def test_slurm_takes_each_of_the_seven_jobs_with_perlmutters_flags(site: Site) -> None:
+    assert len(NAMES) == 7
+    for name in NAMES:
+        folder = site.root / "trace_collection" / name
+        done = site.ran("sbatch", "--test-only", "-A", "m1234", "run.sbatch", folder=folder)
+        assert done.returncode == 0, done.stderr
+        nodes = 2 if name.startswith("qwen3") else 1
+        assert f"using {128 * nodes} processors on nodes {'n[1-2]' if nodes == 2 else 'n1'}" in done.stderr
+
+
+def test_all_are_submitted_by_one_command(site: Site) -> None:
+    done = _submitted(site, "--test-only")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^([\w.+-]+): sbatch: Job \d+ to start", done.stdout, flags=re.MULTILINE) == NAMES
+
+
+def test_named_ones_are_submitted_with_further_options_of_sbatch(site: Site) -> None:
+    done = _submitted(site, TP, "--hold", "--time=7")
+    assert done.returncode == 0, done.stderr
+    job = re.fullmatch(rf"{re.escape(TP)}: Submitted batch job (\d+)\n", done.stdout)[1]
+    shown = site.ran("scontrol", "show", "job", job).stdout
+    site.ran("scancel", job)
+    for said in ("Account=m1234", "TimeLimit=00:07:00", "Features=gpu&hbm40g", "TresPerNode=gres:gpu:4"):
+        assert said in shown
+
+
+def test_without_an_allocation_nothing_is_submitted(site: Site) -> None:
+    done = _submitted(site, ACCOUNT="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "ccl-bench: ACCOUNT is not set, and perlmutter charges every job to an allocation\n"
+        "  next: export ACCOUNT=m1234 (yours)\n"
+    )
+
+
+REFUSED = {
+    "--constraint=gpu&hbm160g": ("Invalid feature specification", "sinfo --format"),
+    "--gpus-per-node=8": ("Requested node configuration is not available", "sinfo --format"),
+    "--nodes=3": ("Requested node configuration is not available", "sinfo --format"),
+    "--partition=debug": ("Invalid partition name", "sinfo --summarize"),
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_a_refusal_is_explained_with_the_next_command(site: Site, option: str) -> None:
+    cause, command = REFUSED[option]
+    done = _submitted(site, TP, "--test-only", option)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, last = done.stderr.splitlines()
+    assert first.startswith(f"ccl-bench: Slurm refused {TP}: ")
+    assert cause in first
+    assert last.startswith("  next: ")
+    assert command in last
+
+
+def test_a_run_that_lies_there_already_is_not_replaced_unasked(site: Site) -> None:
+    run = site.scratch / "ccl-bench-traces" / TP
+    run.mkdir(parents=True)
+    (run / "environment.json").write_text("{}")
+    try:
+        done = _submitted(site, TP, "--test-only")
+        assert done.returncode == 2
+        assert f"{run} holds a run already" in done.stderr
+        assert _submitted(site, TP, "--test-only", FORCE="1").returncode == 0
+    finally:
+        (run / "environment.json").unlink()
+
+
+def test_a_generic_cluster_is_asked_for_no_constraint(site: Site) -> None:
+    done = _submitted(site, TP, "--hold", CLUSTER="generic", ACCOUNT="")
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.split()[-1]
+    shown = site.ran("scontrol", "show", "job", job).stdout
+    site.ran("scancel", job)
+    assert re.search(r"Features=(?:\(null\))?\s", shown)
+    assert "TresPerNode=gres:gpu:4" in shown
+
+
+def test_a_job_submitted_from_another_folder_says_where_to_submit_it(site: Site) -> None:
+    folder = site.root / "trace_collection" / TP
+    done = site.ran(
+        "sbatch",
+        "--parsable",
+        "--output",
+        str(site.scratch / "%j.out"),
+        str(folder / "run.sbatch"),
+        folder=site.scratch,
+    )
+    job = int(done.stdout)
+    assert site.cluster.ended(job) == "FAILED"
+    assert (site.scratch / f"{job}.out").read_text() == (
+        f"run.sbatch: no run.sh in {site.scratch}: submit from the folder of the workload "
+        "(cd FOLDER && sbatch run.sbatch)\n"
+    )
+
+
+def test_an_allocation_of_another_size_is_refused(site: Site) -> None:
+    job = site.submitted(TP, sbatch=("--nodes=2",))
+    assert job.ended() == "FAILED"
+    assert "the allocation has 2 nodes, and this workload needs 1" in job.text
+    assert "  next: cd '" in job.text
+
+
+def test_run_sh_outside_of_an_allocation_says_how_to_get_one(site: Site) -> None:
+    folder = site.root / "trace_collection" / TP
+    done = site.ran("./run.sh", folder=folder, CLUSTER="perlmutter")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "ccl-bench: there is no allocation: run.sh trains on the nodes of a Slurm job\n"
+        f"  next: cd '{folder}' && sbatch -A ACCOUNT run.sbatch, or salloc --nodes=1 and run.sh in it\n"
+    )

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Train and record this workload on the nodes of the allocation it is started in; further options go to torchtitan.
+# `sbatch run.sbatch` does it as a job. Configuration: perlmutter/README.md of ccl-bench.
+set -euo pipefail
+
+folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+common=${CCL_BENCH_ROOT:-$folder/../..}/perlmutter/common.sh
+if [[ ! -f $common ]]; then
+    echo "run.sh: $common is missing: set CCL_BENCH_ROOT to a checkout of ccl-bench" >&2
+    exit 4
+fi
+export CLUSTER=${CLUSTER:-perlmutter}
+# shellcheck source=/dev/null
+source "$common"
+run_workload "$folder" "$@"

@@ -1,0 +1,59 @@
+"""torchtitan 0.2.2 on processors over gloo, with a tiny flavour of each model, to try a workload without a GPU.
+
+torchtitan has no setting for the device: it takes the accelerator that torch finds, and asks it for what
+processors do not have. Here that is answered.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+MEMORY_BYTES = 1 << 34
+
+
+class Profile(torch.profiler.profile):
+    """The profiler without the activity of a GPU, which torchtitan gives as None."""
+
+    def __init__(self, *, activities, **options):
+        super().__init__(activities=[activity for activity in activities if activity is not None], **options)
+
+
+def summed_and_divided(module, factor, divide=FSDPModule.set_gradient_divide_factor):
+    """Set the factor for gradients so that they are summed and then divided: gloo cannot do both in one."""
+    module.set_force_sum_reduction_for_comms(True)
+    divide(module, factor)
+
+
+def histogram(numbers, histogram_of_floats=torch.histc, **limits):
+    """Count whole numbers in bins, which processors do of fractions only."""
+    return histogram_of_floats(numbers.float(), **limits).to(numbers.dtype)
+
+
+torch._utils._get_available_device_type = lambda: "cpu"
+torch.cpu.current_device = lambda: 0
+torch.cpu.empty_cache = torch.cpu.reset_peak_memory_stats = lambda *_: None
+torch.cpu.get_device_name = lambda *_: "CPU"
+torch.cpu.get_device_properties = lambda *_: SimpleNamespace(total_memory=MEMORY_BYTES)
+torch.cpu.memory_stats = lambda *_: {}
+torch.histc = histogram
+torch.profiler.profile = Profile
+FSDPModule.set_gradient_divide_factor = summed_and_divided
+
+from torchtitan.models.deepseek_v3 import deepseekv3_args  # noqa: E402 (chooses its device while it is imported)
+from torchtitan.models.llama3 import llama3_args  # noqa: E402
+from torchtitan.models.qwen3 import qwen3_args  # noqa: E402
+from torchtitan.train import Trainer, main  # noqa: E402
+
+SMALL = {"dim": 128, "n_heads": 4, "n_layers": 4}
+LATENT = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+DENSE = {"n_kv_heads": 4, "head_dim": 32, "hidden_dim": 256, "enable_weight_tying": False}
+llama3_args["tiny"] = replace(llama3_args["debugmodel"], **SMALL)
+qwen3_args["tiny"] = replace(qwen3_args["debugmodel"], **SMALL, **DENSE)
+deepseekv3_args["tiny"] = replace(
+    deepseekv3_args["debugmodel"], inter_dim=256, moe_inter_dim=64, **SMALL, **LATENT
+)
+
+if __name__ == "__main__":
+    main(Trainer)
