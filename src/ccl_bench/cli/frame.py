@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 _OUR_PACKAGES = {"", "ccl_bench", "tools"}
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_MAKE_ROOM = "\n  fix: make room there, or write elsewhere"
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -49,6 +53,12 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
     except BrokenPipeError:
         _forget_stdout()
         return CLOSED_PIPE
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        say(program, f"{error.filename or 'the output'} cannot be written: {error.strerror}{_MAKE_ROOM}")
+        _forget_stdout()
+        return CclBenchError.exit_status
     return status
 
 

@@ -38,14 +38,16 @@ def inspect(
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
 ) -> int:
     """Look at a run and print what is in it."""
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.engine import used
     from ccl_bench.inspect_run import inspect as inspection_of
     from ccl_bench.run import open_run
 
     opened = open_run(run, card=workload_card, profile_mode=profile_mode)
-    with progress_bar(len(opened.traces)) as progress:
+    with used(engine), progress_bar(len(opened.traces)) as progress:
         found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
     if json:
         from ccl_bench.inspection import to_json

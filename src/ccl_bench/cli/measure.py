@@ -79,6 +79,7 @@ def app(program: str) -> App:
         profile_mode: options.ProfileMode = "auto",
         jobs: options.Jobs = None,
         no_cache: options.NoCache = False,
+        engine: options.Engine = "auto",
         debug: Debug = False,
         list_metrics: ListMetrics = False,
         explain: Explain = None,
@@ -98,6 +99,7 @@ def app(program: str) -> App:
             profile_mode=profile_mode,
             jobs=jobs,
             use_cache=not no_cache,
+            engine=engine,
             failures=failures,
         )
         chosen = form or ("table" if every or len(names) > 1 else "value")
@@ -133,15 +135,17 @@ def measured(
     profile_mode: str,
     jobs: int | None,
     use_cache: bool,
+    engine: str,
     failures: dict[str, Exception],
 ) -> list[Result]:
     """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.engine import used
     from ccl_bench.evaluate import evaluate
     from ccl_bench.run import open_run
 
     run = open_run(place, card=card, profile_mode=profile_mode)
-    with progress_bar(len(run.traces)) as progress:
+    with used(engine), progress_bar(len(run.traces)) as progress:
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 

@@ -40,6 +40,14 @@ NoCache = Annotated[
     bool,
     Parameter(name="--no-cache", help="Parse every trace anew, and keep no tables for the next command."),
 ]
+Engine = Annotated[
+    str,
+    Parameter(
+        metavar="ENGINE",
+        help="Where traces are read: auto, local, processes, dask://HOST:PORT, or slurm with options as in "
+        "slurm:queue=debug,cores=4.",
+    ),
+]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]
 
 

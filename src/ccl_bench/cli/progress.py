@@ -20,7 +20,8 @@ PATIENCE_S = 1.0
 class _Bar:
     """A bar that is drawn once it was started."""
 
-    def __init__(self) -> None:
+    def __init__(self, about: str) -> None:
+        self._about = about
         self._drawn: Any = None
         self._task: Any = None
         self._done, self._total = 0, 1
@@ -31,13 +32,13 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Drawn
 
-        columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (TextColumn(self._about), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._drawn = Drawn(*columns, console=Console(stderr=True), transient=True)
         self._task = self._drawn.add_task("", total=self._total, completed=self._done)
         self._drawn.start()
 
     def update(self, done: int, total: int) -> None:
-        """Move the bar to `done` of `total` traces."""
+        """Move the bar to `done` of `total`."""
         self._done, self._total = done, total
         if self._drawn:
             self._drawn.update(self._task, completed=done, total=total)
@@ -49,8 +50,8 @@ class _Bar:
 
 
 @contextlib.contextmanager
-def progress_bar(total: int) -> Iterator[Progress | None]:
-    """Yield what reports progress on `total` traces, or None where nobody watches.
+def progress_bar(total: int, about: str = "reading traces") -> Iterator[Progress | None]:
+    """Yield what reports progress on `total` traces or other things, or None where nobody watches.
 
     An alarm starts the bar and not a thread: while there is one thread, workers can be forked.
     """
@@ -58,7 +59,7 @@ def progress_bar(total: int) -> Iterator[Progress | None]:
     if not watched or not hasattr(signal, "setitimer"):
         yield None
         return
-    bar = _Bar()
+    bar = _Bar(about)
     bar.update(0, total)
     before = signal.signal(signal.SIGALRM, bar.start)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)

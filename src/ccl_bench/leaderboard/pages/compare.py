@@ -1,0 +1,69 @@
+"""Published runs side by side: whether they compare, what changed beyond noise, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.comparison.compared import compared
+from ccl_bench.comparison.side import Side
+from ccl_bench.leaderboard.pages.definitions import definition
+from ccl_bench.leaderboard.pages.frame import page
+from ccl_bench.leaderboard.pages.words import hardware
+from ccl_bench.leaderboard.store.known import known_metrics, variants
+from ccl_bench.report.comparison import phrases
+from ccl_bench.report.comparison.page import sections
+from ccl_bench.report.html import section
+from ccl_bench.report.html.config import CONFIG
+from ccl_bench.report.html.pieces import definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.comparison.compared import Comparison
+    from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.leaderboard.store.answer import Listed
+    from ccl_bench.leaderboard.store.bundle import Bundle
+
+MOST = 8
+"""Runs that are compared at once."""
+
+
+def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: str = "") -> str:
+    """Return the comparison of the first run with each of the others; with fewer than two, how to choose."""
+    runs = [listed for _, listed in chosen]
+    if len(chosen) < 2:
+        return page(
+            "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
+        )
+    found = compared([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
+    shown = list(sections(found))
+    charts = {chart.key: chart.spec for each in shown for chart in each.charts}
+    return page(
+        "compare.html",
+        "Runs compared",
+        to,
+        at="compare",
+        runs=runs,
+        note=note or phrases.noise_note(found),
+        body=[section(each) for each in shown],
+        definitions=_definitions(found),
+        charts={"config": CONFIG, "specs": charts} if charts else None,
+    )
+
+
+def _side(bundle: Bundle, listed: Listed) -> Side:
+    run = listed.run
+    name = " ".join(filter(None, (run["model"] or run["name"], hardware(run), f"({bundle.id[:8]})")))
+    return Side(name, {result.metric: result for result in bundle.results}, bundle.fields)
+
+
+def _names(chosen: Sequence[tuple[Bundle, Listed]]) -> list[str]:
+    """Return the metrics that some run has a number of; one that is another's in another unit is left out."""
+    measured = {r.metric for bundle, _ in chosen for r in bundle.results if r.value is not None}
+    return sorted(measured - variants())
+
+
+def _definitions(found: Comparison) -> str:
+    known = known_metrics()
+    named = {change.metric for pair in found.pairs for change in pair.changes}
+    return definitions(definition(known[name]) for name in sorted(named) if name in known)

@@ -1,0 +1,34 @@
+"""The report of a published run, drawn from the data in its bundle."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ccl_bench import observation
+from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.leaderboard.store.bundle import REPORT
+from ccl_bench.report.html.run import run_page
+from ccl_bench.report.page import report_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.leaderboard.store.bundle import Bundle
+
+
+def report(bundle: Bundle, assets: str) -> str:
+    """Return the report as a page whose styles and scripts are at `assets`."""
+    return _drawn(bundle.folder / REPORT, assets)
+
+
+@lru_cache(maxsize=16)
+def _drawn(path: Path, assets: str) -> str:
+    if not path.exists():
+        raise InputError("this run was published without a report")
+    try:
+        return run_page(report_page(observation.from_json(path.read_bytes())), assets=assets)
+    except CclBenchError:
+        raise
+    except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down
+        raise InputError(f"the report of this run cannot be drawn: {error}") from error

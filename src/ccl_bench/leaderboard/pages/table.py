@@ -1,0 +1,202 @@
+"""The table of runs: filters, sorted columns, ranks among comparable runs, and the way to the next page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.leaderboard.pages.defaults import completed
+from ccl_bench.leaderboard.pages.frame import page
+from ccl_bench.leaderboard.pages.words import cell, parallelism
+from ccl_bench.leaderboard.store import answer
+from ccl_bench.leaderboard.store.known import known_metrics
+from ccl_bench.leaderboard.store.question import AXES, NUMBERS, TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.leaderboard.pages.words import Cell
+    from ccl_bench.leaderboard.store.answer import Answer, Listed
+    from ccl_bench.leaderboard.store.question import Question
+
+HEADINGS = (
+    {"model": "Model", "submitted_at": "submitted"},
+    {"hardware": "Hardware", "device_count": "devices"},
+    {"framework": "Framework", "communication_library": "communication"},
+)
+"""What stands in the columns beside the numbers, and can be sorted by."""
+
+LABELS = {
+    "model": "Model",
+    "hardware": "Hardware",
+    "framework": "Framework",
+    "communication_library": "Communication",
+    "precision": "Precision",
+    "device_count": "Devices",
+    "node_count": "Nodes",
+    **{axis: axis for axis in AXES},
+}
+"""What the filters are called."""
+
+PHASES = {"training": "Training", "inference": "Inference", "any": "All phases"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One sortable column."""
+
+    name: str
+    title: str
+    unit: str = ""
+    better: str = "neither"
+    sorted: str = ""
+    """`ascending` or `descending`, as the table is."""
+    href: str = ""
+    """The table sorted by this column, or the other way round where it is already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs that stand together."""
+
+    workload: str
+    label: str
+    """What they ran; empty where runs do not stand together."""
+    size: int
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run."""
+
+    run: dict[str, Any]
+    parallelism: str
+    place: Cell
+    """The number that gives its rank: that which the table is sorted by, else the first that has one."""
+    cells: list[Cell]
+
+
+def table_page(connection: Connection, question: Question, to: Links) -> str:
+    """Return the table that answers a question."""
+    phases = answer.phases(connection)
+    asked = completed(question, phases)
+    shown = asked.columns
+    found = answer.answered(connection, asked, shown)
+    last = max(1, -(-found.total // asked.size))
+    if asked.page > last:
+        asked = asked.model_copy(update={"page": last})
+        found = answer.answered(connection, asked, shown)
+    return page(
+        "table.html",
+        "Leaderboard",
+        to,
+        at="runs",
+        asked=asked,
+        headings=[[_column(asked, to, *each) for each in heading.items()] for heading in HEADINGS],
+        columns=[_column(asked, to, name, name, *answer.definition(connection, name)) for name in shown],
+        groups=list(groups(found, asked, shown)),
+        total=found.total,
+        first=(asked.page - 1) * asked.size + 1,
+        last_page=last,
+        pages=_pages(asked, last, to),
+        phases=[(key, PHASES[key], count) for key, count in _tabs(phases)],
+        labels=LABELS,
+        choices=answer.choices(connection, asked),
+        texts=TEXTS,
+        numbers=NUMBERS,
+        chips=list(_chips(asked, to)),
+        narrowed=any(getattr(asked, name) is not None for name in NUMBERS),
+        offered=_offered(connection, shown),
+        shown=shown,
+        sortable=_sortable(shown),
+    )
+
+
+def groups(found: Answer, asked: Question, shown: Sequence[str]) -> Iterator[Group]:
+    """Yield the rows of a page, those of one workload together where that is asked for."""
+    if asked.together == "no":
+        yield Group("", "", found.total, [_row(listed, asked, shown) for listed in found.runs])
+        return
+    for workload, together in groupby(found.runs, key=lambda listed: listed.run["workload"]):
+        listed = list(together)
+        rows = [_row(each, asked, shown) for each in listed]
+        yield Group(workload, listed[0].workload, listed[0].workload_size, rows)
+
+
+def _row(listed: Listed, asked: Question, shown: Sequence[str]) -> Row:
+    cells = [cell(name, listed.numbers.get(name)) for name in shown]
+    ranking = [cell(asked.sort, listed.numbers.get(asked.sort))]
+    if asked.sort in answer.SORTED_BY:
+        ranking = [each for each in cells if each.number and each.number.place] or ranking
+    return Row(listed.run, parallelism(listed.run), ranking[0], cells)
+
+
+def _column(
+    asked: Question, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
+) -> Column:
+    is_falling = _is_falling(asked.order, name, better)
+    is_sorted = asked.sort == name
+    # The column that the table is sorted by leads to the other order, any other to its own first one.
+    turned = ("asc" if is_falling else "desc") if is_sorted else ""
+    href = to.table(asked, sort=name, order=turned, page=1, together="")
+    return Column(
+        name, title, unit, better, ("descending" if is_falling else "ascending") if is_sorted else "", href
+    )
+
+
+def _is_falling(order: str, name: str, better: str) -> bool:
+    if order:
+        return order == "desc"
+    return name == "submitted_at" if name in answer.SORTED_BY else better != "lower"
+
+
+def _sortable(shown: Sequence[str]) -> list[tuple[str, str]]:
+    fields = [item for heading in HEADINGS for item in heading.items()]
+    return [*((name, name) for name in shown), *((name, title.capitalize()) for name, title in fields)]
+
+
+def _offered(connection: Connection, shown: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the metrics that may be columns, those shown first, with what each is."""
+    known = known_metrics()
+    measured = answer.measured_metrics(connection)
+    names = [name for name in shown if name in measured] + [name for name in measured if name not in shown]
+    return [(name, known[name].summary if name in known else "") for name in names]
+
+
+def _pages(asked: Question, last: int, to: Links) -> dict[str, str]:
+    """Return the addresses of the neighbouring pages."""
+    places = {"first": 1, "previous": asked.page - 1, "next": asked.page + 1, "last": last}
+    near = {
+        name: place
+        for name, place in places.items()
+        if 1 <= place <= last and place != asked.page and last > 1
+    }
+    return {name: to.table(asked, page=place) for name, place in near.items()}
+
+
+def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield the phases that there are runs of, all of them last."""
+    yield from ((phase, phases[phase]) for phase in ("training", "inference") if phases.get(phase))
+    yield "any", sum(phases.values())
+
+
+def _chips(asked: Question, to: Links) -> Iterator[tuple[str, str]]:
+    """Yield each narrowing in force, and the table without it."""
+    if asked.q:
+        yield f"search: {asked.q}", to.table(asked, q="", page=1)
+    for name in TEXTS:
+        for value in getattr(asked, name):
+            rest = [each for each in getattr(asked, name) if each != value]
+            yield f"{LABELS[name]}: {value}", to.table(asked, page=1, **{name: rest})
+    for name in NUMBERS:
+        if (number := getattr(asked, name)) is not None:
+            yield f"{LABELS[name]}: {number}", to.table(asked, page=1, **{name: None})
+    if asked.state:
+        yield f"state: {asked.state.replace('_', ' ')}", to.table(asked, state="", page=1)
+    if asked.workload:
+        yield f"workload: {asked.workload[:12]}", to.table(asked, workload="", page=1)

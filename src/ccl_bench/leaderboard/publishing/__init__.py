@@ -1,0 +1,1 @@
+"""Publishing: taking bundles in, recomputing their numbers, and what may become of them afterwards."""

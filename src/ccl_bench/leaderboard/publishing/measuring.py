@@ -1,0 +1,81 @@
+"""Measure a run that a stranger sent: a process of its own, with limits on memory, time and files.
+
+    python -m ccl_bench.leaderboard.publishing.measuring REQUEST ANSWER
+
+It has no credentials in its environment and no programs on its path, and it dies with the worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ccl_bench.errors import CclBenchError
+from ccl_bench.result import Result  # noqa: TC001  msgspec reads the types of fields
+
+_PR_SET_PDEATHSIG = 1
+"""Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is to be measured."""
+
+    run: str
+    card: str
+    metrics: list[str]
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    results: list[Result] = []
+    fields: dict[str, str | int | float | bool | list[str]] = {}
+    error: str = ""
+    """Why nothing could be measured."""
+
+
+def main(request: Path, answer: Path) -> None:
+    """Measure what is asked for and write the answer."""
+    asked = msgspec.json.decode(request.read_bytes(), type=Request)
+    _confine(asked)
+    try:
+        found = _measured(asked)
+    except CclBenchError as error:
+        found = Answer(error=str(error).replace(asked.run, "the run"))
+    except MemoryError:
+        found = Answer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
+    answer.write_bytes(msgspec.json.encode(found))
+
+
+def _confine(asked: Request) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for limit, most in (
+        (resource.RLIMIT_AS, asked.memory_bytes),
+        (resource.RLIMIT_CPU, asked.cpu_seconds),
+        (resource.RLIMIT_FSIZE, asked.file_bytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def _measured(asked: Request) -> Answer:
+    from ccl_bench.comparison import fields_of
+    from ccl_bench.evaluate import evaluate
+    from ccl_bench.run import open_run
+
+    run = open_run(asked.run, card=asked.card)
+    results = evaluate(run, asked.metrics, jobs=1, use_cache=False)
+    return Answer(results, fields_of(run.stated.card, run.facts))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,86 @@
+"""What the interface for publishing takes and answers with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Verification(BaseModel):
+    """Where recomputing is."""
+
+    state: Literal["none", "waiting", "running", "verified", "different", "failed"] = Field(
+        description="none: there are no traces; failed: there were no numbers to compare with."
+    )
+    message: str = Field(description="What was recomputed, where it differs, or why it failed.")
+
+
+class Receipt(BaseModel):
+    """What a bundle counts as."""
+
+    id: str = Field(description="SHA-256 of the bundle.")
+    name: str = Field(description="Name of the run's directory.")
+    submitter: str
+    state: Literal["quarantined", "self_reported", "verified", "withdrawn", "superseded"]
+    verification: Verification
+    page: str = Field(description="Path of its page on this server.")
+
+
+class Acceptance(Receipt):
+    """What became of a bundle that was sent."""
+
+    is_new: bool = Field(
+        description="False where the same bundle was there already; nothing is changed then."
+    )
+    replaced: list[str] = Field(description="Runs of the same recording that it replaces.")
+    remarks: list[str] = Field(description="What its submitter should know.")
+
+
+class Terms(BaseModel):
+    """What this server takes, and from whom."""
+
+    version: str = Field(description="Of ccl-bench.")
+    metrics: dict[str, int] = Field(description="Metric to revision of its definition.")
+    archive_bytes: int = Field(description="Largest archive.")
+    quarantine: Literal["first", "all", "none"] = Field(description="Whose bundles wait for a maintainer.")
+    trace_storage: list[str] = Field(description="Beginnings of addresses that are read to recompute.")
+    submitter: str | None = Field(description="Who the token belongs to; null without one.")
+    role: Literal["submitter", "maintainer", "admin"] | None
+
+
+class Note(BaseModel):
+    """Why something is done."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    note: str = Field(default="", max_length=500, description="Shown in the run's history.")
+
+
+class TokenWanted(BaseModel):
+    """A token that is to be made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    submitter: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
+    role: Literal["submitter", "maintainer", "admin"] = "submitter"
+    days: int | None = Field(
+        default=None, ge=1, le=3650, description="How long it is good for; null for ever."
+    )
+
+
+class TokenAnswer(BaseModel):
+    """A token as it is listed."""
+
+    id: str
+    submitter: str
+    role: Literal["submitter", "maintainer", "admin"]
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class TokenMade(BaseModel):
+    """A token that was made."""
+
+    token: str = Field(description="It is told once, and only its hash is kept.")

@@ -1,0 +1,162 @@
+"""What is to be recomputed: a queue in the database, worked on by any number of processes.
+
+A worker leases a job and renews the lease while it works. One that dies lets its lease run out, and the job
+is somebody else's. Who lost a lease cannot end the job any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, insert, or_, select, update
+
+from ccl_bench.leaderboard.publishing.clock import now
+from ccl_bench.leaderboard.publishing.tables import JOBS
+from ccl_bench.leaderboard.store import writing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.sql.elements import ColumnElement
+
+LEASE_S = 60.0
+"""Time after which a worker that gave no sign is taken for dead."""
+MOST_ATTEMPTS = 3
+"""Times that a job is begun before it is given up."""
+_PAUSES_S = (0.0, 5.0, 30.0)
+"""Time before the next attempt, by attempts made."""
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    VERIFIED = "verified"
+    """The recomputed numbers are those of the bundle."""
+    DIFFERENT = "different"
+    """They are not."""
+    FAILED = "failed"
+    """There are no numbers to compare with; what to do is in the message."""
+
+
+ENDED = (JobState.VERIFIED, JobState.DIFFERENT, JobState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that a worker holds."""
+
+    run: str
+    attempt: int
+    holder: str
+
+
+def enqueue(connection: Connection, run: str) -> None:
+    """Have a run recomputed; one that was, or is to be, is left alone."""
+    if connection.execute(select(JOBS.c.run).where(JOBS.c.run == run)).first() is None:
+        connection.execute(insert(JOBS), [{"run": run, "queued_at": now(), **_FRESH, "due_at": now()}])
+
+
+def enqueue_again(connection: Connection, run: str) -> None:
+    """Have a run recomputed, whatever came of it before."""
+    enqueue(connection, run)
+    again = update(JOBS).where(JOBS.c.run == run, JOBS.c.state.in_([state.value for state in ENDED]))
+    connection.execute(again.values(**_FRESH, due_at=now()))
+
+
+_FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended_at": None, "message": ""}
+
+
+def claim(engine: Engine, holder: str) -> Job | None:
+    """Return a job that is this worker's from here on; None where nothing is due.
+
+    Other claims see a job that was taken: PostgreSQL skips rows that are locked, SQLite lets one write at a time.
+    """
+    with engine.connect() as connection:
+        if connection.execute(select(JOBS.c.run).where(_is_due()).limit(1)).first() is None:
+            return None
+    with writing(engine) as connection:
+        first = select(JOBS.c.run, JOBS.c.attempts).where(_is_due()).order_by(JOBS.c.queued_at, JOBS.c.run)
+        found = connection.execute(first.limit(1).with_for_update(skip_locked=True)).first()
+        if found is None:
+            return None
+        run, attempts = found
+        if attempts >= MOST_ATTEMPTS:
+            given_up = f"the worker died {attempts} times while it recomputed the run"
+            _set(connection, run, _ended(JobState.FAILED, given_up))
+            return None
+        taken = {
+            "state": JobState.RUNNING.value,
+            "attempts": attempts + 1,
+            "holder": holder,
+            "due_at": now(LEASE_S),
+        }
+        _set(connection, run, taken)
+        return Job(run, attempts + 1, holder)
+
+
+def renew(engine: Engine, job: Job) -> bool:
+    """Extend the lease of a job, and return whether it is still this worker's."""
+    with writing(engine) as connection:
+        done = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=now(LEASE_S)))
+        return done.rowcount == 1
+
+
+def is_held(connection: Connection, job: Job) -> bool:
+    """Whether a job is still this worker's."""
+    return connection.execute(select(JOBS.c.run).where(_is_held(job))).first() is not None
+
+
+def end(connection: Connection, job: Job, state: JobState, message: str) -> None:
+    """Write down what came of a job, if it is still this worker's."""
+    connection.execute(update(JOBS).where(_is_held(job)).values(**_ended(state, message)))
+
+
+def put_back(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
+    """Let a job be tried again: later after a fault, at once where the worker was only told to stop."""
+    if is_fault and job.attempt >= MOST_ATTEMPTS:
+        with writing(engine) as connection:
+            end(connection, job, JobState.FAILED, message)
+        return
+    again = {
+        "state": JobState.WAITING.value,
+        "attempts": job.attempt if is_fault else job.attempt - 1,
+        "holder": None,
+        "due_at": now(_PAUSES_S[min(job.attempt, len(_PAUSES_S) - 1)] if is_fault else 0.0),
+        "message": message,
+    }
+    with writing(engine) as connection:
+        connection.execute(update(JOBS).where(_is_held(job)).values(**again))
+
+
+def states_of(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
+    """Return where the jobs of runs are, and what is said of them; runs without one are left out."""
+    asked = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
+    return {run: (JobState(state), message) for run, state, message in connection.execute(asked)}
+
+
+def _is_due() -> ColumnElement[bool]:
+    """Return the condition that a job waits and its time has come, or that its worker let the lease run out."""
+    open_states = or_(JOBS.c.state == JobState.WAITING.value, JOBS.c.state == JobState.RUNNING.value)
+    return and_(open_states, JOBS.c.due_at <= now())
+
+
+def _is_held(job: Job) -> ColumnElement[bool]:
+    return and_(
+        JOBS.c.run == job.run,
+        JOBS.c.state == JobState.RUNNING.value,
+        JOBS.c.holder == job.holder,
+        JOBS.c.attempts == job.attempt,
+    )
+
+
+def _ended(state: JobState, message: str) -> dict[str, str | None]:
+    return {"state": state.value, "message": message, "ended_at": now(), "holder": None}
+
+
+def _set(connection: Connection, run: str, values: Mapping[str, object]) -> None:
+    connection.execute(update(JOBS).where(JOBS.c.run == run).values(**values))

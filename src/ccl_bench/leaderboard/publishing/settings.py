@@ -1,0 +1,75 @@
+"""What the operator of a leaderboard decides: limits, quarantine, storage that may be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from ccl_bench.errors import InputError
+from ccl_bench.leaderboard.bundle.limits import GIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "publishing.toml"
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of `publishing.toml`; every one has a default."""
+
+    quarantine: Literal["first", "all", "none"] = "first"
+    """Whose bundles wait for a maintainer: of submitters none of whose was approved yet, all, or none."""
+    uploads_per_hour: Positive = 60
+    """Of one submitter."""
+    upload_bytes_per_hour: Positive = 50 * GIB
+    """Of one submitter."""
+    archive_bytes: Positive = 4 * GIB
+    """Of an archive as it travels."""
+    unpacked_bytes: Positive = 20 * GIB
+    """Of what an archive holds."""
+    files: Positive = 10_000
+    """In an archive."""
+    text_bytes: Positive = 16 * MIB
+    """Of the results, and of the report."""
+    trace_storage: tuple[str, ...] = ()
+    """Beginnings of addresses in object storage that the worker may read, such as `s3://traces/public/`."""
+    recompute_seconds: Positive = 1800
+    """For recomputing one run."""
+    recompute_bytes: Positive = 8 * GIB
+    """Of memory for it."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a bundle."""
+        return Limits(self.archive_bytes, self.unpacked_bytes, self.files, self.text_bytes)
+
+
+def settings_of(data: Path) -> Settings:
+    """Return the settings of a data directory."""
+    path = data / FILE
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=Settings)
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        fix = "mend the file, or remove it to have the defaults"
+        raise InputError(f"cannot be used: {error}", where=str(path), fix=fix) from error
+    for address in found.trace_storage:
+        _check_storage(address, path)
+    return found
+
+
+STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")
+"""Addresses of object storage. Others are never read: a server that follows any link can be sent anywhere."""
+
+
+def _check_storage(address: str, path: Path) -> None:
+    if not address.startswith(STORAGE) or not address.endswith("/"):
+        raise InputError(
+            f"trace_storage: {address!r} is no beginning of addresses in object storage",
+            where=str(path),
+            fix="write for example s3://bucket/folder/, with the slash at its end",
+        )

@@ -1,0 +1,125 @@
+"""Tokens: who may do what. Only their hashes are kept, so that a stolen database opens nothing.
+
+A token is `cclb_<id>_<secret>`: the id finds its row and may be told, the secret has 256 random bits. A fast
+hash is enough for these: there is no dictionary of them to try.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sqlalchemy import insert, select, update
+
+from ccl_bench.errors import InputError, UsageError
+from ccl_bench.leaderboard.publishing.clock import now
+from ccl_bench.leaderboard.publishing.tables import TOKENS
+from ccl_bench.leaderboard.store import writing
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+_TOKEN = re.compile(r"cclb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_DAY_S = 86400
+
+
+class Role(StrEnum):
+    """What the holder of a token may do; each may also do what those before it may."""
+
+    SUBMITTER = "submitter"
+    """Publish, and withdraw what is their own."""
+    MAINTAINER = "maintainer"
+    """Approve, withdraw and recompute anyone's."""
+    ADMIN = "admin"
+    """Make and revoke tokens."""
+
+
+_ORDER = list(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever holds a token."""
+
+    submitter: str
+    role: Role
+    token: str = ""
+    """The token's id."""
+
+    def may(self, role: Role) -> bool:
+        """Whether they may do what a role may."""
+        return _ORDER.index(self.role) >= _ORDER.index(role)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as it is listed: without what it is."""
+
+    id: str
+    submitter: str
+    role: Role
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+def make_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
+    """Make a token, and return it: it is nowhere else."""
+    if not _NAME.fullmatch(submitter):
+        fix = "up to 64 letters, digits and . _ @ -, such as ada or ada@lab.example"
+        raise UsageError(f"{submitter[:100]!r} is no name of a submitter", fix=fix)
+    number = secrets.token_hex(6)
+    token = f"cclb_{number}_{secrets.token_urlsafe(32)}"
+    row = {
+        "id": number,
+        "submitter": submitter,
+        "role": role.value,
+        "digest": _digest(token),
+        "created_at": now(),
+        "expires_at": None if days is None else now(days * _DAY_S),
+    }
+    with writing(engine) as connection:
+        connection.execute(insert(TOKENS), [row])
+    return token
+
+
+def caller_of(engine: Engine, token: str) -> Caller | None:
+    """Return who holds a token; None where it is forged, revoked or expired."""
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        return None
+    with engine.connect() as connection:
+        row = connection.execute(select(TOKENS).where(TOKENS.c.id == found[1])).mappings().first()
+    digest = row["digest"] if row else "0" * 64
+    is_right = hmac.compare_digest(digest, _digest(token))
+    if row is None or not is_right or row["revoked_at"] or (row["expires_at"] or "9") <= now():
+        return None
+    return Caller(row["submitter"], Role(row["role"]), row["id"])
+
+
+def revoke(engine: Engine, token_id: str) -> None:
+    """Make a token worthless, given its id; one that is already stays so."""
+    with writing(engine) as connection:
+        known = connection.execute(select(TOKENS.c.revoked_at).where(TOKENS.c.id == token_id)).first()
+        if known is None:
+            raise InputError(f"there is no token {token_id[:20]!r}", fix="list them to see their ids")
+        if known[0] is None:
+            connection.execute(update(TOKENS).where(TOKENS.c.id == token_id).values(revoked_at=now()))
+
+
+def listed(engine: Engine) -> list[TokenRow]:
+    """Return all tokens, the oldest first."""
+    columns = [TOKENS.c[name] for name in TokenRow.__slots__]
+    with engine.connect() as connection:
+        rows = connection.execute(select(*columns).order_by(TOKENS.c.created_at, TOKENS.c.id)).mappings()
+        return [TokenRow(**{**row, "role": Role(row["role"])}) for row in rows]
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,32 @@
+"""The results store: bundles on disk, an index of them in SQLite or PostgreSQL, and questions to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ccl_bench.errors import InputError
+from ccl_bench.leaderboard.store.database import engine_of, locked, migrate, writing
+from ccl_bench.leaderboard.store.history import Event, State, event
+from ccl_bench.leaderboard.store.store import Store
+from ccl_bench.leaderboard.store.tables import METADATA
+
+__all__ = ["METADATA", "Event", "State", "Store", "event", "locked", "open_store", "writing"]
+
+
+def open_store(data: str | Path, database: str | None = None, *, create: bool = False) -> Store:
+    """Return the store of a data directory, its tables in the form that this version needs.
+
+    The index is `index.sqlite` in the directory, or the database at an address such as
+    `postgresql+psycopg://user@host/name`. With `create` the directory need not be there.
+    """
+    folder = Path(data).expanduser().resolve()
+    if create:
+        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        raise InputError(
+            "is no directory", where=str(data), fix="publish a run: ccl-bench publish RUN --to DIR"
+        )
+    engine = engine_of(folder, database)
+    with locked(folder):
+        migrate(engine)
+    return Store(folder, engine)

@@ -1,0 +1,126 @@
+"""The database of the index: SQLite beside the files by default, PostgreSQL by URL, brought up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from typing import TYPE_CHECKING
+
+from sqlalchemy import create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from ccl_bench.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from alembic.config import Config
+    from sqlalchemy import Connection, Engine
+
+FILE = "index.sqlite"
+_LOCK = ".lock"
+_BUSY_SECONDS = 30
+_MIGRATING = 0x63636C
+"""Number of the advisory lock that PostgreSQL holds while tables change."""
+
+
+def engine_of(data: Path, url: str | None) -> Engine:
+    """Return the engine of a data directory; `url` names another database than the file in it."""
+    try:
+        address = make_url(url or f"sqlite:///{data / FILE}")
+    except ArgumentError as error:
+        fix = "write postgresql+psycopg://user@host/name or sqlite:///path"
+        raise UsageError(f"{url!r} is no address of a database", fix=fix) from error
+    if address.drivername in {"postgresql", "postgres"}:
+        address = address.set(drivername="postgresql+psycopg")
+    kind = address.get_backend_name()
+    if kind not in {"sqlite", "postgresql"}:
+        raise UsageError(f"{kind} is no database that is supported", fix="take SQLite or PostgreSQL")
+    if kind == "sqlite":
+        made = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(made, "connect", _prepare_sqlite)
+        event.listen(made, "begin", _begin_sqlite)
+        return made
+    made = create_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=20)
+    event.listen(made, "connect", _prepare_postgresql)
+    return made
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """Let readers and one writer work side by side, and leave transactions to SQLAlchemy."""
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    """Keep the server from compiling questions: that takes longer than answering them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET jit = off")
+    connection.commit()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin for writing where the caller said so, so that two writers queue and none fails half-way."""
+    is_writing = connection.get_execution_options().get("writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Give a connection in a transaction that writes, and commit it."""
+    with engine.connect().execution_options(writing=True) as connection, connection.begin():
+        yield connection
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Keep every other process from changing files of the data directory."""
+    path = data / _LOCK
+    try:
+        stream = path.open("ab")
+    except OSError as error:
+        fix = "give write access to the data directory"
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error
+    with stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the tables to the form that this version needs, one process at a time."""
+    from alembic import command
+
+    try:
+        with _migrating(engine) as config:
+            command.upgrade(config, "head")
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        address = engine.url.render_as_string(hide_password=True)
+        raise InputError(
+            f"the database cannot be used: {reason}", where=address, fix="check its address and permissions"
+        ) from error
+
+
+def downgrade(engine: Engine, revision: str = "base") -> None:
+    """Take migrations back, down to a revision."""
+    from alembic import command
+
+    with _migrating(engine) as config:
+        command.downgrade(config, revision)
+
+
+@contextlib.contextmanager
+def _migrating(engine: Engine) -> Iterator[Config]:
+    """Give alembic's configuration with a connection that nobody else changes tables on."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "ccl_bench.leaderboard.store:migrations")
+    with writing(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _MIGRATING})
+        config.attributes["connection"] = connection
+        yield config

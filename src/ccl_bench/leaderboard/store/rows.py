@@ -1,0 +1,179 @@
+"""A bundle as rows of the index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.catalog import devices
+from ccl_bench.comparison import comparison_key, unknown_fields
+from ccl_bench.comparison.effects import rules
+from ccl_bench.leaderboard.store.bundle import REPORT
+from ccl_bench.leaderboard.store.history import stamp
+from ccl_bench.leaderboard.store.known import known_metrics, variants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ccl_bench.comparison.fields import Fields
+    from ccl_bench.leaderboard.store.bundle import Bundle
+    from ccl_bench.result import Result
+
+Row = dict[str, Any]
+
+LONGEST = 500
+"""Characters of a text that the index keeps."""
+_LONGEST_NAME = 100
+_LARGEST = 2**31 - 1
+
+_FIELDS = {
+    "phase": "model.phase",
+    "precision": "model.precision",
+    "batch_size": "data.global_batch_size",
+    "seq_len": "data.seq_len",
+    "device_count": "hardware.device.device_count",
+    "node_count": "hardware.device.node_count",
+    "framework": "framework.name",
+    "framework_version": "framework.version",
+    "communication_library": "communication_library.name",
+    "communication_version": "communication_library.version",
+    **{axis: f"parallelism.{axis}" for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")},
+}
+"""Column → field of the card."""
+_NUMBERS = {"batch_size", "seq_len", "device_count", "node_count"} | {
+    axis for axis in _FIELDS if _FIELDS[axis].startswith("parallelism.")
+}
+
+
+def run_row(bundle: Bundle) -> Row:
+    """Return the row of a published run."""
+    history, fields, made = bundle.history, bundle.fields, bundle.provenance
+    last, first = history[-1], history[0]
+    row: Row = {
+        "id": bundle.id,
+        "state": last.state.value,
+        "submitted_at": first.at or plain(made.made_at),
+        "submitter": plain(first.by or bundle.card.card.contributor or ""),
+        "superseded_by": last.superseded_by,
+        "workload": workload_key(fields),
+        "is_rankable": int(not unknown_fields(fields)),
+        "name": plain(made.run),
+        "model": _model(fields),
+        "hardware": _device(fields),
+        "tool_version": plain(made.tool_version),
+        "trace_url": _text(made.trace_url or bundle.card.card.trace_url),
+        "has_report": int((bundle.folder / REPORT).exists()),
+        "history_stamp": stamp(bundle.folder),
+    }
+    row |= {
+        column: (_number if column in _NUMBERS else _text)(fields.get(field))
+        for column, field in _FIELDS.items()
+    }
+    told = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.card.description)
+    words = [*told, *fields.values(), bundle.id]
+    row["searched"] = plain(" ".join(str(word) for word in words if word is not None).lower(), 4 * LONGEST)
+    return row
+
+
+def workload_row(fields: Fields) -> Row:
+    """Return the row of the workload that a run belongs to."""
+    said = {name: value for name, value in comparison_key(fields) if value is not None}
+    if model := _model(said):
+        said["model.model_family"] = model
+    return {
+        "key": workload_key(fields),
+        "label": plain(", ".join(_words(said)) or "nothing is known of what was run"),
+        "fields": json.dumps(said),
+    }
+
+
+def workload_key(fields: Fields) -> str:
+    """Return the hash of what runs must have in common to be ranked together."""
+    return hashlib.sha256(json.dumps(comparison_key(fields)).encode()).hexdigest()
+
+
+def value_rows(bundle: Bundle) -> Iterator[Row]:
+    """Yield a row for each number; one that is another's in another unit is left out."""
+    by_name = {plain(result.metric, _LONGEST_NAME): result for result in bundle.results}
+    for name, found in by_name.items():
+        if name in variants() or found.value is None or not math.isfinite(found.value):
+            continue
+        known = known_metrics().get(name)
+        severities = [finding.severity for finding in found.findings]
+        yield {
+            "run": bundle.id,
+            "metric": name,
+            "value": found.value,
+            "unit": plain(found.unit),
+            "better": known.better if known else found.better,
+            "revision": _number(found.provenance.metric_revision) or 0,
+            "measured": measured(found),
+            "errors": severities.count("error"),
+            "doubts": severities.count("error") + severities.count("warning"),
+        }
+
+
+def measured(result: Result) -> str:
+    """Return in words how a number was measured, as far as numbers measured otherwise do not compare."""
+    said = {"window": result.window}
+    for rule in rules():
+        if rule.what == "detail" and rule.effect == "blocks" and rule.detail in result.details:
+            said[rule.detail.replace("_", " ")] = str(result.details[rule.detail])
+    return plain(", ".join(f"{name}: {value}" for name, value in said.items() if value))
+
+
+def plain(text: str, longest: int = LONGEST) -> str:
+    """Return text that every database takes: in one line, without control characters, not too long."""
+    printable = "".join(char if char.isprintable() else " " for char in str(text))
+    return " ".join(printable.split())[:longest]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else plain(str(value)) or None
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= _LARGEST else None
+
+
+def _model(fields: Mapping[str, object]) -> str | None:
+    """Return the catalog's name of a public model, else the name as written."""
+    from ccl_bench.catalog.models import model
+    from ccl_bench.errors import NotMeasurable
+
+    written = _text(fields.get("model.model_family"))
+    try:
+        return model(written).name if written else None
+    except NotMeasurable:
+        return written
+
+
+def _device(fields: Mapping[str, object]) -> str | None:
+    """Return the catalog's name of a device, where the name as written means one device only."""
+    written = _text(fields.get("hardware.device.model"))
+    known = devices.models(written) if written else []
+    return known[0] if len(known) == 1 else written
+
+
+def _words(fields: Mapping[str, object]) -> Iterator[str]:
+    """Yield what a workload is, for people."""
+    for name in ("model.model_family", "model.phase", "model.precision"):
+        if name in fields:
+            yield str(fields[name])
+    counts = (
+        ("data.global_batch_size", "batch {}"),
+        ("data.seq_len", "{} tokens a sequence"),
+        ("data.input_len", "{} tokens in"),
+        ("data.output_len", "{} tokens out"),
+        ("model.architecture.num_layers", "{} layers"),
+        ("data.dataset", "data {}"),
+    )
+    for name, text in counts:
+        if name in fields:
+            yield text.format(fields[name])
+    if fields.get("model.granularity") not in {None, "model-fwd-bwd-pass"}:
+        yield f"traced {fields['model.granularity']}"

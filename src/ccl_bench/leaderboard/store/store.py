@@ -1,0 +1,176 @@
+"""The results store: bundles on disk, which are the truth, and an index of them that is kept up to date."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, exists, func, insert, select, update
+
+from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.leaderboard.store import ranks
+from ccl_bench.leaderboard.store.bundle import ID, Bundle, bundle_id, checked
+from ccl_bench.leaderboard.store.database import locked, writing
+from ccl_bench.leaderboard.store.history import Event, read_history, stamp, write_history
+from ccl_bench.leaderboard.store.rows import Row, run_row, value_rows, workload_row
+from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from sqlalchemy import Connection, Engine
+
+    from ccl_bench.engine import Progress
+
+FOLDER = "runs"
+"""Folder of the bundles below the data directory."""
+_AT_ONCE = 100
+"""Bundles that are read before they are written to the database together."""
+
+
+@dataclass(slots=True)
+class Store:
+    """Published runs below a data directory."""
+
+    data: Path
+    engine: Engine
+    refused: dict[str, CclBenchError] = field(default_factory=dict)
+    """Folder → why it could not be indexed; it is tried again when it is told to be."""
+    _looked_at: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the bundles."""
+        return self.data / FOLDER
+
+    def bundle(self, run: str) -> Bundle:
+        """Return the bundle of a run, given by its full identifier."""
+        if not ID.fullmatch(run) or not (self.folder / run).is_dir():
+            raise InputError(f"there is no run {run}", where=str(self.data), fix="check the identifier")
+        return Bundle(self.folder / run)
+
+    def add(self, prepared: Path, event: Event) -> tuple[str, bool]:
+        """Take a bundle in, and return its identifier and whether it is new.
+
+        `prepared` is a folder on the same file system; it becomes the run's in one step. A bundle that is
+        there already is left as it is, and the folder removed.
+        """
+        run = bundle_id(prepared)
+        target = self.folder / run
+        with locked(self.data):
+            is_new = not target.exists()
+            if is_new:
+                write_history(prepared, [event])
+                self.folder.mkdir(exist_ok=True)
+                was_seen = self._changed_at() == self._looked_at
+                prepared.rename(target)
+                self._looked_at = self._changed_at() if was_seen else 0
+        if not is_new:
+            shutil.rmtree(prepared)
+        self.index([run])
+        return run, is_new
+
+    def record(self, run: str, event: Event) -> None:
+        """Add an event to the history of a run, and rank its workload anew."""
+        folder = self.bundle(run).folder
+        with locked(self.data):
+            write_history(folder, [*read_history(folder), event])
+        self.index([run])
+
+    def index(self, runs: Iterable[str], *, told: Progress | None = None) -> None:
+        """Write runs into the index as they lie on disk; `refused` says which could not be, and why.
+
+        `told` is called with the number of runs that were read and their total.
+        """
+        waiting = list(runs)
+        for start in range(0, len(waiting), _AT_ONCE):
+            names = waiting[start : start + _AT_ONCE]
+            with locked(self.data):
+                found = []
+                for done, name in enumerate(names, start=start + 1):
+                    found.append(self._read(name))
+                    if told:
+                        told(done, len(waiting))
+                with writing(self.engine) as connection:
+                    touched = _forget(connection, names)
+                    touched |= _write(connection, [rows for rows in found if rows])
+                    ranks.refresh(connection, touched)
+                    _drop_empty(connection, touched)
+
+    def rebuild(self, *, told: Progress | None = None) -> None:
+        """Make the whole index again from the files; whoever reads meanwhile sees the old one or the new."""
+        with self.engine.connect() as connection:
+            indexed = set(connection.execute(select(RUNS.c.id)).scalars())
+        self.index(sorted(indexed | self._on_disk()), told=told)
+
+    def catch_up(self, *, told: Progress | None = None) -> None:
+        """Bring the index up to date with what was put into, changed in or taken out of the folder."""
+        self._looked_at = self._changed_at()
+        on_disk = {name: stamp(self.folder / name) for name in self._on_disk()}
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
+            indexed = {row.id: row.history_stamp for row in rows}
+        changed = {*on_disk.items()} ^ {*indexed.items()}
+        self.index(sorted({name for name, _ in changed} - self.refused.keys()), told=told)
+
+    def catch_up_if_changed(self) -> None:
+        """Catch up where a run was put into the folder since the last time, by whomever."""
+        if self._changed_at() != self._looked_at:
+            self.catch_up()
+
+    @property
+    def count(self) -> int:
+        """Runs in the index, in any state."""
+        with self.engine.connect() as connection:
+            return connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
+
+    def _on_disk(self) -> set[str]:
+        if not self.folder.is_dir():
+            return set()
+        return {path.name for path in self.folder.iterdir() if ID.fullmatch(path.name)}
+
+    def _changed_at(self) -> int:
+        return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
+
+    def _read(self, run: str) -> tuple[Row, Row, list[Row]] | None:
+        """Return the rows of a run: of its workload, its own, and of its numbers."""
+        self.refused.pop(run, None)
+        if not (self.folder / run).exists():
+            return None
+        try:
+            bundle = checked(self.folder / run)
+            return workload_row(bundle.fields), run_row(bundle), list(value_rows(bundle))
+        except CclBenchError as error:
+            self.refused[run] = error
+            return None
+
+
+def _forget(connection: Connection, runs: Sequence[str]) -> set[str]:
+    """Take runs out of the index and return the workloads they belonged to."""
+    theirs = select(RUNS.c.workload).where(RUNS.c.id.in_(runs)).distinct()
+    touched = set(connection.execute(theirs).scalars())
+    connection.execute(delete(VALUES).where(VALUES.c.run.in_(runs)))
+    connection.execute(delete(RUNS).where(RUNS.c.id.in_(runs)))
+    return touched
+
+
+def _write(connection: Connection, found: Sequence[tuple[Row, Row, list[Row]]]) -> set[str]:
+    """Write rows and return the workloads that they belong to."""
+    workloads = {workload["key"]: workload for workload, _, _ in found}
+    known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
+    for key in known:
+        connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
+    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
+    values = [row for _, _, rows in found for row in rows]
+    for table, rows in ((WORKLOADS, missing), (RUNS, [run for _, run, _ in found]), (VALUES, values)):
+        if rows:
+            connection.execute(insert(table), rows)
+    return set(workloads)
+
+
+def _drop_empty(connection: Connection, workloads: set[str]) -> None:
+    """Take workloads without a run out of the index."""
+    has_runs = exists().where(RUNS.c.workload == WORKLOADS.c.key)
+    connection.execute(delete(WORKLOADS).where(WORKLOADS.c.key.in_(workloads), ~has_runs))

@@ -1,0 +1,85 @@
+"""The tables of the index: published runs, their numbers, and the workloads that they ran.
+
+The index is made from the bundles below the data directory and can be thrown away at any time.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+"""Every table of the database; publishing adds its own."""
+
+# What runs of one workload have in common: `key` is its hash, `fields` it as JSON, `label` it in words.
+WORKLOADS = Table(
+    "workloads",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("label", Text, nullable=False),
+    Column("fields", Text, nullable=False),
+    Column("size", Integer, nullable=False),  # listed runs
+)
+
+RUNS = Table(
+    "runs",
+    METADATA,
+    Column("id", String(64), primary_key=True),  # of the bundle
+    Column("state", String(16), nullable=False),
+    Column("submitted_at", Text, nullable=False),  # ISO 8601, UTC
+    Column("submitter", Text, nullable=False),
+    Column("superseded_by", String(64)),
+    Column("workload", String(64), ForeignKey("workloads.key"), nullable=False),
+    Column("is_rankable", Integer, nullable=False),  # 1 where the card says what was run
+    Column("name", Text, nullable=False),  # of the run's directory
+    Column("phase", Text),
+    Column("model", Text),
+    Column("precision", Text),
+    Column("batch_size", Integer),  # sequences in a step over all ranks
+    Column("seq_len", Integer),  # tokens
+    Column("hardware", Text),  # model of the device
+    Column("device_count", Integer),
+    Column("node_count", Integer),
+    Column("framework", Text),
+    Column("framework_version", Text),
+    Column("communication_library", Text),
+    Column("communication_version", Text),
+    Column("dp_replicate", Integer),
+    Column("dp_shard", Integer),
+    Column("tp", Integer),
+    Column("pp", Integer),
+    Column("cp", Integer),
+    Column("ep", Integer),
+    Column("tool_version", Text, nullable=False),  # of ccl-bench
+    Column("trace_url", Text),
+    Column("has_report", Integer, nullable=False),  # 1 where the bundle holds one
+    Column("searched", Text, nullable=False),  # lower-case words
+    Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
+    Index(None, "state", "phase", "model"),
+    Index(None, "workload", "state"),
+    Index(None, "state", "submitted_at"),
+)
+
+VALUES = Table(
+    "metric_values",
+    METADATA,
+    Column("run", String(64), ForeignKey("runs.id"), primary_key=True),
+    Column("metric", String(100), primary_key=True),
+    Column("value", Double, nullable=False),  # in `unit`
+    Column("unit", Text, nullable=False),
+    Column("better", String(8), nullable=False),
+    Column("revision", Integer, nullable=False),  # of the metric's definition
+    Column("measured", Text, nullable=False),  # how; numbers measured otherwise do not compare
+    Column("errors", Integer, nullable=False),  # findings that are errors
+    Column("doubts", Integer, nullable=False),  # findings that are warnings or errors
+    Column("place", Integer),  # rank among comparable runs, 1 is best
+    Column("ranked", Integer),  # runs ranked together
+    Index(None, "metric", "value"),
+)

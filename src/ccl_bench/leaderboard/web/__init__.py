@@ -1,0 +1,1 @@
+"""The web application: pages for people, JSON and CSV for programs, from one store."""

@@ -1,0 +1,118 @@
+"""The application: routes, headers, and what is answered when something is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from ccl_bench import __version__
+from ccl_bench.errors import CclBenchError, UsageError
+from ccl_bench.leaderboard.pages.frame import page
+from ccl_bench.leaderboard.publishing import audit
+from ccl_bench.leaderboard.publishing import routes as publishing
+from ccl_bench.leaderboard.refusal import Refused
+from ccl_bench.leaderboard.web import api, pages
+from ccl_bench.leaderboard.web.asking import links
+from ccl_bench.leaderboard.web.models import Refusal
+from ccl_bench.leaderboard.web.security import SecurityHeaders
+
+if TYPE_CHECKING:
+    from fastapi import Request, Response
+
+    from ccl_bench.leaderboard.store import Store
+
+_LOG = logging.getLogger("ccl_bench.leaderboard")
+_ABOUT = "Published results of LLM training and inference, measured from their traces."
+
+
+def create_app(store: Store) -> FastAPI:
+    """Return the application on a store."""
+    app = FastAPI(
+        title="ccl-bench leaderboard",
+        version=__version__,
+        summary=_ABOUT,
+        license_info={"name": "MIT"},
+        docs_url=None,
+        redoc_url=None,
+        responses={422: {"model": Refusal, "description": "The call cannot be read."}},
+    )
+    app.state.store = store
+    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.add_middleware(SecurityHeaders)
+    app.include_router(api.router)
+    app.include_router(publishing.router)
+    app.include_router(pages.router)
+    app.add_exception_handler(CclBenchError, _refused)
+    app.add_exception_handler(HTTPException, _not_here)
+    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(SQLAlchemyError, _no_database)
+    return app
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CclBenchError)  # noqa: S101  what it is registered for
+    if isinstance(error, Refused):
+        answer = _message(request, error.status, _whole(error), error.fix)
+        answer.headers.update(error.headers)
+        return answer
+    is_usage = isinstance(error, UsageError)
+    unfit = HTTPStatus.UNPROCESSABLE_ENTITY if _is_program(request) else HTTPStatus.NOT_FOUND
+    return _message(request, HTTPStatus.BAD_REQUEST if is_usage else unfit, _whole(error), error.fix)
+
+
+def _whole(error: CclBenchError) -> str:
+    """Return what is wrong and where, without folders of this machine."""
+    where = error.where.rpartition("/")[2]
+    return f"{where}: {error.message}" if where else error.message
+
+
+def _not_here(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    answer = _message(request, HTTPStatus(error.status_code), str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _misread(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    wrong = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
+    return _message(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "it cannot be read")
+
+
+def _no_database(request: Request, error: Exception) -> Response:
+    _LOG.error("the database does not answer: %s", error)
+    return _message(request, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer", "try again soon")
+
+
+def _message(request: Request, status: HTTPStatus, detail: str, fix: str = "") -> Response:
+    """Return a refusal as the asker reads it, JSON for programs and a page for people, and write it down."""
+    if _is_program(request) or status != HTTPStatus.NOT_FOUND:
+        _note(request, status, detail)
+    if _is_program(request):
+        return JSONResponse({"detail": detail, "fix": fix}, status)
+    to = links(request)
+    shown = page("message.html", status.phrase, to, message=f"{detail[:1].upper()}{detail[1:]}.", fix=fix)
+    return HTMLResponse(shown, status)
+
+
+def _note(request: Request, status: HTTPStatus, reason: str) -> None:
+    """Write a line into the log; who asked is told by the id of the token, not by the token."""
+    caller = getattr(request.state, "caller", None)
+    said = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
+    said["client"] = request.client.host if request.client else None
+    said |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
+    with contextlib.suppress(OSError):
+        audit.note(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
+
+
+def _is_program(request: Request) -> bool:
+    return request.url.path.removeprefix(request.scope.get("root_path", "")).startswith("/api/")

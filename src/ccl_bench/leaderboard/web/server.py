@@ -1,0 +1,63 @@
+"""Runs the application until it is told to stop, and lets requests that are under way finish."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from ccl_bench.errors import UsageError
+from ccl_bench.leaderboard.web.app import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.leaderboard.store import Store
+
+_PATIENCE_SECONDS = 10
+"""Time that requests have to finish after the server was told to stop."""
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Server(uvicorn.Server):
+    """A server to which being told to stop is no failure."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at Ctrl-C and SIGTERM, and end as any command that did its work."""
+        before = {each: signal.signal(each, self.handle_exit) for each in _STOPPING}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
+    """Give a socket that listens, and the address that a browser opens."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}", fix="choose another --port") from error
+    with listener:
+        found = listener.getsockname()[1]
+        yield listener, f"http://{f'[{host}]' if ':' in host else host}:{found}"
+
+
+def run(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
+    """Serve a store on a socket until the process is told to stop."""
+    config = uvicorn.Config(
+        create_app(store),
+        root_path=root_path,
+        log_level="info",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_PATIENCE_SECONDS,
+    )
+    _Server(config).run(sockets=[listener])

@@ -1,0 +1,80 @@
+"""Stores for tests of the leaderboard, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import ROOT, ran
+from databases import create_database, postgresql
+from leaderboard_browser import Browsing, browsing
+
+from ccl_bench.leaderboard.store import Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Return the address of a PostgreSQL server, to be completed with the name of a database."""
+    with postgresql() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """Return the address of an empty database, None for the one in the data directory."""
+    if request.param == "sqlite":
+        return None
+    return create_database(request.getfixturevalue("server"), f"test_{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="session")
+def shared_database(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of a database whose tables are there; who uses it empties them first."""
+    address = create_database(server, "shared")
+    open_store(tmp_path_factory.mktemp("shared"), address).engine.dispose()
+    return address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def index_database(request: pytest.FixtureRequest) -> str | None:
+    """Return the address of a database for an index, whatever it holds."""
+    return None if request.param == "sqlite" else request.getfixturevalue("shared_database")
+
+
+@pytest.fixture
+def store(tmp_path: Path, index_database: str | None) -> Iterator[Store]:
+    """Return an empty store on either database."""
+    made = open_store(tmp_path / "data", index_database, create=True)
+    made.catch_up()
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store on SQLite, for what is the same on every database."""
+    made = open_store(tmp_path / "data", create=True)
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the report of a bundled run as data."""
+    written = tmp_path_factory.mktemp("report") / "report.json"
+    run = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
+    done = ran(["ccl-bench", "report", str(run), "--format", "json", "-o", str(written)])
+    assert done.returncode == 0, done.stderr
+    return written
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browsing]:
+    """Return a real browser."""
+    with browsing() as found:
+        yield found

@@ -1,0 +1,107 @@
+"""A real browser in a thread of its own, and a server on a free port.
+
+Playwright's synchronous interface keeps an event loop in the thread that started it, and there may be one
+in each thread only: whatever else a test run starts does not meet this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
+    from playwright.sync_api import Browser, Page
+
+T = TypeVar("T")
+
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""Switches with which Chromium runs as root and asks nobody for anything."""
+
+
+@dataclass
+class Browsing:
+    """A browser; `walk` runs a function with a page in it."""
+
+    _thread: ThreadPoolExecutor
+    _browser: Browser
+    complaints: list[str] = field(default_factory=list)
+    """What pages wrote to the console, and errors."""
+
+    def walk(
+        self, steps: Callable[[Page], T], *, width: int = 1400, scheme: str = "light", scripts: bool = True
+    ) -> T:
+        """Return what the steps return; any complaint of a page fails."""
+        return self._thread.submit(self._walked, steps, width, scheme, scripts).result(timeout=120)
+
+    def _walked(self, steps: Callable[[Page], T], width: int, scheme: Any, scripts: bool) -> T:
+        complaints: list[str] = []
+        context = self._browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+        )
+        context.set_default_timeout(30_000)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        try:
+            found = steps(page)
+        finally:
+            context.close()
+        assert not complaints, complaints
+        return found
+
+
+@contextlib.contextmanager
+def browsing() -> Iterator[Browsing]:
+    """Give Debian's Chromium without a window; skip without it."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed: make services")
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(lambda: playwright.sync_playwright().start()).result()
+        launch = started.chromium.launch
+        browser = thread.submit(lambda: launch(executable_path=program, args=list(QUIET))).result()
+        try:
+            yield Browsing(thread, browser)
+        finally:
+            thread.submit(browser.close).result()
+            thread.submit(started.stop).result()
+
+
+@contextlib.contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """Give the address of a server of the application, in a thread."""
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.02)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=30)

@@ -1,0 +1,260 @@
+"""A person in a real browser: filters, sorts, chooses columns, compares, reads a run, downloads.
+
+5,000 runs lie in the store, on SQLite and on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from databases import create_database
+from leaderboard_browser import Browsing, served
+from leaderboard_bundles import Made, added, changed
+from leaderboard_rows import filled
+
+from ccl_bench.leaderboard.store import Store, open_store
+from ccl_bench.leaderboard.web.app import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+ROWS = 5_000
+PHONE = 390
+LIMIT_S = 0.2
+"""What a page of the table may take in the server."""
+SLACK = 5
+"""How much slower a machine that runs other tests at the same time may be."""
+
+REAL = Made(
+    name="real", values={"throughput_tokens_sec": 1e7, "mfu": 55.0, "iteration_wall_clock_time": 0.5}, day=400
+)
+"""The fastest run of all, with files."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """A server over a full store."""
+
+    address: str
+    store: Store
+    made: list[Made]
+    real: str
+    slower: str
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def full(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, example: Path
+) -> Iterator[Full]:
+    """Return a server of 5,000 runs, two of which have files."""
+    is_sqlite = request.param == "sqlite"
+    database = None if is_sqlite else create_database(request.getfixturevalue("server"), "browser")
+    store = open_store(tmp_path_factory.mktemp("full"), database)
+    real = added(store, changed(REAL, report=example.read_bytes()))
+    slower = added(store, changed(REAL, name="slower", hardware="B200", values={"mfu": 50.0}))
+    store.catch_up()
+    made = filled(store, ROWS - 2)
+    with served(create_app(store)) as address:
+        yield Full(address, store, made, real, slower)
+    store.engine.dispose()
+
+
+def _names(page: Page) -> list[str]:
+    """Return the identifiers of the runs that the table shows, in order."""
+    return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
+
+
+def _column(page: Page, title: str) -> list[float]:
+    """Return the numbers of a column, in order."""
+    titles = page.locator("#runs thead th").all_inner_texts()
+    place = next(n for n, text in enumerate(titles) if text.replace("\u200b", "").startswith(title))
+    cells = page.locator(f"#runs tbody tr:not(.group) > :nth-child({place + 1}) data")
+    return [float(cell.get_attribute("value") or "nan") for cell in cells.all()]
+
+
+def _asked(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_a_person_filters_sorts_and_chooses_columns(full: Full, browser: Browsing) -> None:
+    expected = sorted(
+        m.values["TTFT"] for m in full.made if m.framework == "vllm" and m.tp == 4 and m.hardware == "H100"
+    )
+
+    def steps(page: Page) -> None:
+        page.goto(full.address)
+        page.get_by_role("link", name="Inference").click()
+        page.get_by_label("Framework", exact=True).select_option(value="vllm")
+        page.get_by_label("Hardware").select_option(value="H100")
+        page.get_by_text("Scale and parallelism").click()
+        page.get_by_label("tp", exact=True).select_option(value="4")
+        page.get_by_text("group runs of one workload").click()
+        page.get_by_role("button", name="Show").click()
+        assert f"of {len(expected)} runs" in page.locator("#count").inner_text()
+        page.get_by_role("link", name="TTFT", exact=True).click()
+        assert page.locator("th[aria-sort=ascending]").inner_text().startswith("TTFT")
+        page.get_by_text("Columns").click()
+        for name in ("TPOT", "ITL", "request_latency", "goodput", "request_throughput", "output_throughput"):
+            box = page.get_by_role("checkbox", name=name, exact=True)
+            if box.count():
+                box.uncheck()
+        page.get_by_role("checkbox", name="gpu_busy").check()
+        page.get_by_text("group runs of one workload").uncheck()
+        page.get_by_role("button", name="Show").click()
+        assert _asked(page)["columns"] == ["TTFT", "gpu_busy"]
+        assert _column(page, "TTFT") == expected[:50]
+        assert len(_column(page, "gpu_busy")) == min(50, len(expected))
+        # The address alone brings all of it back, and the way back works.
+        shown, address = _names(page), page.url
+        page.goto("about:blank")
+        page.goto(address)
+        assert _names(page) == shown
+        page.get_by_role("link", name="Framework: vllm , remove").click()
+        assert "framework" not in _asked(page)
+        assert _asked(page)["hardware"] == ["H100"]
+
+    browser.walk(steps)
+
+
+def test_a_search_finds_a_run_and_its_page_says_everything(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        page.goto(full.address)
+        page.get_by_label("Search").fill("REAL lovelace")
+        page.get_by_role("button", name="Show").click()
+        assert _names(page) == [full.real[:12]]
+        assert page.locator("td.place").inner_text().startswith("1 of ")
+        assert page.locator("td.best data").first.get_attribute("value") == "10000000"
+        page.locator("#runs th.run a").click()
+        assert page.locator("h1").inner_text().startswith("meta-llama/Llama-3.1-8B on 8 × ")
+        assert full.real in page.locator("main").inner_text()
+        for title in ("Results", "Findings about the data", "Workload card", "Provenance", "History"):
+            assert page.get_by_role("heading", name=title).is_visible()
+        assert "rank 1 of" in page.locator("tr", has_text="throughput_tokens_sec").inner_text()
+        page.get_by_role("link", name="mfu", exact=True).last.click()
+        assert page.locator("#metric-mfu").get_attribute("open") is not None
+        page.go_back()
+        page.get_by_role("link", name="Full report").click()
+        page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
+        assert page.locator("[data-chart] svg").count() > 3
+
+    browser.walk(steps)
+
+
+def test_chosen_runs_are_compared_even_from_several_pages(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        page.goto(f"{full.address}/?q=slower")
+        page.get_by_label(f"Select meta-llama/Llama-3.1-8B, {full.slower[:8]}").check()
+        assert page.get_by_role("button", name="Compare selected (1)").is_disabled()
+        page.goto(f"{full.address}/?q=real")
+        page.get_by_label(f"Select meta-llama/Llama-3.1-8B, {full.real[:8]}").check()
+        page.get_by_role("button", name="Compare selected (2)").click()
+        assert _asked(page)["run"] == [full.slower[:12], full.real[:12]]
+        text = page.locator("main").inner_text()
+        assert "comparable: they did the same work" in text
+        assert "hardware.device.model" in text
+        page.get_by_role("link", name="make it the baseline").click()
+        assert _asked(page)["run"] == [full.real[:12], full.slower[:12]]
+
+    browser.walk(steps)
+
+
+def test_a_download_holds_what_the_table_shows(full: Full, browser: Browsing, tmp_path: Path) -> None:
+    def steps(page: Page) -> None:
+        page.goto(f"{full.address}/?phase=training&precision=fp8&sort=mfu&together=no&columns=mfu")
+        shown = _column(page, "mfu")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="CSV").click()
+        download.value.save_as(tmp_path / "runs.csv")
+        with (tmp_path / "runs.csv").open(encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+        assert [float(row["mfu"]) for row in rows[:50]] == shown
+        assert len(rows) == sum(m.phase == "training" and m.precision == "fp8" for m in full.made)
+
+    browser.walk(steps)
+
+
+def test_everything_works_without_scripts(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        page.goto(f"{full.address}/?q=real")
+        page.locator("#runs input[name=run]").check()
+        page.get_by_role("button", name="Compare selected").click()
+        assert page.locator("h1").inner_text() == "Compare runs"
+        page.goto(full.address)
+        page.get_by_label("Model", exact=True).select_option(value="qwen2.5-7b")
+        page.get_by_role("button", name="Show").click()
+        assert "qwen2.5-7b" in page.locator("#runs").inner_text()
+        page.get_by_role("link", name="Next").click()
+        assert "Page 2 of" in page.locator(".pages").inner_text()
+        assert _asked(page)["model"] == ["qwen2.5-7b"]
+
+    browser.walk(steps, scripts=False)
+
+
+def test_a_phone_scrolls_the_table_and_not_the_page(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        addresses = ["/", f"/runs/{full.real}", "/workloads", "/metrics", "/compare", "/api"]
+        addresses += [f"/compare?run={full.real}&run={full.slower}"]
+        for address in addresses:
+            page.goto(full.address + address)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE, address
+        page.goto(full.address)
+        board = page.locator(".board")
+        assert board.evaluate("each => each.scrollWidth > each.clientWidth")
+        page.locator("#runs a.sort").last.scroll_into_view_if_needed()
+        assert page.evaluate("scrollX") == 0
+
+    for scheme in ("light", "dark"):
+        browser.walk(steps, width=PHONE, scheme=scheme)
+
+
+def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        page.goto(full.address)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+        unnamed = """() => [...document.querySelectorAll('input:not([type=hidden]), select, button, a')]
+          .filter(each => !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')
+                          && !each.title).map(each => each.outerHTML)"""
+        for address in ("/", f"/runs/{full.real}", "/compare", "/workloads", "/metrics"):
+            page.goto(full.address + address)
+            assert page.evaluate(unnamed) == []
+            assert page.locator("h1").count() == page.locator("main").count() == 1
+            assert page.locator("html").get_attribute("lang") == "en"
+            assert page.locator("table:not(:has(th[scope]))").count() == 0
+        page.goto(full.address)
+        assert page.locator("#runs th[aria-sort]").count() == 1
+        assert page.get_by_role("search").count() == 1
+        assert page.get_by_role("table", name="Published runs").count() == 1
+        sorting = page.locator("#runs a.sort").nth(3)
+        sorting.focus()
+        assert sorting.evaluate("each => getComputedStyle(each).outlineStyle") != "none"
+
+    browser.walk(steps)
+
+
+def test_a_page_of_the_table_takes_less_than_200_ms(full: Full) -> None:
+    addresses = ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=any&page=90", "/?phase=inference&sort=TTFT")
+    with httpx.Client(base_url=full.address) as client:
+        for address in addresses:
+            client.get(address)
+            times = []
+            for _ in range(7):
+                begin = time.perf_counter()
+                answer = client.get(address)
+                times.append(time.perf_counter() - begin)
+                assert answer.status_code == 200
+            print(f"{full.store.engine.name} {address}: {1000 * statistics.median(times):.0f} ms")
+            assert min(times) < SLACK * LIMIT_S

@@ -1,0 +1,134 @@
+"""Only comparable numbers are ranked against each other: checked against plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from leaderboard_bundles import UNITS, Made, added, changed, many, placed
+
+from ccl_bench.leaderboard.store import State
+from ccl_bench.leaderboard.store.lookup import run_named
+from ccl_bench.result import ResultFinding
+
+if TYPE_CHECKING:
+    from ccl_bench.leaderboard.store import Store
+    from ccl_bench.leaderboard.store.answer import Number
+
+RUN = Made(values={"mfu": 40.0, "iteration_wall_clock_time": 2.0, "coll_call_num": 7.0})
+ERROR = ResultFinding("ranks-missing", "error", "3 of 8 ranks are missing")
+WARNING = ResultFinding("clock-skew", "warning", "clocks differ")
+
+
+def _numbers(store: Store, run: str) -> dict[str, Number]:
+    with store.engine.connect() as connection:
+        listed = run_named(connection, run)
+    assert listed is not None
+    return listed.numbers
+
+
+def _standing(store: Store, run: str, metric: str) -> tuple[int | None, int | None]:
+    number = _numbers(store, run)[metric]
+    return number.place, number.ranked
+
+
+def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
+    made = list(many(150))
+    runs = placed(store.data, made)
+    store.catch_up()
+    together: dict[Any, list[float]] = defaultdict(list)
+    for each in made:
+        for metric, value in each.values.items():
+            together[each.phase, each.model, each.precision, each.batch, metric].append(value)
+    for run, each in zip(runs, made, strict=True):
+        found = _numbers(store, run)
+        assert set(found) == set(each.values)
+        for metric, value in each.values.items():
+            others = together[each.phase, each.model, each.precision, each.batch, metric]
+            better = UNITS[metric][1]
+            ahead = sum(other < value if better == "lower" else other > value for other in others)
+            expected = (None, None) if better == "neither" else (ahead + 1, len(others))
+            assert (found[metric].place, found[metric].ranked) == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"precision": "fp8"},
+        {"batch": 64},
+        {"seq_len": 8192},
+        {"model": "llama-3.1-70b"},
+        {"revision": 2},
+        {"window": "whole trace"},
+    ],
+    ids=str,
+)
+def test_numbers_of_different_work_or_measure_are_ranked_apart(store: Store, other: dict[str, Any]) -> None:
+    first = added(store, RUN)
+    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(store, first, "mfu") == (1, 1)
+    assert _standing(store, second, "mfu") == (1, 1)
+    assert not _numbers(store, second)["mfu"].is_best
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"hardware": "B200"}, {"devices": 64}, {"tp": 8}, {"framework": "vllm"}, {"library": "RCCL"}],
+    ids=str,
+)
+def test_what_people_compare_is_ranked_together(store: Store, other: dict[str, Any]) -> None:
+    first = added(store, RUN)
+    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(store, first, "mfu") == (2, 2)
+    assert _standing(store, second, "mfu") == (1, 2)
+    assert _numbers(store, second)["mfu"].is_best
+
+
+def test_one_spelling_of_a_model_is_as_good_as_another(store: Store) -> None:
+    first = added(store, changed(RUN, model="meta-llama/Llama-3.1-8B"))
+    second = added(store, changed(RUN, model="llama-3.1-8b", values={"mfu": 10.0}))
+    assert _standing(store, first, "mfu") == (1, 2)
+    assert _standing(store, second, "mfu") == (2, 2)
+
+
+def test_equal_numbers_share_a_rank(store: Store) -> None:
+    runs = [added(store, changed(RUN, name=str(n), values={"mfu": v})) for n, v in enumerate((50, 50, 40))]
+    assert [_standing(store, run, "mfu") for run in runs] == [(1, 3), (1, 3), (3, 3)]
+
+
+def test_a_number_that_an_error_makes_doubtful_is_not_ranked(store: Store) -> None:
+    good = added(store, RUN)
+    bad = added(store, changed(RUN, values={"mfu": 90.0}, findings=(ERROR, WARNING)))
+    assert _standing(store, good, "mfu") == (1, 1)
+    assert _standing(store, bad, "mfu") == (None, None)
+    assert _numbers(store, bad)["mfu"].doubts == 2
+
+
+def test_a_run_whose_card_does_not_say_what_was_run_is_not_ranked(store: Store) -> None:
+    run = added(store, changed(RUN, model=""))
+    assert _standing(store, run, "mfu") == (None, None)
+
+
+def test_verified_and_self_reported_runs_are_ranked_together(store: Store) -> None:
+    first = added(store, RUN)
+    second = added(store, changed(RUN, name="other", state=State.VERIFIED))
+    assert _standing(store, first, "mfu") == _standing(store, second, "mfu") == (1, 2)
+
+
+def test_a_submitter_cannot_turn_a_metric_round(store: Store) -> None:
+    from ccl_bench.result import Provenance, Result
+
+    turned = Result("mfu", "ok", "%", "lower", 1.0, window="ProfilerStep", provenance=Provenance("0.1.0", 1))
+    good = added(store, RUN)
+    bad = added(store, changed(RUN, values={}, extra=(turned,)))
+    assert _standing(store, good, "mfu") == (1, 2)
+    assert _standing(store, bad, "mfu") == (2, 2)
+
+
+def test_the_same_number_in_another_unit_is_not_kept_twice(store: Store) -> None:
+    from ccl_bench.result import Provenance, Result
+
+    twice = Result("comm_comp_overlap_16", "ok", "ratio", "higher", 0.5, provenance=Provenance("0.1.0", 1))
+    run = added(store, changed(RUN, extra=(twice,)))
+    assert set(_numbers(store, run)) == set(RUN.values)

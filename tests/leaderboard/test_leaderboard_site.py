@@ -1,0 +1,263 @@
+"""The leaderboard as files: opened from a disk or below any path it answers as the server does."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import http.server
+import json
+import re
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+from leaderboard_bundles import Made, added, changed, many, placed
+
+from ccl_bench.errors import UsageError
+from ccl_bench.leaderboard.pages.defaults import completed
+from ccl_bench.leaderboard.site import write_site
+from ccl_bench.leaderboard.store import State, Store, event, open_store
+from ccl_bench.leaderboard.store.answer import answered, phases
+from ccl_bench.leaderboard.store.question import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from leaderboard_browser import Browsing
+    from playwright.sync_api import Page
+
+SCRIPT = "<script>alert('x')</script>"
+MADE = [
+    *many(130),
+    Made(
+        name=SCRIPT,
+        submitter=SCRIPT,
+        description="</script>" + SCRIPT,
+        model=SCRIPT,
+        values={"mfu": 1.0},
+        day=301,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Return a store with 131 runs, one of them withdrawn and one hostile."""
+    store = open_store(tmp_path_factory.mktemp("published"))
+    runs = placed(store.data, MADE)
+    store.catch_up()
+    store.record(runs[0], event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
+    yield store
+    store.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def site(published: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of its site."""
+    folder = tmp_path_factory.mktemp("site") / "public"
+    written = write_site(published, folder)
+    assert written.runs == len(MADE)
+    assert written.left_out == ()
+    return folder
+
+
+@contextlib.contextmanager
+def _hosted(folder: Path) -> Iterator[str]:
+    """Give the address of a plain web server."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _names(page: Page) -> list[str]:
+    return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
+
+
+def _expected(store: Store, question: Question) -> tuple[list[str], int]:
+    with store.engine.connect() as connection:
+        asked = completed(question, phases(connection))
+        found = answered(connection, asked, asked.columns)
+    return [each.run["id"][:12] for each in found.runs], found.total
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"phase": "any"},
+    {"phase": "any", "page": 3},
+    {"phase": "training", "sort": "iteration_wall_clock_time"},
+    {"phase": "inference", "sort": "TTFT", "order": "desc", "together": "no"},
+    {"phase": "training", "hardware": ["H100", "B200"], "tp": 2, "columns": ["mfu"]},
+    {"q": "lovelace nccl", "sort": "submitted_at"},
+    {"phase": "any", "sort": "model"},
+    {"phase": "any", "sort": "device_count", "order": "desc"},
+    {"phase": "any", "state": "withdrawn"},
+    {"phase": "any", "state": "verified", "precision": ["fp8"]},
+    {"phase": "any", "q": "nothing at all"},
+]
+
+
+def test_a_site_on_a_disk_answers_every_question_as_the_server_does(
+    site: Path, published: Store, browser: Browsing
+) -> None:
+    def steps(page: Page) -> None:
+        for asked in QUESTIONS:
+            page.goto(f"{(site / 'index.html').as_uri()}?{urlencode(asked, doseq=True)}")
+            page.wait_for_selector("#runs[data-shown]")
+            names, total = _expected(published, Question(**asked))
+            assert _names(page) == names, asked
+            words = page.locator("#count").inner_text()
+            assert words.startswith("No run fits") if not total else f"of {total} run" in words
+
+    browser.walk(steps)
+
+
+def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store, browser: Browsing) -> None:
+    training = [each for each in MADE[1:] if each.phase == "training" and each.framework == "torchtitan"]
+
+    def steps(page: Page) -> None:
+        page.goto(f"{address}/{site.name}/")
+        page.get_by_label("Framework", exact=True).select_option(value="torchtitan")
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_selector("#runs[data-shown]")
+        assert f"of {len(training)} runs" in page.locator("#count").inner_text()
+        page.get_by_role("link", name="mfu", exact=True).click()
+        page.wait_for_selector("#runs[data-shown]")
+        assert page.locator("th[aria-sort=descending]").inner_text().startswith("mfu")
+        page.get_by_text("Columns").click()
+        page.get_by_role("checkbox", name="gpu_busy").uncheck()
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_selector("#runs[data-shown]")
+        assert "gpu_busy" not in page.locator("#runs thead").inner_text().replace("\u200b", "")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="CSV").click()
+        with open(download.value.path(), encoding="utf-8") as stream:  # noqa: PTH123
+            assert len(list(csv.DictReader(stream))) == len(training)
+        for box in page.locator("#runs input[name=run]").all()[:2]:
+            box.check()
+        page.get_by_role("button", name="Compare selected (2)").click()
+        page.wait_for_selector("#compared table")
+        assert "omparable" in page.locator("#compared").inner_text()
+        page.locator(".chosen a").first.click()
+        assert "runs/" in page.url
+        page.get_by_role("link", name="results.json").wait_for()
+        page.locator(".crumbs a").last.click()
+        assert page.locator("svg").count() > 0
+
+    with _hosted(site.parent) as address:
+        browser.walk(steps)
+
+
+def test_without_scripts_every_listed_run_can_be_read(site: Path, browser: Browsing) -> None:
+    def steps(page: Page) -> list[str]:
+        page.goto((site / "any-1.html").as_uri())
+        found = _names(page)
+        while page.get_by_role("link", name="Next").count():
+            page.get_by_role("link", name="Next").click()
+            found += _names(page)
+        assert not page.get_by_role("button", name="Show").is_visible()
+        page.locator("#runs th.run a").first.click()
+        assert page.get_by_role("heading", name="Results").is_visible()
+        return found
+
+    found = browser.walk(steps, scripts=False)
+    assert len(found) == len(set(found)) == len(MADE) - 1
+
+
+def test_hostile_text_is_shown_on_a_site_and_never_run(site: Path, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        page.goto(f"{(site / 'index.html').as_uri()}?phase=any&q=alert&sort={SCRIPT}&columns={SCRIPT}")
+        page.wait_for_selector("#runs[data-shown]")
+        assert SCRIPT in page.locator("#runs").inner_text()
+        page.locator("#runs th.run a").first.click()
+        assert SCRIPT in page.locator("main").inner_text()
+
+    browser.walk(steps)
+
+
+def test_a_phone_scrolls_the_table_of_a_site_and_not_the_page(site: Path, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
+        for name in ("index.html", "index.html?phase=any&sort=mfu", "compare.html", "workloads.html"):
+            page.goto((site / "index.html").as_uri().replace("index.html", name))
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+
+    browser.walk(steps, width=390)
+
+
+def test_every_link_of_a_site_leads_to_a_file(site: Path) -> None:
+    broken = []
+    for page in site.rglob("*.html"):
+        for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
+            if not link.startswith(("data:", "https:")) and not (page.parent / link).is_file():
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert broken == []
+
+
+def test_the_downloads_of_a_site_hold_every_listed_run(site: Path) -> None:
+    plain = json.loads((site / "runs.json").read_text(encoding="utf-8"))
+    with (site / "runs.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == [run["id"] for run in plain]
+    assert len(rows) == len(MADE) - 1
+
+
+def test_a_site_is_replaced_only_when_told_and_nothing_else_is_ever(small: Store, tmp_path: Path) -> None:
+    added(small, changed(Made(), values={"mfu": 1.0}))
+    target = tmp_path / "public"
+    write_site(small, target)
+    (target / "stale.html").write_text("old")
+    with pytest.raises(UsageError, match="is there already"):
+        write_site(small, target)
+    write_site(small, target, force=True)
+    assert not (target / "stale.html").exists()
+    other = tmp_path / "home"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="is no leaderboard"):
+        write_site(small, other, force=True)
+    assert [path.name for path in other.iterdir()] == ["thesis.tex"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_site_with_a_report_shows_it(
+    small: Store, tmp_path: Path, example: Path, browser: Browsing
+) -> None:
+    run = added(small, changed(Made(), values={"mfu": 1.0}, report=example.read_bytes()))
+    write_site(small, tmp_path / "public")
+
+    def steps(page: Page) -> None:
+        page.goto((tmp_path / "public" / "runs" / f"{run[:12]}.html").as_uri())
+        page.get_by_role("link", name="Full report").click()
+        page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
+        assert page.locator("[data-chart] svg").count() > 3
+
+    browser.walk(steps)
+
+
+def test_a_report_that_cannot_be_drawn_is_left_out_and_named(small: Store, tmp_path: Path) -> None:
+    run = added(small, changed(Made(), values={"mfu": 1.0}, report=b"{}"))
+    written = write_site(small, tmp_path / "public")
+    assert len(written.left_out) == 1
+    assert (tmp_path / "public" / "runs" / f"{run[:12]}.html").is_file()
+
+
+def test_a_damaged_run_is_left_out_everywhere_and_named(small: Store, tmp_path: Path) -> None:
+    run, good = added(small, changed(Made(), name="bad")), added(small, Made(values={"mfu": 1.0}))
+    card = small.folder / run / "workload_card.yaml"
+    card.write_text(card.read_text().replace("H100", "B200"))
+    written = write_site(small, tmp_path / "public")
+    assert (written.runs, len(written.left_out)) == (1, 1)
+    index = (tmp_path / "public" / "index.html").read_text()
+    assert good[:12] in index
+    assert run[:12] not in index
