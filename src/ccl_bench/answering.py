@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench import __version__, metrics
 from ccl_bench.analysis.derived import in_order, raw_needs, unprovided
 from ccl_bench.analysis.facts import Facts, NotedFacts
+from ccl_bench.engine import UNREAD
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
+from ccl_bench.findings import way_out
 from ccl_bench.metrics.rows import RECORD
+from ccl_bench.one_run import SEVERAL
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.stated_facts import touched
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 Failures = dict[str, Exception]
 """Metric → what it raised that nobody expects of a metric."""
 
-_MAKES_WRONG = {"cuda-graphs-hide-kernels"}
+_MAKES_WRONG = {"cuda-graphs-hide-kernels", "no-whole-step", SEVERAL}
 """Findings that leave no number right that rests on what they touch."""
 
 _NOT_WORK = {"steps", "step_times", "facts"}
@@ -41,16 +44,20 @@ def answered(
     """Return the result of each named metric, in the order of the names; UsageError for an unknown one."""
     registry = metrics.load()
     results = []
+    traces: dict[frozenset[str], list[TraceProvenance]] = {}
     for name in names:
         found = registry.get(name)
-        noted = NotedFacts(facts)
+        noted, given = NotedFacts(facts), NotedFacts(facts)
         reason = found.inapplicable(cast("Facts", noted))
         if reason:
             answer = Result(found.name, "not_applicable", found.unit, found.better, reason=reason)
             answer = replace(answer, findings=_about_facts(evidence, noted.asked))
+            provenance = Provenance(__version__, found.revision)
         else:
-            answer = _answer(found, evidence, noted, {} if failures is None else failures)
-        provenance = _provenance(found, evidence, was_refused=bool(reason))
+            answer = _answer(found, evidence, given, {} if failures is None else failures)
+            asked = noted.asked | given.asked
+            answer = replace(answer, findings=_touching(found, evidence, asked))
+            provenance = _provenance(found, evidence, given.asked, traces)
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
 
@@ -60,23 +67,22 @@ def _answer(metric: Metric, evidence: Evidence, facts: NotedFacts, failures: Fai
     base = Result(metric.name, "ok", metric.unit, metric.better)
     try:
         found = _computed(metric, evidence, facts)
-        answer = replace(
-            base,
-            value=found.value * metric.scale,
-            details=dict(found.details),
-            window=found.window,
-            ranks=list(found.ranks),
-        )
     except CclBenchError as error:
         unread = _unread(metric, evidence)
         if unread and isinstance(error, NoValue):
             error = unread
-        answer = replace(base, status=status_of(error), reason=error.message, fix=error.fix)
+        return replace(base, status=status_of(error), reason=error.message, fix=error.fix)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
         failures[metric.name] = error
         reason = f"{type(error).__name__}: {error}"
-        answer = replace(base, status="failed", reason=reason, fix=_SEE_TRACEBACK)
-    return replace(answer, findings=_touching(metric, evidence, facts.asked))
+        return replace(base, status="failed", reason=reason, fix=_SEE_TRACEBACK)
+    return replace(
+        base,
+        value=found.value * metric.scale,
+        details=dict(found.details),
+        window=found.window,
+        ranks=list(found.ranks),
+    )
 
 
 def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurement:
@@ -87,7 +93,7 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
             raise evidence.broken[need]
     for finding in evidence.findings:
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
-            raise NotMeasurable(finding.message, fix="record with --cuda-graph-trace=node")
+            raise NotMeasurable(finding.message, fix=way_out(finding.code))
     found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
@@ -96,6 +102,8 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
 
 def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
     """Whether a metric measures what a finding touches, and does not only ask where steps are."""
+    if finding.code == SEVERAL:
+        return True
     needs = [need for need in metric.needs if need not in _NOT_WORK and need not in evidence.given]
     return bool(raw_needs(needs) & set(finding.touches))
 
@@ -103,7 +111,7 @@ def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
 def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
     """Return the better reason for a missing number where no trace could be read at all."""
     traces = _traces_behind(metric, evidence)
-    unread = [f for trace in traces for f in trace.findings if f.code == "trace-unreadable"]
+    unread = [f for trace in traces for f in trace.findings if f.code in UNREAD]
     if not unread or len(unread) < len(traces):
         return None
     return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
@@ -123,10 +131,19 @@ def _traces_behind(metric: Metric, evidence: Evidence) -> list[Reduced]:
 def _touching(metric: Metric, evidence: Evidence, asked: set[str]) -> list[ResultFinding]:
     """Return the findings about anything that the metric's number rests on; it asked for these facts."""
     raw = _raw(metric, evidence)
-    tables = in_order(need for need in metric.needs if need not in evidence.given)
-    facts = asked.union(*(evidence.asked.get(table, ()) for table in tables))
-    used = {*raw, *metric.needs, *tables, *map(touched, facts)}
+    facts = map(touched, _facts_behind(metric, evidence, asked))
+    used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
     return [_told(f) for f in evidence.findings if (used & set(f.touches) if f.touches else raw)]
+
+
+def _tables_behind(metric: Metric, evidence: Evidence) -> list[str]:
+    """Return the computed tables that the metric's number rests on, directly or not."""
+    return in_order(need for need in metric.needs if need not in evidence.given)
+
+
+def _facts_behind(metric: Metric, evidence: Evidence, asked: set[str]) -> set[str]:
+    """Return the facts that the metric asked for, and those that went into the tables it was given."""
+    return asked.union(*(evidence.asked.get(table, ()) for table in _tables_behind(metric, evidence)))
 
 
 def _about_facts(evidence: Evidence, asked: set[str]) -> list[ResultFinding]:
@@ -141,22 +158,31 @@ def _told(finding: Finding) -> ResultFinding:
     )
 
 
-def _provenance(metric: Metric, evidence: Evidence, *, was_refused: bool) -> Provenance:
-    if was_refused:
-        return Provenance(__version__, metric.revision)
-    traces = [
-        TraceProvenance(
-            reduced.trace.relative,
-            reduced.sha256,
-            reduced.trace.size,
-            reduced.trace.form.name,
-            reduced.trace.form.revision,
-            reduced.rank,
-            reduced.trace.iteration,
-        )
-        for reduced in _traces_behind(metric, evidence)
-        if reduced.sha256
-    ]
-    facts = {name: fact.source for name, fact in evidence.inputs["facts"]} if "facts" in metric.needs else {}
-    files = {name: digest for need in metric.needs for name, digest in evidence.files.get(need, {}).items()}
-    return Provenance(__version__, metric.revision, traces, facts, files)
+def _provenance(
+    metric: Metric,
+    evidence: Evidence,
+    asked: set[str],
+    known: dict[frozenset[str], list[TraceProvenance]],
+) -> Provenance:
+    """Return what a number rests on; metrics of the same tables share one list of traces, in `known`."""
+    raw = frozenset(_raw(metric, evidence))
+    if raw not in known:
+        known[raw] = [_traced(trace) for trace in _traces_behind(metric, evidence) if trace.sha256]
+    names = _facts_behind(metric, evidence, asked)
+    facts = {name: fact.source for name, fact in evidence.inputs["facts"] if name in names}
+    given = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
+    files = {name: digest for need in given for name, digest in evidence.files.get(need, {}).items()}
+    return Provenance(__version__, metric.revision, known[raw], facts, files)
+
+
+def _traced(reduced: Reduced) -> TraceProvenance:
+    trace = reduced.trace
+    return TraceProvenance(
+        trace.relative,
+        reduced.sha256,
+        trace.size,
+        trace.form.name,
+        trace.form.revision,
+        reduced.rank,
+        trace.iteration,
+    )

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ccl_bench import analysis, engine, metrics
-from ccl_bench.analysis.communication.agreement import cross_rank_findings
+from ccl_bench.analysis.communication.agreement import LOOKED_AT, cross_rank_findings
 from ccl_bench.analysis.cross_checks import source_findings
-from ccl_bench.analysis.derived import DERIVED, in_order, unprovided
+from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
 from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
 from ccl_bench.answering import answered
 from ccl_bench.evidence import Evidence
 from ccl_bench.frames import pl
-from ccl_bench.schema import TABLES
+from ccl_bench.result import Result, ResultFinding
 from ccl_bench.stated_facts import device_contradictions
 from ccl_bench.tables_of_side_files import step_times_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ccl_bench.answering import Failures
-    from ccl_bench.engine.local import Progress
-    from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.result import Result
+    from ccl_bench.engine import Progress
+    from ccl_bench.findings import Finding
     from ccl_bench.run import Run
+    from ccl_bench.trace.formats import Format
 
-KEYS = ("trace", "rank", "iteration")
-"""Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""
+_LOOKED_AT = {"devices", "memory_peaks", "step_times", "steps"}
+"""Tables in which findings are looked for once all are computed."""
 
 
 def given_by(run: Run) -> dict[str, Any]:
@@ -58,25 +58,42 @@ def gathered(
     analysis.load()
     inputs = given_by(run)
     tables = tuple(dict.fromkeys(name for name in wanted if name not in inputs))
-    local = engine.local_needs(tables)
+    forms = {trace.form for trace in run.traces}
+    local = engine.local_needs(tables, forms)
     files = {name: _files_behind(run, name) for name in inputs}
     evidence = Evidence(inputs, findings=list(run.findings), given=frozenset(inputs), files=files)
     if local:
         tasks = [engine.Task(trace, local, use_cache) for trace in run.traces]
-        evidence.traces = engine.run(tasks, jobs=jobs, progress=progress)
+        evidence.traces, read = engine.read_together(tasks, local, jobs=jobs, progress=progress)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
-        inputs |= _together(local, evidence.traces)
+        inputs |= read
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
     left_out = engine.left_out(evidence.traces, contents)
     evidence.findings += left_out.findings
-    _drop(inputs, {"steps", *contents} & {*local}, left_out.other_steps)
-    for name in in_order(tables):
-        if DERIVED.get(name).across_ranks and name not in inputs:
-            _add_across_ranks(name, evidence)
-    looks = (cross_rank_findings, device_contradictions, memory_findings, source_findings)
+    _drop(inputs, ("steps", *contents), left_out.other_steps)
+    _add_tables_across_ranks(tables, forms, evidence)
+    looks = (device_contradictions, memory_findings, source_findings)
     evidence.findings += [finding for look in looks for finding in look(inputs)]
-    _drop(inputs, {"steps", *contents} & {*local}, left_out.incomplete)
+    _drop(inputs, ("steps", *contents), left_out.incomplete)
+    _keep_steps(inputs, ("steps", *contents), left_out.whole_steps)
     return evidence
+
+
+def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: Evidence) -> None:
+    """Compute every table across ranks; of what is not wanted itself, each goes after its last use."""
+    inputs = evidence.inputs
+    order = [n for n in in_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
+    looked: dict[str, list[Finding]] = {}
+    for done, name in enumerate(order, start=1):
+        if engine.has_rows(name, forms):
+            _add_across_ranks(name, evidence)
+        else:
+            inputs[name] = DERIVED.get(name).table.empty()
+        looked[name] = cross_rank_findings({name: inputs.get(name)})
+        needed = {need for later in order[done:] for need in DERIVED.get(later).needs}
+        for over in inputs.keys() - {*wanted, *needed, *evidence.given, *_LOOKED_AT}:
+            del inputs[over]
+    evidence.findings += [finding for name in LOOKED_AT for finding in looked.get(name, ())]
 
 
 def _add_across_ranks(name: str, evidence: Evidence) -> None:
@@ -111,28 +128,22 @@ def _is_by_step(name: str) -> bool:
 
 def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int]) -> None:
     """Take the rows of some traces out of some tables."""
-    for name in tables if positions else ():
+    for name in inputs.keys() & {*tables} if positions else ():
         inputs[name] = inputs[name].filter(~pl.col("trace").is_in(sorted(positions)))
 
 
-def _together(names: Iterable[str], traces: Sequence[Reduced]) -> dict[str, pl.DataFrame]:
-    """Return each local table of all traces as one, with the columns of KEYS."""
-    parts: dict[str, list[pl.DataFrame]] = defaultdict(list)
-    for position, trace in enumerate(traces):
-        for name, table in trace.tables.items():
-            parts[name].append(
-                table.with_columns(
-                    pl.lit(position, dtype=pl.Int64).alias("trace"),
-                    pl.lit(trace.rank, dtype=pl.Int64).alias("rank"),
-                    pl.lit(trace.trace.iteration, dtype=pl.Int64).alias("iteration"),
-                )
-            )
-    return {name: pl.concat(parts[name]) if parts[name] else _empty(name) for name in names}
-
-
-def _empty(name: str) -> pl.DataFrame:
-    table = TABLES[name] if name in TABLES else DERIVED.get(name).table
-    return table.empty().with_columns(pl.lit(None, dtype=pl.Int64).alias(key) for key in KEYS)
+def _keep_steps(inputs: dict[str, Any], tables: Iterable[str], whole: Mapping[int, Collection[int]]) -> None:
+    """Take all steps but the whole ones of some traces out of some tables."""
+    pairs = [(trace, step) for trace, steps in whole.items() for step in steps]
+    kept = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
+    for name in inputs.keys() & {*tables} if kept is not None else ():
+        others = ~pl.col("trace").is_in([*whole])
+        inputs[name] = pl.concat(
+            [
+                inputs[name].filter(others),
+                inputs[name].join(kept, on=["trace", "step"], how="semi", maintain_order="left"),
+            ]
+        )
 
 
 def evaluate(
@@ -152,8 +163,56 @@ def evaluate(
     """
     names = list(names)
     wanted = needs_of(run, names)
-    evidence = gathered(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
-    return answered(run.facts, names, evidence, failures)
+    reading: Reading = {"jobs": jobs, "use_cache": use_cache, "progress": progress}
+    results = answered(run.facts, names, gathered(run, wanted, **reading), failures)
+    return with_other_source(run, results, failures, **reading)
+
+
+class Reading(TypedDict):
+    """How traces are read."""
+
+    jobs: int | None
+    use_cache: bool
+    progress: Progress | None
+
+
+def with_other_source(
+    run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
+) -> list[Result]:
+    """Return results with those from the run's other recorder in place of what that one tells better.
+
+    It is asked for metrics that have no value, and for those that prefer what only it has. Each metric
+    rests on one recorder alone, and its result says so where that is the other one.
+    """
+    other = run.other_source
+    asked = [result.metric for result in results if _may_be_better(result, other)] if other else []
+    if other is None or not asked:
+        return results
+    evidence = gathered(other, needs_of(other, asked), **reading)
+    filled = frozenset(name for trace in evidence.traces for name in trace.filled)
+    found = {r.metric: r for r in answered(other.facts, asked, evidence, failures) if r.value is not None}
+    return [
+        _from_other(found[r.metric]) if r.metric in found and _is_better(r, filled) else r for r in results
+    ]
+
+
+def _may_be_better(result: Result, other: Run) -> bool:
+    """Whether the traces of another recorder could tell a metric, or something that it prefers."""
+    metric = metrics.METRICS.get(result.metric)
+    tables = {name for trace in other.traces for name in trace.form.tables}
+    lacks = result.status == "not_measurable" and not raw_needs(metric.needs).isdisjoint(tables)
+    return lacks or not tables.isdisjoint(metric.prefers)
+
+
+def _is_better(result: Result, filled: frozenset[str]) -> bool:
+    return result.value is None or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
+
+
+def _from_other(result: Result) -> Result:
+    message = (
+        "this number is from the Nsight Systems traces of the run, and not from those of torch's profiler"
+    )
+    return replace(result, findings=[*result.findings, ResultFinding("nsys-used", "note", message)])
 
 
 def needs_of(run: Run, names: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +24,16 @@ class Finding:
     """How many events, ranks or calls it concerns."""
     touches: tuple[str, ...] = ()
     """Tables whose rows it concerns; empty for all of them."""
+
+
+def way_out(code: str) -> str:
+    """Return what to do about a finding; empty where it asks for nothing."""
+    return _ways_out().get(code, "")
+
+
+@cache
+def _ways_out() -> dict[str, str]:
+    import tomllib
+    from importlib import resources
+
+    return tomllib.loads(resources.files("ccl_bench").joinpath("ways_out.toml").read_text(encoding="utf-8"))

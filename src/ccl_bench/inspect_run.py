@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
 from ccl_bench.answering import answered
-from ccl_bench.evaluate import gathered, needs_of
+from ccl_bench.engine import UNREAD
+from ccl_bench.evaluate import gathered, needs_of, with_other_source
+from ccl_bench.findings import way_out
 from ccl_bench.frames import pl
 from ccl_bench.inspection import (
     InspectedDevice,
@@ -56,12 +55,25 @@ def inspected(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> tuple[Inspection, list[Result]]:
     """Return what is in `run`, and the result of every metric."""
+    return looked_at(run, jobs=jobs, use_cache=use_cache, progress=progress)[:2]
+
+
+def looked_at(
+    run: Run,
+    also: Iterable[str] = (),
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> tuple[Inspection, list[Result], Evidence]:
+    """Return what is in `run`, the result of every metric, and what they rest on with the tables `also`."""
     names = metrics.load().names()
     cross_checks = _CROSS_CHECKS if any(t.form.name == "execution_trace" for t in run.traces) else ()
-    wanted = dict.fromkeys((*TABLES, *cross_checks, *needs_of(run, names)))
+    wanted = dict.fromkeys((*TABLES, *cross_checks, *also, *needs_of(run, names)))
     evidence = gathered(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
     results = answered(run.facts, names, evidence)
-    return _inspection(run, evidence, results), results
+    results = with_other_source(run, results, jobs=jobs, use_cache=use_cache, progress=progress)
+    return _inspection(run, evidence, results), results, evidence
 
 
 def _inspection(run: Run, evidence: Evidence, results: list[Result]) -> Inspection:
@@ -109,15 +121,9 @@ def _from_finding(finding: Finding) -> InspectedIssue:
         finding.message,
         finding.code,
         finding.file,
-        fix=_ways_out().get(finding.code, ""),
+        fix=way_out(finding.code),
         count=finding.count,
     )
-
-
-@cache
-def _ways_out() -> dict[str, str]:
-    """Return code of a finding → what to do about it."""
-    return tomllib.loads(resources.files("ccl_bench").joinpath("ways_out.toml").read_text(encoding="utf-8"))
 
 
 def _from_issue(issue: Issue, run: Run) -> InspectedIssue:
@@ -150,7 +156,7 @@ def _trace(reduced: Reduced, counted: dict[str, int] | None, steps: pl.DataFrame
     file = reduced.trace
     known = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
     if counted is None:
-        unread = any(finding.code == "trace-unreadable" for finding in reduced.findings)
+        unread = any(finding.code in UNREAD for finding in reduced.findings)
         return InspectedTrace(*known, is_readable=not unread)
     ends = counted["start_ns"], counted["end_ns"]
     return InspectedTrace(

@@ -13,6 +13,7 @@ from ccl_bench import remote, storage
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
+from ccl_bench.one_run import of_one_run
 from ccl_bench.stated import METADATA, Stated, stated_in
 from ccl_bench.stated_facts import contradictions, facts_from, sources_of
 from ccl_bench.trace import discovery, formats
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PROFILE_MODES = ("auto", "torch", "nsys")
 
 RANK_MAP = "ranks.json"
+ENVIRONMENT = "environment.json"
+"""What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class Run:
     """Card, metadata, configuration and side files as read."""
     findings: list[Finding] = field(default_factory=list)
     """Everything that is wrong with the set of traces."""
+    other_source: Run | None = None
+    """The same run as another recorder saw it, whose traces are set aside; None where there is no other."""
 
     @property
     def ranks(self) -> list[int]:
@@ -81,16 +86,20 @@ def found_at(
     with remote.reachable(root):
         found = discovery.found_in(root, _rank_map(root))
         stated = stated_in(found.others, *(storage.location(p) if p else None for p in (card, config)))
-    traces, set_aside = _of_mode(found.traces, profile_mode)
+    used, aside = _of_mode(found.traces, profile_mode)
+    traces, strays = of_one_run(used, found.findings)
     sources = sources_of(stated, traces)
     run = Run(root, traces, _not_understood(found.others, stated, root), facts_from(sources), stated)
-    run.findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces)]
-    run.findings += [*set_aside, *_completeness(run)]
+    findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces), *strays]
+    if aside:
+        other = replace(run, traces=aside)
+        run.other_source = replace(other, findings=[*findings, *_completeness(other)])
+    run.findings = [*findings, *_set_aside(aside), *_completeness(run)]
     return run
 
 
-def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces of a profile mode, and what was set aside.
+def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[TraceFile]]:
+    """Return the traces of a profile mode, and those that were set aside.
 
     In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
     would count everything twice.
@@ -100,11 +109,16 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
     if mode != "auto" or not {"torch", "nsys"} <= recorders:
         return used, []
     reports = [trace for trace in used if trace.form.profile == "nsys"]
+    return [trace for trace in used if trace.form.profile != "nsys"], reports
+
+
+def _set_aside(reports: list[TraceFile]) -> list[Finding]:
+    if not reports:
+        return []
     message = (
         f"{len(reports)} Nsight Systems traces are not used, since torch's profiler recorded the run too"
     )
-    finding = Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))
-    return [trace for trace in used if trace.form.profile != "nsys"], [finding]
+    return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 
 
 def _is_of(profile: str, mode: str) -> bool:
@@ -133,7 +147,8 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    return [path for path in paths if path not in stated.files and path != root / RANK_MAP]
+    kept = {root / RANK_MAP, root / ENVIRONMENT}
+    return [path for path in paths if path not in {*stated.files, *kept} and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:

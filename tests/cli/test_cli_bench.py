@@ -125,7 +125,8 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     ("arguments", "message", "fix"),
     [
         (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
-        (["timline"], "unknown command 'timline'", "known: chakra, completion, inspect, report, validate"),
+        (["timline"], "unknown command 'timline'", "did you mean timeline"),
+        (["qqqq"], "unknown command 'qqqq'", "known: chakra, "),
         (["inspect"], "RUN is missing", "--help"),
         (["inspect", "a", "b"], "unexpected argument: b", "--help"),
         (["inspect", "a", "--jsn"], "unknown option --jsn", "did you mean --json"),

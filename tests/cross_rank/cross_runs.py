@@ -11,7 +11,8 @@ import polars as pl
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.evaluate import KEYS, evaluate, gathered
+from ccl_bench.engine import KEYS
+from ccl_bench.evaluate import evaluate, gathered
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 

@@ -61,19 +61,6 @@ def test_a_rank_cut_short_is_left_out_of_what_its_steps_hold(tmp_path: Path):
     assert {"file-truncated", "trace-left-out"} <= {*codes(found["gpu_busy"])}
 
 
-def test_a_run_in_which_every_rank_is_cut_short_keeps_its_numbers_and_says_so(tmp_path: Path):
-    run = copied(FSDP, tmp_path)
-    for path in run.glob("kineto_trace_*.json.gz"):
-        cut_short(path, 0.9)
-
-    (found,) = measured(run, "gpu_busy")
-
-    assert found.status == "ok"
-    assert found.ranks == [0, 1, 2, 3]
-    assert codes(found).count("file-truncated") == 4
-    assert "trace-left-out" not in codes(found)
-
-
 def test_step_times_do_not_lose_a_rank_that_is_cut_short_after_its_steps(tmp_path: Path):
     write_ranks(tmp_path)
     path = tmp_path / "kineto_trace_1.json"

@@ -31,11 +31,19 @@ def test_the_revisions_of_reader_metric_and_program_are_kept():
     assert (found.provenance.tool_version, found.provenance.metric_revision) == (__version__, 1)
 
 
-def test_facts_are_given_with_their_sources():
+def test_facts_that_were_used_are_given_with_their_sources_and_others_are_not():
     (found,) = measured(FSDP, "throughput_tokens_sec")
 
     assert found.provenance.facts["tokens_per_step"] == "run_metadata.json"
+    assert "tp" not in found.provenance.facts
+
+
+def test_facts_behind_a_table_across_ranks_are_those_of_the_number():
+    (found,) = measured(FSDP, "traffic_distribution")
+
+    # the dimension of a process group is told by the mesh that the card states
     assert found.provenance.facts["tp"] == "workload card"
+    assert "workload_card.yaml" in found.provenance.files
 
 
 def test_side_files_are_named_with_their_hash_and_traces_that_were_not_needed_are_not():

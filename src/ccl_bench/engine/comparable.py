@@ -7,10 +7,14 @@ was found in another way. Each is left out, by name, as long as better ones are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.derived import raw_needs
+from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.findings import Finding
+from ccl_bench.one_run import listed, several_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -19,9 +23,6 @@ if TYPE_CHECKING:
 
 STEP_SOURCES = ("ProfilerStep", "numbered range", "optimizer range", "communication pattern", "whole trace")
 """How steps are found, the best first."""
-
-CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
-"""Findings after which nobody knows how much of a trace is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class LeftOut:
     """Those whose steps were found in a lesser way than others: they are other steps."""
     incomplete: frozenset[int] = frozenset()
     """Those that lack work: their steps are steps, with too little in them."""
+    whole_steps: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Of those of which only some steps are whole, these."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -41,19 +44,40 @@ def left_out(traces: Sequence[Reduced], contents: Collection[str]) -> LeftOut:
     other_steps = _with_other_steps(read)
     rest = _without(read, other_steps)
     lacking = _without_device(rest)
-    cut = _cut_short(_without(rest, lacking))
+    cut, whole = _cut_short(_without(rest, lacking))
     reasons = (
         ("steps-unmarked", other_steps, "its steps are not marked as those of other ranks are", ("steps",)),
         ("no-device-work", lacking, "it holds no work of a device, and those of other ranks do", ()),
         ("trace-left-out", cut, "it is cut short, so that what its steps hold would come out too low", ()),
     )
-    findings = tuple(
+    told = tuple(
         _finding(code, read[position], why, (*more, *contents))
         for code, positions, why, more in reasons
         for position in positions
         if more or contents
     )
-    return LeftOut(frozenset(other_steps), frozenset([*lacking, *cut]), findings)
+    if whole and contents:
+        told += (_cut_steps(whole, contents),)
+    found = (*_by_device(read.values()), *told)
+    return LeftOut(frozenset(other_steps), frozenset([*lacking, *cut]), whole, found)
+
+
+def _by_device(traces: Iterable[Reduced]) -> list[Finding]:
+    """Return a finding where traces saw devices that have nothing in common.
+
+    They can be of one run all the same, if every one of them says of how many ranks.
+    """
+    seen: dict[frozenset[str], list[Reduced]] = defaultdict(list)
+    for trace in traces:
+        if trace.devices:
+            seen[trace.devices].append(trace)
+    if len(seen) < 2 or frozenset.intersection(*seen):
+        return []
+    said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in found] for n, found in seen.items()}
+    if not all(trace.world_size for found in seen.values() for trace in found):
+        return [several_runs(said)]
+    message = f"the ranks ran on different devices: {listed(said)}"
+    return [Finding("devices-differ", "warning", message, count=len(seen), touches=("devices",))]
 
 
 def _without(traces: dict[int, Reduced], positions: Iterable[int]) -> dict[int, Reduced]:
@@ -73,11 +97,9 @@ def _with_other_steps(traces: dict[int, Reduced]) -> list[int]:
 
 def _place(trace: Reduced) -> int | None:
     """Return how good the way is in which the trace's steps were found; 0 is the best."""
-    steps = trace.tables.get("steps")
-    if steps is None or steps.is_empty():
+    if not trace.steps_from:
         return None
-    source = steps["source"][0]
-    return STEP_SOURCES.index(source) if source in STEP_SOURCES else 0
+    return STEP_SOURCES.index(trace.steps_from) if trace.steps_from in STEP_SOURCES else 0
 
 
 def _without_device(traces: dict[int, Reduced]) -> list[int]:
@@ -86,6 +108,22 @@ def _without_device(traces: dict[int, Reduced]) -> list[int]:
     return [position for position, trace in traces.items() if trace.on_device is False]
 
 
-def _cut_short(traces: dict[int, Reduced]) -> list[int]:
+def _cut_short(traces: dict[int, Reduced]) -> tuple[list[int], dict[int, frozenset[int]]]:
+    """Return the traces that are cut short; where all are, none, but the whole steps of each."""
+    with_steps = [position for position, trace in traces.items() if trace.steps_from]
     cut = [p for p, trace in traces.items() if any(f.code in CUT_SHORT for f in trace.findings)]
-    return cut if len(cut) < len(traces) else []
+    if not cut or not {*with_steps} <= {*cut}:
+        return cut, {}
+    return [], {position: traces[position].whole_steps or frozenset() for position in with_steps}
+
+
+def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> Finding:
+    """Return the finding for a run of which every trace is cut short."""
+    count = sum(map(len, whole.values()))
+    if not count:
+        message = "every trace is cut short, and no step is known to be whole"
+        return Finding(
+            "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
+        )
+    message = f"every trace is cut short; what steps hold is told of {count} steps that are known to be whole"
+    return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

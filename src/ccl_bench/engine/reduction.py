@@ -13,6 +13,8 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from ccl_bench.frames import pl
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile
@@ -23,6 +25,14 @@ _DEVICE_TABLES = {"kernels", "memcpy"}
 
 _OF_EVERY_TRACE = {"identity", "findings"}
 """Raw tables that no format fills, because they are about the trace itself."""
+
+CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
+"""Findings after which nobody knows how much of a trace is missing."""
+
+_WHOLE = "whole_steps"
+
+UNREAD = frozenset({"trace-unreadable", "worker-died"})
+"""Findings of traces of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +58,18 @@ class Reduced:
     attributes: dict[str, str] = field(default_factory=dict)
     on_device: bool | None = None
     """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
+    steps_from: str = ""
+    """How its steps were found; empty where nothing wanted has any."""
+    filled: frozenset[str] = frozenset()
+    """Tables that the trace has rows in, of those behind what is wanted."""
+    devices: frozenset[str] = frozenset()
+    """Names of the devices that the recording process saw."""
+    whole_steps: frozenset[int] | None = None
+    """Steps that are whole in a file that was cut short; None where it was not."""
 
 
-def local_needs(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tables of single traces that `wanted` tables come down to."""
+def local_needs(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
+    """Return the tables of single traces that `wanted` tables come down to in a run with these formats."""
     analysis.load()
     needed: dict[str, None] = {}
 
@@ -62,13 +80,19 @@ def local_needs(wanted: tuple[str, ...]) -> tuple[str, ...]:
             table = DERIVED.get(name)
             if not table.across_ranks:
                 needed[name] = None
-            else:
+            elif has_rows(name, forms):
                 for need in table.needs:
                     visit(need)
 
     for name in wanted:
         visit(name)
     return tuple(needed)
+
+
+def has_rows(name: str, forms: Collection[Format]) -> bool:
+    """Whether a table across ranks can have rows in a run with these formats."""
+    rows_of = DERIVED.get(name).rows_of
+    return not rows_of or any(takes_part(form, rows_of) for form in forms)
 
 
 def takes_part(form: Format, table: str) -> bool:
@@ -86,27 +110,37 @@ def reduced(task: Task) -> Reduced:
     wanted = tuple(name for name in task.wanted if takes_part(task.trace.form, name))
     if not wanted:
         return Reduced(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
-    raw = raw_needs(wanted)
+    raw = raw_needs((*wanted, _WHOLE) if "steps" in in_order(wanted) else wanted) | {"devices"}
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:
-        finding = Finding(
-            "trace-unreadable", "error", error.message, task.trace.relative, rank=task.trace.rank
-        )
-        return Reduced(task.trace, findings=[_about(finding, task.trace.form)], rank=task.trace.rank)
+        return unread(task, "trace-unreadable", error.message)
     rank, conflict = _identified(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
     content.tables["identity"] = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
+    tables = _tables(wanted, content)
+    steps = tables.get("steps")
     return Reduced(
         task.trace,
-        _tables(wanted, content),
+        {name: tables[name] for name in wanted},
         [*(_about(finding, task.trace.form) for finding in content.findings), *conflict],
         sha256,
         rank,
         world_size,
         content.attributes,
         any(content.table(name).height for name in _DEVICE_TABLES) if raw >= _DEVICE_TABLES else None,
+        "" if steps is None else "".join(steps["source"].head(1)),
+        frozenset(name for name in raw if content.table(name).height),
+        frozenset(content.table("devices")["name"].drop_nulls()),
+        None if steps is None else _whole_steps(steps, content),
     )
+
+
+def unread(task: Task, code: str, message: str) -> Reduced:
+    """Return what a trace comes to that could not be read: a finding with one of the codes of UNREAD."""
+    trace = task.trace
+    finding = Finding(code, "error", message, trace.relative, rank=trace.rank)
+    return Reduced(trace, findings=[_about(finding, trace.form)], rank=trace.rank)
 
 
 def _about(finding: Finding, form: Format) -> Finding:
@@ -115,11 +149,22 @@ def _about(finding: Finding, form: Format) -> Finding:
 
 
 def _tables(wanted: tuple[str, ...], content: TraceContent) -> dict[str, pl.DataFrame]:
+    """Return the wanted tables and all that they come from."""
     tables = {name: content.table(name) for name in raw_needs(wanted)}
     for name in in_order(wanted):
         table = DERIVED.get(name)
         tables[name] = table.compute(*(tables[need] for need in table.needs))
-    return {name: tables[name] for name in wanted}
+    return tables
+
+
+def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:
+    """Return the steps of a file that was cut short of which it can lack nothing."""
+    if not any(finding.code in CUT_SHORT for finding in content.findings):
+        return None
+    table = DERIVED.get(_WHOLE)
+    given = [steps if need == "steps" else content.table(need) for need in table.needs]
+    found = table.compute(*given)
+    return frozenset(found.filter("is_whole")["step"])
 
 
 def _identified(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:

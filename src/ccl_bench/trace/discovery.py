@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
-from ccl_bench.trace import formats, identity
+from ccl_bench.trace import copies, formats, identity
 from ccl_bench.trace.formats import Part
 
 if TYPE_CHECKING:
@@ -206,7 +205,8 @@ def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Findi
     kept: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
-    for trace in _without_copies(traces):
+    once, lost = copies.each_once(traces)
+    for trace in once:
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -218,21 +218,4 @@ def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Findi
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return kept, findings
-
-
-def _without_copies(traces: Iterable[TraceFile]) -> list[TraceFile]:
-    """Return the traces without byte-for-byte copies; the one in a numbered window is kept."""
-    by_size: dict[int, list[TraceFile]] = defaultdict(list)
-    for trace in traces:
-        by_size[trace.size].append(trace)
-    kept: list[TraceFile] = []
-    for alike in by_size.values():
-        if len(alike) == 1:
-            kept += alike
-            continue
-        first: dict[tuple[str, str], TraceFile] = {}
-        for trace in sorted(alike, key=lambda t: (t.iteration is None, t.relative)):
-            first.setdefault((storage.sha256(trace.path), trace.part), trace)
-        kept += first.values()
-    return sorted(kept, key=lambda t: t.relative)
+    return kept, [*findings, *lost]

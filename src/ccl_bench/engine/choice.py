@@ -1,0 +1,94 @@
+"""Which engine a name means, and which one is in use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from ccl_bench.engine import local
+from ccl_bench.engine.reduction import Reduced, Task
+from ccl_bench.engine.together import Together
+from ccl_bench.errors import UsageError
+from ccl_bench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from ccl_bench.engine.local import Progress
+    from ccl_bench.engine.together import Tables
+
+Engine = Callable[[Sequence[Task], int | None], Iterator[tuple[int, Reduced]]]
+"""Reduces tasks with at most so many workers; yields each task's number and result as soon as it is done."""
+
+_HERE: dict[str, Engine] = {"auto": local.as_pays, "local": local.here, "processes": local.beside}
+_SCHEDULERS = ("dask", "tcp", "tls")
+_SLURM = "slurm"
+
+NAMES = (*_HERE, "dask://HOST:PORT", _SLURM)
+"""What a name may look like."""
+
+_IN_USE: ContextVar[Engine] = ContextVar("engine", default=local.as_pays)
+"""Set by `used` alone: jobs of a cluster are shared by all that one command reads."""
+
+
+@contextlib.contextmanager
+def used(name: str) -> Iterator[None]:
+    """Read traces with the engine of this name until the end of the block.
+
+    `auto`, `local` (all in this process), `processes`, the address of a Dask scheduler, or `slurm` with
+    options as in `slurm:queue=debug,cores=4`. Raises UsageError for another name, and at the first trace
+    InputError where a cluster cannot be reached.
+    """
+    with _opened(name) as engine:
+        token = _IN_USE.set(engine)
+        try:
+            yield
+        finally:
+            _IN_USE.reset(token)
+
+
+def _opened(name: str) -> contextlib.AbstractContextManager[Engine]:
+    if name in _HERE:
+        return contextlib.nullcontext(_HERE[name])
+    kind, _, rest = name.partition(":")
+    if kind in _SCHEDULERS and rest.startswith("//") and rest != "//":
+        from ccl_bench.engine.cluster import connected
+
+        return connected(name.replace("dask:", "tcp:", 1))
+    if kind == _SLURM:
+        from ccl_bench.engine.slurm import started
+
+        return started(rest)
+    known = f"one of: {', '.join(NAMES)}"
+    raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_HERE, _SLURM]) or known)
+
+
+def results(
+    tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None
+) -> Iterator[tuple[int, Reduced]]:
+    """Yield each task's number and what it came to, as they are done, by the engine in use.
+
+    `jobs` bounds the number of workers. `progress` is called with (done, total) after each trace.
+    """
+    for done, found in enumerate(_IN_USE.get()(tasks, jobs), start=1):
+        if progress:
+            progress(done, len(tasks))
+        yield found
+
+
+def run(tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None) -> list[Reduced]:
+    """Return what each task came to, in the order of the tasks."""
+    found = dict(results(tasks, jobs=jobs, progress=progress))
+    return [found[position] for position in range(len(tasks))]
+
+
+def read_together(
+    tasks: Sequence[Task], names: Sequence[str], *, jobs: int | None = None, progress: Progress | None = None
+) -> tuple[list[Reduced], Tables]:
+    """Return what each task came to, without its tables, and the named tables of all tasks as one each."""
+    together = Together(names, len(tasks))
+    found: dict[int, Reduced] = {}
+    for position, trace in results(tasks, jobs=jobs, progress=progress):
+        together.take(position, trace)
+        found[position] = trace
+    return [found[position] for position in range(len(tasks))], together.tables()

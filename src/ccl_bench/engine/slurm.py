@@ -1,0 +1,188 @@
+"""Reduce traces in Slurm jobs: the workers of a Dask cluster whose scheduler is this process."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import storage
+from ccl_bench.engine.cluster import on_cluster, package, quiet
+from ccl_bench.errors import InputError, UsageError
+from ccl_bench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from distributed import Client
+
+    from ccl_bench.engine.choice import Engine
+    from ccl_bench.engine.cluster import WithoutWorkers
+    from ccl_bench.engine.reduction import Reduced, Task
+
+DEFAULTS = {"cores": "1", "memory": "4GB", "walltime": "00:30:00"}
+"""What a job gets where neither the name of the engine nor Dask's configuration (`jobqueue.slurm`) says."""
+
+MOST_JOBS = 8
+"""Jobs that are queued where `--jobs` does not say how many."""
+
+_OWN = ("queue", "account", "walltime", "memory", "cores", "processes", "interface")
+_DIRECTIVES = ("qos", "constraint", "reservation", "partition", "nodelist", "exclude")
+OPTIONS = (*_OWN, *_DIRECTIVES)
+"""Options of a job, as in `slurm:queue=debug,cores=4`."""
+
+_ROLES = ("client", "scheduler", "worker")
+_LOOK_S = 10.0
+_LAST_LINES = 3
+
+
+def options(text: str) -> dict[str, str]:
+    """Return the options in `queue=debug,cores=4`; UsageError for one that is unknown or has no value."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name not in OPTIONS:
+            fix = did_you_mean(name, OPTIONS) or f"one of: {', '.join(OPTIONS)}"
+            raise UsageError(f"unknown option of Slurm {name!r}", fix=fix)
+        if not value or (name in {"cores", "processes"} and not value.isdecimal()):
+            raise UsageError(f"{value!r} is no value of Slurm's {name}", fix=f"write it as in {name}=4")
+        found[name] = value
+    return found
+
+
+@contextlib.contextmanager
+def started(text: str) -> Iterator[Engine]:
+    """Give the engine that queues Slurm jobs at the first trace and cancels them at the end."""
+    chosen = options(text)
+    with contextlib.ExitStack() as stack:
+        opened: list[Any] = []
+
+        def engine(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Reduced]]:
+            if not opened:
+                opened.append(stack.enter_context(_jobs(chosen, jobs or min(MOST_JOBS, len(tasks)))))
+            client, without_workers = opened[0]
+            return on_cluster(client, tasks, without_workers)
+
+        yield engine
+
+
+@contextlib.contextmanager
+def _jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
+    """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
+    distributed, jobqueue = package("distributed"), package("dask_jobqueue")
+    if not shutil.which("sbatch"):
+        fix = "run the command on a node from which jobs are submitted"
+        raise UsageError("there is no Slurm here: sbatch is not on the PATH", fix=fix)
+    with quiet(), _ended_by_signals(), _shared_folder() as folder:
+        security = _security(folder)
+        with jobqueue.SLURMCluster(**_settings(chosen), security=security, log_directory=folder) as cluster:
+            _check_accepted(cluster.job_script(), folder)
+            cluster.scale(jobs=count)
+            with distributed.Client(cluster, security=security, set_as_default=False) as client:
+                yield client, _Watch(cluster, folder).look
+
+
+def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
+    """Return what dask-jobqueue is to be told; what is left out is in its own configuration."""
+    config = package("dask").config
+
+    def value(name: str) -> str:
+        return chosen.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
+
+    cores = int(value("cores"))
+    directives = [f"--{name}={chosen[name]}" for name in _DIRECTIVES if name in chosen]
+    more = {name: chosen[name] for name in ("queue", "account", "interface") if name in chosen}
+    return {
+        "cores": cores,
+        "processes": int(chosen.get("processes", cores)),
+        "memory": value("memory"),
+        "walltime": value("walltime"),
+        "job_extra_directives": [*config.get("jobqueue.slurm.job-extra-directives", []), *directives],
+        "scheduler_options": {"dashboard": False, **config.get("jobqueue.slurm.scheduler-options", {})},
+        **more,
+    }
+
+
+@contextlib.contextmanager
+def _shared_folder() -> Iterator[Path]:
+    """Give a folder for keys and logs that only this user can read; jobs see it where they see the cache."""
+    place = storage.cache_directory()
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="slurm-", dir=place, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _security(folder: Path) -> Any:
+    """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
+    made = package("distributed").Security.temporary()
+    names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
+    for name in names:
+        file = folder / name
+        file.touch(mode=0o600)
+        file.write_text(getattr(made, name))
+    return type(made)(require_encryption=True, **{name: str(folder / name) for name in names})
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let what ends this process, as a batch system does, cancel the jobs before."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _check_accepted(script: str, folder: Path) -> None:
+    """Raise InputError where Slurm would not take such a job, with its own words."""
+    file = folder / "job.sh"
+    file.write_text(script)
+    asked = _asked("sbatch", "--test-only", str(file))
+    if asked.returncode:
+        said = asked.stderr.strip().splitlines() or ["it does not say why"]
+        fix = "name what it asks for, as in --engine slurm:queue=debug,account=m1234"
+        raise InputError(f"Slurm refuses the job: {said[-1].removeprefix('sbatch: error: ')}", fix=fix)
+
+
+def _asked(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (Slurm's own)
+
+
+class _Watch:
+    """Looks whether the jobs of a cluster still wait or run."""
+
+    def __init__(self, cluster: Any, folder: Path) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._looked = time.monotonic()
+
+    def look(self, waited_s: float) -> None:
+        """Raise InputError where there has been no worker for a while, and no job that could become one."""
+        now = time.monotonic()
+        if waited_s < _LOOK_S or now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
+        if not _asked("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
+            fix = "see that a job can run this Python and sees the folder of the cache"
+            raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
+
+    def _last_words(self) -> str:
+        """Return what the last job to write anything wrote last."""
+        logs = sorted(self._folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
+        lines = [line for path in logs[-1:] for line in path.read_text(errors="replace").splitlines() if line]
+        return f": {' / '.join(lines[-_LAST_LINES:])}" if lines else ""

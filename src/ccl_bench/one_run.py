@@ -1,0 +1,125 @@
+"""Whether the traces of a run are of one run at all.
+
+Traces of one run agree on the number of ranks. Where nearly all do, one that does not has a damaged
+header or was put there by mistake, and is left out. Several that have a folder of their own are another
+run, and nobody knows which one is meant: no number of them together means anything. The same holds for
+folders that hold the same ranks, and for devices that differ where nothing else ties the traces together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ccl_bench.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ccl_bench.trace.discovery import TraceFile
+
+    Said = Mapping[str, Sequence[str]]
+    """What makes a run -> the files that say so."""
+
+SEVERAL = "several-runs"
+"""Code of the finding after which no number is right."""
+
+MOST = 0.75
+"""Share of the traces that must agree for the others to be in the wrong."""
+
+_SHOWN = 3
+
+_WINDOW = re.compile(r"\b((?:iteration|iter|step)[-_])\d+", re.IGNORECASE)
+
+
+def of_one_run(
+    traces: Sequence[TraceFile], findings: Iterable[Finding]
+) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces that belong to the run, and what there is to say of the others.
+
+    `findings` are those of finding the traces, such as ranks that are there twice.
+    """
+    kept, found = _by_world_size(traces)
+    return kept, found if any(f.code == SEVERAL for f in found) else [*found, *_by_folder(kept, findings)]
+
+
+def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    sizes: dict[int, list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        if trace.world_size is not None:
+            sizes[trace.world_size].append(trace)
+    if len(sizes) < 2:
+        return [*traces], []
+    size, agreeing = max(sizes.items(), key=lambda item: len(item[1]))
+    strays = [trace for trace in traces if trace.world_size not in {None, size}]
+    apart = Counter(map(_folder, strays))
+    for trace in agreeing:
+        apart.pop(_folder(trace), None)
+    if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(apart.values(), default=0) > 1:
+        said = {f"one of {size} ranks": [t.relative for t in found] for size, found in sorted(sizes.items())}
+        return [*traces], [several_runs(said)]
+    kept = [trace for trace in traces if trace.world_size in {None, size}]
+    return kept, [_stray(trace, size, len(agreeing)) for trace in strays]
+
+
+def _stray(trace: TraceFile, size: int, count: int) -> Finding:
+    said = f"it says that the job had {trace.world_size} ranks, where {count} other traces say {size}"
+    message = f"{trace.relative} is left out: {said}"
+    return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
+
+
+def _by_folder(traces: Iterable[TraceFile], findings: Iterable[Finding]) -> list[Finding]:
+    """Return a finding where two folders hold the same ranks: most of them, or all of the smaller one.
+
+    A single trace in a folder of its own is no run beside a larger one. Folders of recording windows
+    are one. Traces that were left out because others claim their ranks count.
+    """
+    claims = [(trace.relative, trace.rank, trace.form.tables) for trace in traces]
+    claims += [(f.file, f.rank, frozenset(f.touches)) for f in findings if f.code == "rank-duplicate"]
+    folders: dict[int, set[str]] = defaultdict(set)
+    for file, rank, tables in claims:
+        if rank is not None and "kernels" in tables:
+            folders[rank].add(_folder_of(file))
+    held = Counter(folder for holders in folders.values() for folder in holders)
+    shared = Counter(pair for holders in folders.values() for pair in combinations(sorted(holders), 2))
+    for pair, count in shared.items():
+        fewer, more = sorted(held[folder] for folder in pair)
+        if 2 * count > more or fewer == count > 1:
+            both = " and ".join(folder or "." for folder in pair)
+            ranks = f"{count} ranks" if count > 1 else "rank"
+            return [_error(f"{both} hold the traces of the same {ranks}", len(pair))]
+    return []
+
+
+def several_runs(said: Said) -> Finding:
+    """Return the finding for traces of several runs: what makes each, with the files that say so."""
+    return _error(listed(said), len(said))
+
+
+def _error(what: str, count: int) -> Finding:
+    return Finding(SEVERAL, "error", f"the traces are of several runs: {what}", count=count)
+
+
+def listed(said: Said) -> str:
+    """Return each with its folders, or its first files where they lie in one folder."""
+    folders = [{*map(_folder_of, files)} for files in said.values()]
+    apart = not set.intersection(*folders)
+    parts = []
+    for (name, files), own in zip(said.items(), folders, strict=True):
+        places = sorted(own) if apart else list(files)
+        more = ", ..." if len(places) > _SHOWN else ""
+        parts.append(f"{name} ({', '.join(place or '.' for place in places[:_SHOWN])}{more})")
+    return ", ".join(parts)
+
+
+def _folder(trace: TraceFile) -> str:
+    return _folder_of(trace.relative)
+
+
+def _folder_of(relative: str) -> str:
+    """Return the folder of a file below the run without numbers of windows; empty for the run itself."""
+    parent = str(PurePosixPath(relative).parent)
+    return "" if parent == "." else _WINDOW.sub(r"\1*", parent)

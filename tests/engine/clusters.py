@@ -1,0 +1,102 @@
+"""Dask clusters of real processes: a scheduler, workers, and what happens to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+SETTINGS = {
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "4s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",
+}
+"""Patience in seconds, where Dask's own is half a minute."""
+
+
+class Cluster:
+    """A scheduler in a process of its own, and the workers that were started for it."""
+
+    def __init__(self, folder: Path, *, host: str = "127.0.0.1") -> None:
+        self.folder = folder
+        self.host = host
+        self.processes: list[subprocess.Popen[bytes]] = []
+        file = folder / "scheduler.json"
+        command = [
+            "dask_scheduler",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--host",
+            host,
+            "--scheduler-file",
+            file,
+        ]
+        self.scheduler = self._started(command)
+        until(lambda: file.exists() and b'"address"' in file.read_bytes(), "the scheduler", self)
+        self.port = int(file.read_text().partition('"address": "')[2].partition('"')[0].rpartition(":")[2])
+
+    @property
+    def address(self) -> str:
+        """Address as `--engine` takes it."""
+        return f"dask://{self.host}:{self.port}"
+
+    def worker(self, *arguments: str, at: str = "", inside: tuple[str, ...] = (), **environment: str):
+        """Start a worker with one thread, `inside` another command such as `ip netns exec`."""
+        address = at or f"tcp://{self.host}:{self.port}"
+        options = ["--nthreads", "1", "--no-dashboard", "--preload", "poison_format"]
+        options += ["--local-directory", str(self.folder)]
+        return self._started(["dask_worker", address, *options, *arguments], inside, environment)
+
+    def _started(self, command, inside=(), environment=None) -> subprocess.Popen[bytes]:
+        name, *arguments = map(str, command)
+        with (self.folder / f"log{len(self.processes)}").open("wb") as log:
+            process = subprocess.Popen(
+                [*inside, sys.executable, "-m", f"distributed.cli.{name}", *arguments],
+                env={**os.environ, **SETTINGS, "PYTHONPATH": str(HERE), **(environment or {})},
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def has_workers(self, count: int) -> None:
+        """Wait until so many workers have joined."""
+        from distributed import Client
+
+        with Client(f"tcp://{self.host}:{self.port}", set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=60)
+
+    def logs(self) -> str:
+        """Return the end of what each process wrote."""
+        return "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("log*")))
+
+    def stop(self) -> None:
+        """End every process of every session that was started."""
+        for process in self.processes:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+
+
+def until(holds, what: str, cluster: Cluster | None = None, within_s: float = 60) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {within_s} s for {what}\n{cluster.logs() if cluster else ''}")
+        time.sleep(0.05)

@@ -1,0 +1,93 @@
+"""Every engine gives the same answer, byte for byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import EXAMPLE, ran
+
+from ccl_bench import engine, metrics
+from ccl_bench.evaluate import evaluate
+from ccl_bench.inspect_run import inspect
+from ccl_bench.inspection import to_json as inspection_json
+from ccl_bench.result import to_json
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusters import Cluster
+
+HERE = ("auto", "local", "processes")
+
+
+def answer(place: Path, name: str, **how) -> bytes:
+    with engine.used(name):
+        return to_json(evaluate(open_run(place), metrics.load().names(), use_cache=False, **how))
+
+
+@pytest.fixture(scope="module")
+def expected(run: Path) -> bytes:
+    """Return what one trace after the other gives."""
+    return answer(run, "local", jobs=1)
+
+
+def test_the_expected_answer_is_one(expected: bytes) -> None:
+    assert expected.count(b'"status": "ok"') > 30
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_engines_of_this_machine_give_the_same_bytes_twice(run: Path, expected: bytes, name: str) -> None:
+    assert [answer(run, name), answer(run, name)] == [expected] * 2
+
+
+def test_a_cluster_gives_the_same_bytes_twice(run: Path, expected: bytes, cluster: Cluster) -> None:
+    assert [answer(run, cluster.address), answer(run, cluster.address)] == [expected] * 2
+
+
+def test_a_run_named_from_another_folder_is_found_by_workers(
+    run: Path, expected: bytes, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    assert answer(type(run)("run"), cluster.address) == expected
+
+
+def test_one_connection_serves_several_runs(run: Path, expected: bytes, cluster: Cluster) -> None:
+    with engine.used(cluster.address):
+        results = [
+            evaluate(open_run(place), metrics.load().names(), use_cache=False) for place in (run, EXAMPLE)
+        ]
+    assert to_json(results[0]) == expected
+    assert to_json(results[1]) == answer(EXAMPLE, "local")
+
+
+def test_an_inspection_is_the_same_on_a_cluster(run: Path, cluster: Cluster) -> None:
+    here = inspection_json(inspect(open_run(run), use_cache=False))
+    with engine.used(cluster.address):
+        assert inspection_json(inspect(open_run(run), use_cache=False)) == here
+
+
+@pytest.mark.parametrize("command", ["ccl-metrics --all --format json --trace", "ccl-bench inspect --json"])
+def test_commands_print_the_same_with_every_engine(command: str, run: Path, cluster: Cluster) -> None:
+    printed = {
+        name: ran([*command.split(), str(run), "--engine", name, "--no-cache"]).stdout
+        for name in (*HERE, cluster.address)
+    }
+    assert len(printed["local"]) > 1000
+    assert set(printed.values()) == {printed["local"]}
+
+
+def test_the_number_of_threads_of_a_worker_changes_no_bit(run: Path) -> None:
+    command = ["ccl-metrics", "--trace", str(run), "--all", "--format", "json", "--no-cache"]
+    printed = {ran(command, POLARS_MAX_THREADS=threads).stdout for threads in ("1", "2", "7")}
+    assert len(printed) == 1
+
+
+def test_a_cache_that_workers_filled_gives_the_same_bytes(
+    run: Path, expected: bytes, cluster: Cluster
+) -> None:
+    names = metrics.load().names()
+    with engine.used(cluster.address):
+        for _ in range(2):
+            assert to_json(evaluate(open_run(run), names)) == expected
