@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 from ccl_bench import __version__, analysis, metrics
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.catalog import devices
+from ccl_bench.comparison.compared import json_schema as comparison_schema
+from ccl_bench.observation import json_schema as report_schema
+from ccl_bench.observe_run import observed
+from ccl_bench.report.images import image
+from ccl_bench.report.page import charts_of, report_page
 from ccl_bench.result import json_schema
+from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
 DIRECTION = {
     "higher": "higher is better",
@@ -42,6 +49,11 @@ WRITTEN = {
     "Installing": "install.md",
     "A run directory": "run-directory.md",
     "The workload card": "workload-card.md",
+    "Collecting a run": "collecting.md",
+    "Reading a report": "reports.md",
+    "Comparing runs": "comparing.md",
+    "A timeline of all ranks": "timeline.md",
+    "The leaderboard": "leaderboard.md",
     "Commands": "cli.md",
     "Findings": "findings.md",
     "Definitions and decisions": "definitions-decisions.md",
@@ -171,6 +183,13 @@ font = false
 """
 
 
+def draw_pictures(folder: Path) -> None:
+    """Draw the charts of the example run."""
+    folder.mkdir()
+    for chart in charts_of(report_page(observed(open_run(str(EXAMPLE)), jobs=1))):
+        (folder / f"{chart.key}.svg").write_bytes(image(chart, "svg"))
+
+
 def generate(folder: Path) -> None:
     """Write the whole manual into `folder`, replacing what is there."""
     registry = metrics.load()
@@ -195,9 +214,12 @@ def generate(folder: Path) -> None:
         "devices.md": devices_page(),
         "cli-reference.md": reference_page(),
         "result.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
+        "comparison.schema.json": json.dumps(comparison_schema(), indent=2) + "\n",
     }
     for name, text in made.items():
         (pages / name).write_text(text, encoding="utf-8")
+    draw_pictures(pages / "pictures")
     (folder / "zensical.toml").write_text(settings(registry.names()), encoding="utf-8")
 
 
