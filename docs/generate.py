@@ -45,22 +45,34 @@ DIRECTION = {
     "neither": "neither direction is better",
 }
 WRITTEN = {
-    "Five minutes with ccl-bench": "index.md",
-    "Installing": "install.md",
-    "A run directory": "run-directory.md",
-    "The workload card": "workload-card.md",
-    "Collecting a run": "collecting.md",
-    "Reading a report": "reports.md",
-    "Comparing runs": "comparing.md",
-    "A timeline of all ranks": "timeline.md",
-    "The leaderboard": "leaderboard.md",
-    "Commands": "cli.md",
-    "Findings": "findings.md",
-    "Definitions and decisions": "definitions-decisions.md",
-    "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
-    "File formats": "file-formats.md",
+    "Start": {
+        "Five minutes with ccl-bench": "index.md",
+        "Installing": "install.md",
+        "Questions and answers": "faq.md",
+    },
+    "Record a run": {
+        "Collecting a run": "collecting.md",
+        "Collecting on a cluster": "collecting-slurm.md",
+        "A run directory": "run-directory.md",
+        "The workload card": "workload-card.md",
+    },
+    "Look and compare": {
+        "Commands": "cli.md",
+        "Reading a report": "reports.md",
+        "Findings": "findings.md",
+        "Comparing runs": "comparing.md",
+        "A timeline of all ranks": "timeline.md",
+    },
+    "Publish": {
+        "The leaderboard": "leaderboard.md",
+    },
+    "What numbers mean": {
+        "Definitions and decisions": "definitions-decisions.md",
+        "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
+    },
 }
 GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "Device catalog": "devices.md"}
+REFERENCE = {"File formats": "file-formats.md"}
 PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
 PROGRAMS = ("ccl-metrics", "ccl-bench")
 
@@ -167,9 +179,11 @@ def help_of(command: str) -> str:
 
 def settings(names: Sequence[str]) -> str:
     """Return the settings of the site."""
-    pages = {**WRITTEN, "Metrics": ["metrics/index.md", *(f"metrics/{name}.md" for name in names)]}
-    places = (pages | GENERATED | PROJECT).items()
-    nav = ", ".join(f"{{{json.dumps(title)} = {json.dumps(place)}}}" for title, place in places)
+    pages: dict[str, object] = {part: list(found.items()) for part, found in WRITTEN.items()}
+    pages["Metrics"] = ["metrics/index.md", *(f"metrics/{name}.md" for name in names)]
+    pages["Reference"] = list((REFERENCE | GENERATED).items())
+    pages["Project"] = list(PROJECT.items())
+    nav = ", ".join(_toml(entry) for entry in pages.items())
     return f"""[project]
 site_name = "ccl-bench {__version__}"
 site_description = "Trace-based benchmark of LLM infrastructure"
@@ -181,6 +195,15 @@ nav = [{nav}]
 [project.theme]
 font = false
 """
+
+
+def _toml(entry: str | tuple[str, object]) -> str:
+    """Return one entry of the navigation: a page, or a title with the page or the entries below it."""
+    if isinstance(entry, str):
+        return json.dumps(entry)
+    title, below = entry
+    listed = f"[{', '.join(_toml(each) for each in below)}]" if isinstance(below, list) else json.dumps(below)
+    return f"{{{json.dumps(title)} = {listed}}}"
 
 
 def draw_pictures(folder: Path) -> None:

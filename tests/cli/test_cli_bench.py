@@ -126,7 +126,7 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     [
         (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
         (["timline"], "unknown command 'timline'", "did you mean timeline"),
-        (["qqqq"], "unknown command 'qqqq'", "known: chakra, "),
+        (["qqqq"], "unknown command 'qqqq'", "known: approve, chakra, "),
         (["inspect"], "RUN is missing", "--help"),
         (["inspect", "a", "b"], "unexpected argument: b", "--help"),
         (["inspect", "a", "--jsn"], "unknown option --jsn", "did you mean --json"),

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("docs", "examples", "perlmutter", "trace_collection", "trace_gen", "workloads")
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")], key=str
+    [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).glob("*.md"))], key=str
 )
 
 _FENCE = re.compile(r"^```(?P<language>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -63,7 +64,7 @@ def commands(path: Path) -> list[str]:
     lines += [line for found in _INDENTED.findall(text) for line in found.splitlines()]
     lines += _INLINE.findall(_FENCE.sub("", text))
     plain = (re.sub(r"^\s*\$?\s*(?:\.venv/bin/)?", "", line) for line in lines)
-    return [line for line in plain if re.match(r"ccl-(?:bench|metrics)(?:\s|$)", line)]
+    return [line for line in plain if re.match(r"ccl-(?:bench|metrics)(?:\s|$)(?!is |needs )", line)]
 
 
 def inline_code(path: Path) -> list[str]:

@@ -18,8 +18,12 @@ COMMANDS = sorted({(page.name, line) for page in PAGES for line in commands(page
 COMPARED = {command for block in SHOWN for command, _ in sessions(block.body)}
 PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 
-# Options of every program, of the scripts that record the bundled runs, and of nsys.
-FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace=node", "--help", "--version"}
+# Options of every program, of the scripts that record the bundled runs, and of programs that are recorded.
+FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace", "--help", "--version"} | {
+    "--save-detailed",  # vLLM
+    "--signal",  # sbatch
+    "--use-pytorch-profiler",  # Megatron-LM
+}
 
 
 @cache
@@ -78,7 +82,8 @@ def test_a_command_on_the_bundled_runs_works(page: str, line: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_an_option_named_in_the_text_exists(page: object) -> None:
     everything = "".join(_help_of(words) for words in {_program(line.split("|")[0]) for _, line in COMMANDS})
-    options = {code.split()[0] for code in inline_code(page) if code.startswith("--")} - FOREIGN_OPTIONS
+    named = {re.split(r"[ =]", code)[0] for code in inline_code(page) if code.startswith("--")}
+    options = {option for option in named if "." not in option} - FOREIGN_OPTIONS  # torchtitan's have dots
     assert {option for option in options if option not in everything} == set()
 
 

@@ -16,6 +16,7 @@ from commands import ROOT
 from pages import PAGES, blocks
 
 from ccl_bench import metrics
+from ccl_bench.cli.commands import app
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -87,11 +88,15 @@ def test_every_metric_has_a_page_with_its_formula(manual: Path) -> None:
 
 def test_every_command_is_in_the_reference(manual: Path) -> None:
     reference = (manual / "pages" / "cli-reference.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", reference, flags=re.MULTILINE)[:3] == [
-        "ccl-metrics",
-        "ccl-bench",
-        "ccl-bench chakra",
-    ]
+    shown = re.findall(r"^## (.*)$", reference, flags=re.MULTILINE)
+    assert shown[:2] == ["ccl-metrics", "ccl-bench"]
+    assert set(shown[2:]) == {f"ccl-bench {name}" for name in app("ccl-bench") if not name.startswith("-")}
+
+
+def test_every_page_has_its_place_in_the_navigation(generator: ModuleType, manual: Path) -> None:
+    settings = (manual / "zensical.toml").read_text(encoding="utf-8")
+    written = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert {name for name in written if f'"{name}"' not in settings} == set()
 
 
 def test_the_site_builds_without_a_warning(manual: Path) -> None:

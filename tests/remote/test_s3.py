@@ -10,7 +10,7 @@ import pytest
 from commands import EXAMPLE, ran
 
 from ccl_bench import metrics, remote, storage
-from ccl_bench.engine import local
+from ccl_bench.engine import local, processes
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import to_json
@@ -65,7 +65,7 @@ def test_workers_read_a_bucket_without_inheriting_its_connection(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_run(s3)
-    assert local._start_method() == "forkserver"
+    assert processes._start_method() == "forkserver"
     monkeypatch.setattr(local, "POOL_WORTH_BYTES", 0)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
     assert _results(run, jobs=2) == _results(open_run(EXAMPLE), jobs=1)

@@ -113,8 +113,13 @@ def test_all_stands_for_the_nine_tools_and_reads_the_run_once(
     from ccl_bench import engine
 
     read: list[int] = []
-    run = engine.run
-    monkeypatch.setattr(engine, "run", lambda tasks, **how: read.append(len(tasks)) or run(tasks, **how))
+    together = engine.read_together
+
+    def counting(tasks: list[engine.Task], *arguments: Any, **how: Any) -> Any:
+        read.append(len(tasks))
+        return together(tasks, *arguments, **how)
+
+    monkeypatch.setattr(engine, "read_together", counting)
     assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == NINE

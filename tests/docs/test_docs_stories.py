@@ -1,0 +1,103 @@
+"""The commands of a page run one after another, as a reader types them.
+
+A block marked `sh` is run with its page's other blocks, in order, in a scratch copy of what a reader has:
+the repository, a run and a second one, a training script, what a job left. A server is started on a free
+port and stopped at the end of the page. Lines for a cluster, a package index or an object store are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import EXAMPLE, ROOT
+from pages import PAGES, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ELSEWHERE = re.compile(
+    r"make |pip |python3 -m venv|source |export |.*s3://|sbatch|squeue|scancel|sacct|salloc|srun|ssh |git clone"
+    r"|apt-get|psql|createuser|createdb|pg_dump|rsync|python benchmarks/|python tests/|.*--engine (?:dask|slurm)"
+)
+PORT = "8000"
+STORIES = {page: [b for b in blocks(page) if b.language == "sh"] for page in PAGES}
+
+
+def _lines(body: str) -> list[str]:
+    """Return the command lines of a block, each whole, without comments."""
+    joined = body.replace("\\\n", " ")
+    lines = (re.sub(r"\s+#.*$", "", line).strip() for line in joined.splitlines())
+    return [line.removeprefix(".venv/bin/") for line in lines if line and not line.startswith("#")]
+
+
+def _story(page: Path) -> list[str]:
+    lines = [line for block in STORIES[page] for line in _lines(block.body)]
+    return [line for line in lines if not ELSEWHERE.match(line)]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    """Return a folder with what the pages suppose their reader to have."""
+    for entry in ROOT.iterdir():
+        if not entry.name.startswith(".") and entry.name not in {"build", "dist", "site"}:
+            (tmp_path / entry.name).symlink_to(entry)
+    for name in ("RUN", "my-run", "BASELINE"):
+        shutil.copytree(EXAMPLE, tmp_path / name)
+    shutil.copy(ROOT / "trace_gen" / "pytorch" / "train.py", tmp_path / "train.py")
+    shutil.copytree(EXAMPLE, tmp_path / "outputs")
+    return tmp_path
+
+
+@contextmanager
+def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Run what serves until it is stopped, from the moment it answers."""
+    server = subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=reader, env=environment)
+    port = int(environment["PORT"])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and server.poll() is None:
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.1)
+    try:
+        assert server.poll() is None, f"{line} ended"
+        yield
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0, line
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _story(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) -> None:
+    port = str(_free_port())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "PORT": port}
+    with ExitStack() as open_ones:
+        for line in _story(page):
+            here = line.replace(f":{PORT}", f":{port}").replace(f"--port {PORT}", f"--port {port}")
+            if here.startswith("ccl-bench serve"):
+                here = here if "--port" in here else f"{here} --port {port}"
+                open_ones.enter_context(_running(here, reader, environment))
+                continue
+            done = subprocess.run(
+                ["bash", "-c", here], cwd=reader, env=environment, capture_output=True, text=True,
+                stdin=subprocess.DEVNULL, check=False, timeout=240,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
