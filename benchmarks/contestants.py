@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cores
+
 Load = Callable[[], object]
 
 _ENOUGH_S = 1.0
@@ -28,6 +30,11 @@ _ENOUGH_S = 1.0
 _MOST_LOADS = 5
 
 _INFLATE_BYTES = 1 << 20
+
+_DUCKDB_EVENTS = (
+    "STRUCT(ph VARCHAR, cat VARCHAR, name VARCHAR, pid VARCHAR, tid VARCHAR, "
+    "ts DOUBLE, dur DOUBLE, id VARCHAR, args JSON)[]"
+)
 
 
 def _tables(file: Path) -> Any:
@@ -104,30 +111,41 @@ def inflate(files: Sequence[Path]) -> Load:
     return load
 
 
-def _ranks(files: Sequence[Path], jobs: int) -> Load:
-    from ccl_bench import engine
-    from ccl_bench.trace.discovery import found_in
+def duckdb(files: Sequence[Path]) -> Load:
+    """Return DuckDB's way from files to a table of events, with the arguments of each as text."""
+    database = importlib.import_module("duckdb").connect()
+    database.execute("SET threads = 1")
+    wanted = {"columns": {"traceEvents": _DUCKDB_EVENTS}, "maximum_object_size": 1 << 30}
 
-    traces = [trace for trace in found_in(files[0].parent).traces if trace.path in files]
-    tasks = [engine.Task(trace, ("steps",), use_cache=False) for trace in traces]
-
-    def load() -> object:
-        results = engine.run(tasks, jobs=jobs)
-        if len(results) != len(files) or not all(result.tables for result in results):
-            raise RuntimeError(f"{len(results)} of {len(files)} ranks were read")
-        return results
+    def load() -> None:
+        for number, file in enumerate(files):
+            relation = database.read_json(str(file), format="unstructured", **wanted)
+            relation.project("unnest(traceEvents, recursive := true)").create(f"events_{number}")
+        for number in range(len(files)):
+            database.execute(f"DROP TABLE events_{number}")
 
     return load
 
 
-def ranks_on_one_core(files: Sequence[Path]) -> Load:
-    """Return ccl-bench's way from the files of many ranks to their steps, in one process."""
-    return _ranks(files, 1)
+def overlap(files: Sequence[Path]) -> Load:
+    """Return ccl-bench's way from files to `comm_comp_overlap`, without its cache."""
+    from ccl_bench.evaluate import evaluate
+    from ccl_bench.run import open_run
+
+    place = files[0] if len(files) == 1 else files[0].parent
+
+    def load() -> object:
+        (found,) = evaluate(open_run(place), ["comm_comp_overlap"], jobs=1, use_cache=False)
+        return found
+
+    return load
 
 
-def ranks_on_two_cores(files: Sequence[Path]) -> Load:
-    """Return the same with two workers: threads or, without the native reader, processes and their start."""
-    return _ranks(files, 2)
+def hta_overlap(files: Sequence[Path]) -> Load:
+    """Return HTA's way from files to the overlap of communication and computation."""
+    analysis = importlib.import_module("hta.trace_analysis").TraceAnalysis
+    named = {rank: str(file) for rank, file in enumerate(files)}
+    return lambda: analysis(trace_files=named, trace_dir="/").get_comm_comp_overlap(visualize=False)
 
 
 CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
@@ -136,9 +154,14 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "json.load": json_load,
     "orjson": orjson,
     "simdjson": simdjson,
+    "DuckDB": duckdb,
     "inflate": inflate,
-    "1 core": ranks_on_one_core,
-    "2 cores": ranks_on_two_cores,
+    "ccl-bench, overlap": overlap,
+    "HTA, overlap": hta_overlap,
+    "1 core": cores.ranks_on_one,
+    "2 cores": cores.ranks_on_two,
+    "control, 1 core": cores.control_on_one,
+    "control, 2 cores": cores.control_on_two,
 }
 
 

@@ -62,7 +62,12 @@ def corpus_sets(corpus: Path) -> Iterator[Input]:
 
 
 def repeated(text: bytes, copies: int) -> bytes:
-    """Return a trace whose recorded steps happen `copies` times, one after the other.
+    """Return a trace whose recorded steps happen `copies` times, as `repetitions` makes it."""
+    return b"".join(repetitions(text, copies))
+
+
+def repetitions(text: bytes, copies: int) -> Iterator[bytes]:
+    """Yield the parts of a trace whose recorded steps happen `copies` times, one after the other.
 
     Times, step numbers and every id move on from one repetition to the next, so that nothing
     in the result is there twice. What stands once in a trace, such as names of threads, still does.
@@ -71,12 +76,27 @@ def repeated(text: bytes, copies: int) -> bytes:
     closing = _EVENTS_END.search(text, opening.end()) if opening else None
     if not opening or not closing:
         raise ValueError("the source is no Kineto trace")
-    head, first, tail = text[: opening.end()], text[opening.end() : closing.start()], text[closing.start() :]
+    yield text[: closing.start()]
+    first = text[opening.end() : closing.start()]
     events = [event for event in _BETWEEN_EVENTS.split(first) if not _ONCE_PER_FILE.search(event)]
     again = b",\n  ".join(event.strip() for event in events)
     strides = _strides(again)
-    repetitions = (_moved(again, copy, strides) for copy in range(1, copies))
-    return head + b",\n  ".join([first, *repetitions]) + tail
+    for copy in range(1, copies):
+        yield b",\n  " + _moved(again, copy, strides)
+    yield text[closing.start() :]
+
+
+def of_size(text: bytes, size: int, folder: Path) -> Path:
+    """Write the trace repeated until it has about `size` bytes into `folder`, unless it is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "rank0.json"
+    if not file.exists():
+        copies = max(1, round(size / len(text)))
+        unfinished = file.with_suffix(".part")
+        with unfinished.open("wb") as stream:
+            stream.writelines(repetitions(text, copies))
+        unfinished.rename(file)
+    return file
 
 
 def _strides(events: bytes) -> dict[bytes, int]:

@@ -1,4 +1,4 @@
-"""Print how fast ccl-bench loads Kineto traces beside other ways to read the same files."""
+"""Print how fast ccl-bench is and how much memory it takes, beside other ways to read the same files."""
 
 from __future__ import annotations
 
@@ -8,24 +8,84 @@ import json
 import os
 import platform
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import commands
 import inputs
 import peers
+import targets
 from measuring import Contestant, Figures, interleaved
-from printing import scaling_table, table, verdicts
+from printing import OURS, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from inputs import Input
-
-    Results = dict[str, tuple[Input, dict[str, Figures]]]
+    from targets import Target
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RANKS = 8
+SIZES = {"10 MB": 10**7, "1 GB": 10**9, "5 GB": 5 * 10**9}
+"""Files of one rank by which growth with the size is measured."""
+
+_PEERS = ("HTA", "json.load", "orjson", "simdjson", "DuckDB")
+_COMMANDS = "commands"
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run of the benchmark: how it is done, and what it found."""
+
+    options: argparse.Namespace
+    peer: Path
+    """The Python that has the programs compared with."""
+    figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    """Input -> contestant -> what was measured."""
+    timed: dict[str, dict[str, commands.Timed]] = field(default_factory=dict)
+    """Kind of commands -> command -> what was measured."""
+
+    @property
+    def cpus(self) -> list[int]:
+        """The cores that may be used."""
+        return sorted(os.sched_getaffinity(0))
+
+    def loads(self, measured: Input, ours: Sequence[str], theirs: Sequence[str], what: str = "") -> None:
+        """Measure contestants on one input, each on one core, and print it."""
+        entering = [Contestant(name, Path(sys.executable), (self.cpus[0],)) for name in ours]
+        entering += [Contestant(name, self.peer, (self.cpus[0],)) for name in theirs]
+        self._measured(measured, entering, ours[0], what)
+
+    def cores(self, measured: Input) -> None:
+        """Measure many ranks, and a control, on one core and on two, and print it."""
+        places = {f"{count} core" + "s" * (count > 1): tuple(self.cpus[:count]) for count in (1, 2)}
+        for kind in ("", "control, "):
+            entering = [Contestant(kind + name, Path(sys.executable), cpus) for name, cpus in places.items()]
+            self._measured(measured, entering, f"{kind}2 cores", "" if kind else ", by ccl-bench")
+
+    def _measured(self, measured: Input, entering: Sequence[Contestant], reference: str, what: str) -> None:
+        warm_up = self.options.corpus / inputs.WARM_UP
+        figures = interleaved(entering, measured, warm_up, rounds=self.options.rounds)
+        self.figures.setdefault(measured.name, {}).update(figures)
+        print(table(measured, figures, reference=reference, what=what), end="\n\n", flush=True)
+
+    def whole(self, file: Input) -> None:
+        """Measure whole commands, and print it."""
+        found = self.timed[_COMMANDS] = commands.whole(file.files[0], self.options.rounds)
+        print(commands.whole_table(file, found), end="\n\n", flush=True)
+
+    def sizes(self, files: Sequence[Input]) -> None:
+        """Measure files of several sizes, and print it."""
+        found = self.timed["sizes"] = commands.by_size(files)
+        print(commands.size_table(files, found), end="\n\n", flush=True)
+
+    def targets(self, one: Input, ranks: Input) -> Iterable[Target]:
+        """Yield what is aimed at, beside what was measured."""
+        yield from targets.of_loading(self.figures[one.name])
+        yield from targets.of_cores(self.figures[ranks.name])
+        yield from targets.of_commands(self.timed[_COMMANDS])
+        yield from targets.of_memory(self.timed["sizes"], "5 GB")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -34,7 +94,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=corpus, help="default: $CCL_BENCH_CORPUS")
     parser.add_argument("--work", type=Path, default=REPOSITORY / "build", help="where files are made")
     parser.add_argument("--rounds", type=int, help="processes of each contestant (default 5, quick 1)")
-    parser.add_argument("--quick", action="store_true", help="a third of the bytes, no corpus sets")
+    parser.add_argument("--quick", action="store_true", help="no corpus sets, nothing above 60 MB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE too")
     options = parser.parse_args(arguments)
     if options.corpus is None:
@@ -43,61 +103,47 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _made(options: argparse.Namespace) -> tuple[Input, Input, Input]:
-    """Return one repeated trace, the same compressed, and one for each of several ranks."""
-    copies, ranks = (2, RANKS // 2) if options.quick else (6, RANKS)
-    folder: Path = options.work / "bench" / f"nccl-args-x{copies}"
-    text = inputs.repeated(gzip.decompress((options.corpus / inputs.SOURCE).read_bytes()), copies)
-    files = inputs.of_ranks(text, ranks, folder)
-    packed = folder.with_suffix(".json.gz")
+def _made(options: argparse.Namespace) -> tuple[Input, Input, Input, list[Input]]:
+    """Return one repeated trace, the same compressed, one for each of several ranks, and some by size."""
+    folder: Path = options.work / "bench"
+    text = gzip.decompress((options.corpus / inputs.SOURCE).read_bytes())
+    files = inputs.of_ranks(inputs.repeated(text, 6), RANKS, folder / "nccl-args-x6")
+    packed = folder / "nccl-args-x6.json.gz"
     if not packed.exists():
         packed.write_bytes(gzip.compress(files[0].read_bytes(), 6, mtime=0))
-    one = inputs.sized(f"nccl-args x {copies}", files[:1])
-    return one, inputs.sized(f"{one.name}, gzip", (packed,)), inputs.sized(f"{ranks} ranks", files)
-
-
-def _loads(options: argparse.Namespace, contestants: list[Contestant], found: Sequence[Input]) -> Results:
-    """Measure the loading of every input and print each as it is done."""
-    results: Results = {}
-    for measured in found:
-        entering = [c for c in contestants if c.name != "inflate" or measured.compressed]
-        figures = interleaved(entering, measured, options.corpus / inputs.WARM_UP, rounds=options.rounds)
-        results[measured.name] = measured, figures
-        print(table(measured, figures), end="\n\n", flush=True)
-    return results
-
-
-def _scaling(options: argparse.Namespace, ranks: Input) -> dict[str, Figures]:
-    """Measure many ranks on one core and on two, and print it."""
-    python, cpus = Path(sys.executable), sorted(os.sched_getaffinity(0))
-    both = [Contestant("1 core", python, (cpus[0],)), Contestant("2 cores", python, tuple(cpus[:2]))]
-    figures = interleaved(both, ranks, options.corpus / inputs.WARM_UP, rounds=options.rounds)
-    print(scaling_table(ranks, figures), end="\n\n", flush=True)
-    return figures
+    one = inputs.sized("nccl-args x 6", files[:1])
+    wanted = {name: size for name, size in SIZES.items() if size < 10**8 or not options.quick}
+    places = {name: folder / name.replace(" ", "-") for name in wanted}
+    sizes = [inputs.sized(name, (inputs.of_size(text, size, places[name]),)) for name, size in wanted.items()]
+    ranks = inputs.sized(f"{RANKS} ranks", files)
+    return one, inputs.sized(f"{one.name}, gzip", (packed,)), ranks, sizes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     options = _options(arguments)
-    peer = peers.interpreter(options.work / "bench-peers")
-    versions = {"python": platform.python_version()} | peers.versions(peer)
+    bench = Bench(options, peers.interpreter(options.work / "bench-peers"))
+    versions = {"python": platform.python_version()} | peers.versions(bench.peer)
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    print(f"{named}; one core; {options.rounds} rounds\n")
-    cpu = (min(os.sched_getaffinity(0)),)
-    ours = [Contestant(name, Path(sys.executable), cpu) for name in ("ccl-bench", "inflate")]
-    theirs = [Contestant(name, peer, cpu) for name in ("HTA", "json.load", "orjson", "simdjson")]
-    one, packed, ranks = _made(options)
-    sets = () if options.quick else tuple(inputs.corpus_sets(options.corpus))
-    results = _loads(options, [*ours[:1], *theirs, *ours[1:]], (one, packed, *sets))
-    results[ranks.name] = ranks, _scaling(options, ranks)
-    print(verdicts(results[one.name][1], results[ranks.name][1]))
+    print(f"{named}; {options.rounds} rounds\n")
+    one, packed, ranks, sizes = _made(options)
+    bench.loads(one, [OURS], _PEERS)
+    bench.loads(packed, [OURS, "inflate"], _PEERS)
+    for measured in () if options.quick else inputs.corpus_sets(options.corpus):
+        bench.loads(measured, [OURS, "inflate"] if measured.compressed else [OURS], _PEERS)
+    bench.loads(one, ["ccl-bench, overlap"], ["HTA, overlap"], ", from file to the overlap of communication")
+    bench.cores(ranks)
+    bench.whole(one)
+    bench.sizes([sizes[0], one, *sizes[1:]])
+    print(targets.table(bench.targets(one, ranks)))
+    print(targets.disturbance([*bench.figures[one.name].values(), bench.figures[ranks.name]["1 core"]]))
     if options.json:
-        written = {
-            name: {"bytes": measured.size, "files": len(measured.files)}
-            | {"contestants": {who: asdict(value) for who, value in figures.items()}}
-            for name, (measured, figures) in results.items()
-        }
-        options.json.write_text(json.dumps({"versions": versions, "inputs": written}, indent=2) + "\n")
+        written = {"versions": versions, "loads": _plain(bench.figures), "commands": _plain(bench.timed)}
+        options.json.write_text(json.dumps(written, indent=2) + "\n")
+
+
+def _plain(found: dict[str, dict[str, Figures]] | dict[str, dict[str, commands.Timed]]) -> object:
+    return {kind: {name: asdict(value) for name, value in each.items()} for kind, each in found.items()}
 
 
 if __name__ == "__main__":

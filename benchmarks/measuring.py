@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inputs import Input
 
 _SCRIPT = Path(__file__).with_name("contestants.py")
-_ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_THREADS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LONGEST_S = 1800
 
 
@@ -68,7 +68,7 @@ class Figures:
 
 def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, object]:
     """Return what a fresh process of `contestant` says of `measured`."""
-    environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
+    environment = os.environ | dict.fromkeys(_THREADS, str(len(contestant.cpus)))
     cpus = ",".join(map(str, contestant.cpus))
     done = subprocess.run(
         [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-REQUIREMENTS = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "orjson", "pysimdjson")
+REQUIREMENTS = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "orjson", "pysimdjson", "duckdb")
 _DONE = "requirements.txt"
 
 
@@ -26,7 +26,7 @@ def interpreter(folder: Path) -> Path:
 
 def versions(python: Path) -> dict[str, str]:
     """Return the installed version of each peer."""
-    names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson")
+    names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson", "duckdb")
     program = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
     found = subprocess.run([python, "-c", program, *names], check=True, capture_output=True, text=True)
     return dict(zip(names, found.stdout.split(), strict=True))

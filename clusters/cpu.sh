@@ -5,7 +5,7 @@
 NEEDS_ACCOUNT=no
 DEVICE=cpu
 : "${RANKS_PER_NODE:=4}"
-: "${TORCH_BACKEND:=cpu}"
+: "${TORCH_BACKEND=cpu}"
 : "${MODULES=}"
 : "${DATA:=synthetic}"
 TORCHTITAN_OPTIONS=(

@@ -8,7 +8,7 @@ DEVICE=cuda
 # GPUs of a node, one rank each.
 : "${RANKS_PER_NODE:=4}"
 # Build of PyTorch that setup_env.sh installs, as `uv pip install --torch-backend` names it.
-: "${TORCH_BACKEND:=auto}"
+: "${TORCH_BACKEND=auto}"
 # Modules to load, separated by spaces.
 : "${MODULES=}"
 # Options of sbatch over those in run.sbatch: its constraint and QOS are taken away. Add a partition where one is needed.

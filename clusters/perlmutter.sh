@@ -5,7 +5,7 @@
 NEEDS_ACCOUNT=yes
 DEVICE=cuda
 : "${RANKS_PER_NODE:=4}"
-: "${TORCH_BACKEND:=cu129}"
+: "${TORCH_BACKEND=cu129}"
 # nccl brings the plugin that lets NCCL use Slingshot; cudatoolkit brings nsys.
 : "${MODULES=cudatoolkit/12.9 nccl}"
 

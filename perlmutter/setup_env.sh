@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Make the environment that the jobs run in, once, on a login node: setup_env.sh [--dry-run]
 #
-# It holds ccl-bench, torchtitan and PyTorch built for the CUDA of the cluster's profile, and is made by uv where that is
-# installed, else by venv and pip. It writes perlmutter/activate.sh.
+# It holds ccl-bench, torchtitan and PyTorch built for the CUDA of the cluster's profile, and is made by uv. Where uv is
+# not installed, venv makes it, and uv is installed into it. Jobs then source perlmutter/activate.sh, which it writes.
 #
 #   ENVIRONMENT     where it goes: $SCRATCH/ccl-bench-env
-#   TORCH_BACKEND   build of PyTorch for uv: cu129, cu130, cpu ... (the profile says which)
-#   PYTORCH_INDEX   with pip alone: address of the package index with that build, as pytorch.org names it
 #   TORCH           requirement, such as torch==2.13.0
+#   TORCH_BACKEND   build of PyTorch: cu129, cu130, cpu ... (the profile says which); empty: what the index has
+#   PYTHON          interpreter for venv: python3
+#   ACTIVATE        where activate.sh goes
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
@@ -22,31 +23,29 @@ case ${1:-} in
 esac
 # shellcheck source=perlmutter/common.sh
 source "$here/common.sh"
-: "${ENVIRONMENT:=$SCRATCH/ccl-bench-env}" "${TORCH:=torch}"
-PYTHON=${PYTHON:-python3}
-requirements=("torchtitan==0.2.2" "datasets<4.8")
+: "${ENVIRONMENT:=$SCRATCH/ccl-bench-env}" "${TORCH:=torch}" "${PYTHON:=python3}"
+requirements=("$TORCH" "torchtitan==0.2.2" "datasets<4.8" "$CCL_BENCH_ROOT")
 # torchtitan imports triton, which PyTorch for processors does not bring.
 [[ $DEVICE != cpu ]] || requirements+=(triton)
 
 run() {
     printf '+ %s\n' "$(printf '%q ' "$@")" >&2
-    [[ -n $dry_run ]] || "$@"
+    [[ -n $dry_run ]] || "$@" ||
+        fail 1 "the environment in $ENVIRONMENT could not be made, and its cause stands above" "correct it, and again: ${BASH_SOURCE[0]}"
 }
 
 load_modules
-if type -P uv >/dev/null; then
-    run uv venv --python ">=3.11" "$ENVIRONMENT"
-    run uv pip install --python "$ENVIRONMENT/bin/python" --torch-backend="$TORCH_BACKEND" "$TORCH" "${requirements[@]}"
-    run uv pip install --python "$ENVIRONMENT/bin/python" "$CCL_BENCH_ROOT"
+if uv=$(type -P uv); then
+    run "$uv" venv --allow-existing --python ">=3.11" "$ENVIRONMENT"
 else
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail 4 "$PYTHON is older than 3.11" "module load python, or install uv, or export PYTHON=python3.11"
-    [[ -n ${PYTORCH_INDEX:-} || $TORCH_BACKEND == cpu ]] ||
-        fail 2 "pip does not know where PyTorch for $TORCH_BACKEND is" "install uv, or export PYTORCH_INDEX=ADDRESS as pytorch.org shows it"
+    uv=$ENVIRONMENT/bin/uv
     run "$PYTHON" -m venv "$ENVIRONMENT"
-    run "$ENVIRONMENT/bin/python" -m pip install ${PYTORCH_INDEX:+--index-url "$PYTORCH_INDEX"} "$TORCH"
-    run "$ENVIRONMENT/bin/python" -m pip install "${requirements[@]}" "$CCL_BENCH_ROOT"
+    run "$ENVIRONMENT/bin/python" -m pip install uv
 fi
+run "$uv" pip install --python "$ENVIRONMENT/bin/python" \
+    ${TORCH_BACKEND:+--torch-backend="$TORCH_BACKEND"} "${requirements[@]}"
 
 if [[ -z $dry_run ]]; then
     printf '# Written by setup_env.sh: the environment that jobs run in.\nsource %q\n' "$ENVIRONMENT/bin/activate" >"$ACTIVATE"

@@ -1,9 +1,12 @@
-"""What every test may ask for: the real traces, and a cache of its own."""
+"""What every test may ask for: the real traces, a cache of its own, and a database."""
 
 import os
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -29,3 +32,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     place = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """Return the address of a PostgreSQL server, to be completed with the name of a database."""
+    with postgresql() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """Return the address of an empty database, None for the one in the data directory."""
+    if request.param == "sqlite":
+        return None
+    return create_database(request.getfixturevalue("postgresql_server"), f"test_{uuid.uuid4().hex}")

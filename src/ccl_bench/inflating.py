@@ -1,7 +1,8 @@
 """Decompress gzip to the last byte before any damage.
 
 A library's `read` raises where the stream is cut or damaged and drops what it had decompressed on
-the way there, up to all of a small file. This one gives that first and raises after it.
+the way there, up to all of a small file. This one gives that first and raises after it. It raises too
+where far more comes out than any trace gives.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ _GZIP = 31
 """zlib's window bits for a stream with a gzip header."""
 
 _BLOCK_BYTES = 64 << 10
+
+FREE_BYTES = 256 << 20
+"""What any file may decompress to, however small it is."""
+
+MOST_RATIO = 64
+"""Bytes out of one byte beyond that. Traces reach 19, indented ones included; DEFLATE reaches 1032."""
 
 _DAMAGED = (EOFError, OSError, ValueError, cast("type[Exception]", IsalError))
 
@@ -44,10 +51,16 @@ class GzipFile(igzip.IGzipFile):
                 self._rest = io.BytesIO(_inflated_after(self._raw, self._given))
             else:
                 self._given += len(block)
-                return block
+                if not self._is_bomb():
+                    return block
+                self._damage = f"decompresses to more than {MOST_RATIO} times its size, as no trace does"
         if found := self._rest.read(size):
             return found
         raise OSError(self._damage)
+
+    def _is_bomb(self) -> bool:
+        """Whether so much came out of so little that the file was made to fill memory."""
+        return self._given > FREE_BYTES and self._given > MOST_RATIO * self._raw.tell()
 
 
 def _inflated_after(raw: BinaryIO, given: int) -> bytes:

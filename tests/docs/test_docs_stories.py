@@ -27,11 +27,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ELSEWHERE = re.compile(
-    r"make |pip |python3 -m venv|source |export |.*s3://|sbatch|squeue|scancel|sacct|salloc|srun|ssh |git clone"
-    r"|apt-get|psql|createuser|createdb|pg_dump|rsync|python benchmarks/|python tests/|.*--engine (?:dask|slurm)"
+    r"make |pip |python3 -m venv|source |export |.*s3://|git clone|apt-get|python benchmarks/|python tests/"
+    r"|sbatch|squeue|scancel|sacct|salloc|srun|ssh |rsync|.*--engine (?:dask|slurm)"
+    r"|psql|createuser|createdb|pg_dump"
 )
 PORT = "8000"
-STORIES = {page: [b for b in blocks(page) if b.language == "sh"] for page in PAGES}
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+OF_CLUSTERS = {"perlmutter", "trace_collection"}
+"""Their pages need a cluster; `tests/workloads` and `tests/slurm` run what they say on one of this machine."""
+
+STORIES = {
+    page: [block for block in blocks(page) if block.language == "sh"]
+    for page in PAGES
+    if page.parent.name not in OF_CLUSTERS
+}
 
 
 def _lines(body: str) -> list[str]:
@@ -84,7 +98,7 @@ def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[N
         assert server.wait(30) == 0, line
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if _story(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in STORIES if _story(page)], ids=_name)
 def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) -> None:
     port = str(_free_port())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

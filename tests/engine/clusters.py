@@ -10,14 +10,16 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "4s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "11s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",
 }
-"""Patience in seconds, where Dask's own is half a minute."""
+"""Patience of seconds, where Dask's own is minutes; it takes no TCP timeout below 11 s."""
 
 
 class Cluster:
@@ -32,7 +34,8 @@ class Cluster:
             "dask_scheduler",
             "--port",
             "0",
-            "--no-dashboard",
+            "--dashboard-address",
+            ":0",
             "--host",
             host,
             "--scheduler-file",
@@ -84,6 +87,18 @@ class Cluster:
         """End every process of every session that was started."""
         for process in self.processes:
             end(process)
+
+
+@contextlib.contextmanager
+def one_cluster(folder: Path, **how):
+    """Give a cluster without workers, and end all of its processes."""
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed: make test")
+    folder.mkdir(exist_ok=True)
+    made = Cluster(folder, **how)
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from clusters import one_cluster
 
 from ccl_bench.testing import Plan, Style, write_run
 from ccl_bench.trace import formats
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -23,31 +27,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory):
     """Return a cluster of two workers that no test harms."""
-    from clusters import Cluster
-
-    pytest.importorskip("distributed", reason="the extra `cluster` is not installed: make test")
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
-    try:
+    with one_cluster(tmp_path_factory.mktemp("cluster")) as made:
         made.worker()
         made.worker()
         made.has_workers(2)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
 def own_cluster(tmp_path: Path):
     """Return a cluster without workers that the test may do anything to."""
-    from clusters import Cluster
-
-    pytest.importorskip("distributed", reason="the extra `cluster` is not installed: make test")
-    (tmp_path / "cluster").mkdir()
-    made = Cluster(tmp_path / "cluster")
-    try:
+    with one_cluster(tmp_path / "cluster") as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

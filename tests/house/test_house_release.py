@@ -37,7 +37,7 @@ def test_every_declared_dependency_is_pinned() -> None:
     project = PROJECT["project"]
     optional = [need for needs in project["optional-dependencies"].values() for need in needs]
     groups = PROJECT["dependency-groups"].values()
-    grouped = [need for needs in groups for need in needs if isinstance(need, str)]  # the rest include a group
+    grouped = [need for needs in groups for need in needs if isinstance(need, str)]
     declared = {
         _normalised(re.match(r"[\w.-]+", need)[0]) for need in [*project["dependencies"], *optional, *grouped]
     }

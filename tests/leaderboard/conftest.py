@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 from commands import ROOT, ran
-from databases import create_database, postgresql
+from databases import create_database
 from leaderboard_browser import Browsing, browsing
 
 from ccl_bench.leaderboard.store import Store, open_store
@@ -18,24 +17,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """Return the address of a PostgreSQL server, to be completed with the name of a database."""
-    with postgresql() as address:
-        yield address
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> str | None:
-    """Return the address of an empty database, None for the one in the data directory."""
-    if request.param == "sqlite":
-        return None
-    return create_database(request.getfixturevalue("server"), f"test_{uuid.uuid4().hex}")
-
-
-@pytest.fixture(scope="session")
-def shared_database(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def shared_database(postgresql_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of a database whose tables are there; who uses it empties them first."""
-    address = create_database(server, "shared")
+    address = create_database(postgresql_server, "shared")
     open_store(tmp_path_factory.mktemp("shared"), address).engine.dispose()
     return address
 

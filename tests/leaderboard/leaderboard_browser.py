@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -49,7 +50,7 @@ class Browsing:
     def walk(
         self, steps: Callable[[Page], T], *, width: int = 1400, scheme: str = "light", scripts: bool = True
     ) -> T:
-        """Return what the steps return; any complaint of a page fails."""
+        """Return what the steps return; a complaint of a page fails, and a request to anywhere else."""
         return self._thread.submit(self._walked, steps, width, scheme, scripts).result(timeout=120)
 
     def _walked(self, steps: Callable[[Page], T], width: int, scheme: Any, scripts: bool) -> T:
@@ -62,12 +63,20 @@ class Browsing:
         page.on("console", lambda message: complaints.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: complaints.extend(_elsewhere(request.url, page.url)))
         try:
             found = steps(page)
         finally:
             context.close()
         assert not complaints, complaints
         return found
+
+
+def _elsewhere(address: str, page: str) -> list[str]:
+    """Return a complaint where an address is on no machine, or another than the page that asks for it."""
+    asked, asking = urlsplit(address), urlsplit(page)
+    is_here = asked.netloc == asking.netloc or page == "about:blank"
+    return [] if is_here and asked.hostname in {None, "127.0.0.1"} else [f"{page} asks for {address}"]
 
 
 @contextlib.contextmanager

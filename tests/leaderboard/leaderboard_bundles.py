@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import tempfile
@@ -123,12 +124,17 @@ def written(made: Made, folder: Path) -> Path:
         "run": made.name,
         "made_at": f"{START + timedelta(days=made.day):%Y-%m-%dT%H:%M:%SZ}",
         "tool_version": "0.1.0",
-        "traces": [{"file": "kineto_trace_0.json", "sha256": "ab" * 32, "size": 1000, "rank": 0}],
+        "traces": [{"file": "kineto_trace_0.json", "sha256": _hash(made), "size": 1000, "rank": 0}],
     }
     (folder / PROVENANCE).write_text(json.dumps(provenance), encoding="utf-8")
     if made.report:
         (folder / REPORT).write_bytes(made.report)
     return folder
+
+
+def _hash(made: Made) -> str:
+    """Return the hash of the traces: runs of different names were recorded apart."""
+    return hashlib.sha256(made.name.encode()).hexdigest()
 
 
 def added(store: Store, made: Made) -> str:

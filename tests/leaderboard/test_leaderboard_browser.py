@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import csv
-import statistics
-import time
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 from databases import create_database
 from leaderboard_browser import Browsing, served
 from leaderboard_bundles import Made, added, changed
+from leaderboard_client import Client
 from leaderboard_rows import filled
+from sqlalchemy import event
 
 from ccl_bench.leaderboard.store import Store, open_store
 from ccl_bench.leaderboard.web.app import create_app
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 ROWS = 5_000
 PHONE = 390
-LIMIT_S = 0.2
-"""What a page of the table may take in the server."""
-SLACK = 5
-"""How much slower a machine that runs other tests at the same time may be."""
+QUESTIONS = 6
+"""What the table asks: phases, count, runs, numbers, choices of the filters, names of the metrics."""
 
 REAL = Made(
     name="real", values={"throughput_tokens_sec": 1e7, "mfu": 55.0, "iteration_wall_clock_time": 0.5}, day=400
@@ -58,7 +56,7 @@ def full(
 ) -> Iterator[Full]:
     """Return a server of 5,000 runs, two of which have files."""
     is_sqlite = request.param == "sqlite"
-    database = None if is_sqlite else create_database(request.getfixturevalue("server"), "browser")
+    database = None if is_sqlite else create_database(request.getfixturevalue("postgresql_server"), "browser")
     store = open_store(tmp_path_factory.mktemp("full"), database)
     real = added(store, changed(REAL, report=example.read_bytes()))
     slower = added(store, changed(REAL, name="slower", hardware="B200", values={"mfu": 50.0}))
@@ -134,7 +132,7 @@ def test_a_search_finds_a_run_and_its_page_says_everything(full: Full, browser: 
         assert _names(page) == [full.real[:12]]
         assert page.locator("td.place").inner_text().startswith("1 of ")
         assert page.locator("td.best data").first.get_attribute("value") == "10000000"
-        page.locator("#runs th.run a").click()
+        page.locator("#runs tbody th.run a").click()
         assert page.locator("h1").inner_text().startswith("meta-llama/Llama-3.1-8B on 8 × ")
         assert full.real in page.locator("main").inner_text()
         for title in ("Results", "Findings about the data", "Workload card", "Provenance", "History"):
@@ -179,6 +177,12 @@ def test_a_download_holds_what_the_table_shows(full: Full, browser: Browsing, tm
             rows = list(csv.DictReader(stream))
         assert [float(row["mfu"]) for row in rows[:50]] == shown
         assert len(rows) == sum(m.phase == "training" and m.precision == "fp8" for m in full.made)
+        with page.expect_download() as download:
+            page.get_by_role("link", name="JSON").click()
+        download.value.save_as(tmp_path / "runs.json")
+        plain = json.loads((tmp_path / "runs.json").read_bytes())
+        assert [run["id"] for run in plain] == [row["id"] for row in rows]
+        assert [run["numbers"]["mfu"]["value"] for run in plain[:50]] == shown
 
     browser.walk(steps)
 
@@ -245,16 +249,42 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
     browser.walk(steps)
 
 
-def test_a_page_of_the_table_takes_less_than_200_ms(full: Full) -> None:
-    addresses = ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=any&page=90", "/?phase=inference&sort=TTFT")
-    with httpx.Client(base_url=full.address) as client:
-        for address in addresses:
-            client.get(address)
-            times = []
-            for _ in range(7):
-                begin = time.perf_counter()
-                answer = client.get(address)
-                times.append(time.perf_counter() - begin)
-                assert answer.status_code == 200
-            print(f"{full.store.engine.name} {address}: {1000 * statistics.median(times):.0f} ms")
-            assert min(times) < SLACK * LIMIT_S
+def test_a_table_of_5000_runs_costs_as_few_questions_to_the_database_as_one_of_50(
+    full: Full, tmp_path: Path
+) -> None:
+    """What this takes in milliseconds is measured by benchmarks/leaderboard.py."""
+    small = open_store(tmp_path)
+    small.catch_up()
+    filled(small, 50)
+    for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=inference&sort=TTFT", "/?phase=any"):
+        few, many = _questions(small, address), _questions(full.store, address)
+        assert len(many) == len(few) == QUESTIONS, address
+    small.engine.dispose()
+
+
+def test_no_question_of_the_table_reads_every_number(full: Full) -> None:
+    if full.store.engine.name != "sqlite":
+        pytest.skip("PostgreSQL chooses its way by what it knows of the tables, SQLite by their indexes")
+    for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=any&page=90", "/?phase=any&columns=x"):
+        asked = _questions(full.store, address)
+        with full.store.engine.connect() as connection:
+            plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", what) for text, what in asked]
+            steps = [str(step.detail) for plan in plans for step in plan]
+        assert any("metric_values USING" in step for step in steps)
+        assert not [step for step in steps if step.startswith(("SCAN metric_values", "SCAN runs"))]
+
+
+def _questions(store: Store, address: str) -> list[tuple[str, Any]]:
+    """Return what the server asks the database to answer an address."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, text: str, what: Any, *_: object) -> None:
+        if text.startswith(("SELECT", "WITH")):
+            asked.append((text, what))
+
+    event.listen(store.engine, "before_cursor_execute", note)
+    try:
+        assert Client(create_app(store)).get(address).status_code == 200
+    finally:
+        event.remove(store.engine, "before_cursor_execute", note)
+    return asked

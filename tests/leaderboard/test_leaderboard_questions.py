@@ -70,7 +70,7 @@ def _names(store: Store, **asked: Any) -> list[str]:
         ({"q": "HOPPER vllm"}, lambda m: m.submitter == "Grace Hopper" and m.framework == "vllm"),
         ({"state": "verified"}, lambda m: m.state == "verified"),
     ],
-    ids=str,
+    ids=lambda value: "plain-python" if callable(value) else str(value),
 )
 def test_a_filter_gives_what_plain_python_gives(
     full: Store, asked: dict[str, Any], fits: Callable[[Made], bool]

@@ -123,6 +123,21 @@ def test_a_site_on_a_disk_answers_every_question_as_the_server_does(
     browser.walk(steps)
 
 
+def test_a_site_on_a_disk_reads_nothing_but_its_own_files(site: Path, browser: Browsing) -> None:
+    asked: list[str] = []
+
+    def steps(page: Page) -> None:
+        page.on("request", lambda request: asked.append(request.url))
+        pages = ["index.html", "any-2.html", "workloads.html", "metrics.html", "compare.html"]
+        pages += [f"{each.parent.name}/{each.name}" for each in site.glob("[rw]*/*.html")][:4]
+        for name in (*pages, "index.html?phase=any&sort=mfu&q=lovelace"):
+            page.goto(f"{site.as_uri()}/{name}", wait_until="networkidle")
+
+    browser.walk(steps)
+    assert len(asked) > 20
+    assert [each for each in asked if not each.startswith((f"{site.as_uri()}/", "data:"))] == []
+
+
 def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store, browser: Browsing) -> None:
     training = [each for each in MADE[1:] if each.phase == "training" and each.framework == "torchtitan"]
 
@@ -167,7 +182,7 @@ def test_without_scripts_every_listed_run_can_be_read(site: Path, browser: Brows
             page.get_by_role("link", name="Next").click()
             found += _names(page)
         assert not page.get_by_role("button", name="Show").is_visible()
-        page.locator("#runs th.run a").first.click()
+        page.locator("#runs tbody th.run a").first.click()
         assert page.get_by_role("heading", name="Results").is_visible()
         return found
 
@@ -180,7 +195,7 @@ def test_hostile_text_is_shown_on_a_site_and_never_run(site: Path, browser: Brow
         page.goto(f"{(site / 'index.html').as_uri()}?phase=any&q=alert&sort={SCRIPT}&columns={SCRIPT}")
         page.wait_for_selector("#runs[data-shown]")
         assert SCRIPT in page.locator("#runs").inner_text()
-        page.locator("#runs th.run a").first.click()
+        page.locator("#runs tbody th.run a").first.click()
         assert SCRIPT in page.locator("main").inner_text()
 
     browser.walk(steps)

@@ -124,6 +124,17 @@ def test_values_of_another_type_are_null(tmp_path):
     ]
 
 
+def test_a_process_with_the_last_number_there_is_has_its_rows(tmp_path):
+    last = 2**63 - 1
+    called = {"start": 1, "end": 2, "globalTid": last, "correlationId": 1, "nameId": 1}
+    tables = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1, 2, globalPid=last)],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [called],
+    }
+    found = content(export(tmp_path / "x.sqlite", tables, ("mm",)))
+    assert (found.table("kernels").height, found.table("launches").height) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("start", "end"),
     [

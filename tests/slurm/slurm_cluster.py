@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this machine, described as Perlmutter's; its GPUs are devices that nothing opens."""
+"""A real Slurm of two nodes on this machine, described as Perlmutter's, with files in place of GPUs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ MailProg=/bin/true
 ReturnToService=2
 UnkillableStepTimeout=60
 GresTypes=gpu
+FirstJobId={first_job}
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} {node}
 NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} {node}
 PartitionName=gpu Nodes=n[1-2] Default=YES MaxTime=60
@@ -95,7 +96,9 @@ class Cluster:
         """Start the daemons, and wait until both nodes are idle."""
         for name in ("munge", "state", *(f"spool/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True)
-        values = {"folder": self.folder, "ports": _free_ports(3), "node": NODE}
+        # The scripts make the port of a training from the job's number: those of two Slurms in a row differ.
+        first_job = 1 + os.getpid() % 10_000
+        values = {"folder": self.folder, "ports": _free_ports(3), "node": NODE, "first_job": first_job}
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(**values))
         (self.folder / "gres.conf").write_text(GPUS)
         munge = self.folder / "munge"
@@ -119,10 +122,10 @@ class Cluster:
 
     def stop(self) -> None:
         """Cancel all jobs, end the daemons and whatever they left."""
-        self.run("scancel", "--signal=KILL", "--full", "--user=root")
-        self.run("scancel", "--user=root")
-        with contextlib.suppress(TimeoutError):
-            self._until(lambda: not self.run("squeue", "-h").stdout.strip(), "jobs to end")
+        with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
+            self.run("scancel", "--signal=KILL", "--full", "--user=root", timeout=20)
+            self.run("scancel", "--user=root", timeout=20)
+            self._until(lambda: not self.run("squeue", "-h", timeout=20).stdout.strip(), "jobs to end")
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = ("clusters", "perlmutter", "trace_collection", "workloads")
 
 STEPS, ACTIVE = 8, 2
+PLAIN = STEPS - 2 * ACTIVE
 SHORT = (
     "--metrics.log_freq", str(ACTIVE),
     "--profiling.profile_freq", str(STEPS),
@@ -31,7 +32,8 @@ SHORT = (
     "--profiling.profiler_warmup", "2",
     "--training.steps", str(STEPS),
 )  # fmt: skip
-"""Eight steps instead of twenty: the last two are recorded, and a line of the log covers exactly them."""
+"""Eight steps instead of twenty: 3 and 4 run without the profiler, 7 and 8 are recorded, and the log has
+a line for each of these pairs, at step PLAIN and at step STEPS."""
 
 
 @dataclass
@@ -77,16 +79,16 @@ class Job:
             assert time.monotonic() < deadline, f"waited {within_s} s for {what}\n{self.shown}"
             time.sleep(0.001)
 
-    def logged_step_times(self) -> list[float]:
-        """Return the seconds of a step on each rank, sorted, that torchtitan logged for the recorded steps.
+    def logged_step_times(self, last: int) -> list[float]:
+        """Return the seconds of a step on each rank, sorted, that torchtitan logged at step `last`.
 
         It logs the tokens per second and device that one data-parallel rank sees, so a rank's own tokens are
         those times the ranks that share them.
         """
         said = [
-            int(found[-1].replace(",", ""))
+            int(found[1].replace(",", ""))
             for path in self.run.glob("logs/*/attempt_0/*/stdout.log")
-            if (found := re.findall(r" step: +\d+ .* tps: ([\d,]+)", path.read_text()))
+            if (found := re.search(rf" step: +{last} .* tps: ([\d,]+)", path.read_text()))
         ]
         settings = self.card_values()
         tokens = settings["batch"] * settings["seq_len"] / settings["dp"]

@@ -12,8 +12,6 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_cluster import processes_with
-from slurm_site import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,18 +121,6 @@ def _is_measurable_without_the_end(job: Job, trace: Path) -> None:
     assert "file-truncated" in shown
     found = job.site.measured(job.run, "coll_call_num_16", "iter_time_16", "throughput_tokens_16")
     assert all(result["value"] > 0 for result in found.values())
-
-
-def test_what_a_job_left_on_a_node_that_went_down_is_gathered_afterwards(site: Site, tmp_path: Path) -> None:
-    job = _submitted(site, tmp_path, *ENDLESS)
-    first = job.run / "profile_trace" / f"iteration_{STEPS}" / "rank0_trace.json"
-    job.until(first.exists, "the first traces")
-    for pid in processes_with(f"SLURM_JOB_ID={job.number}"):
-        os.kill(pid, signal.SIGKILL)
-    assert job.ended() == "FAILED"
-    assert "Measurable:" not in job.text
-    _gathered_as_told(job)
-    assert site.measured(job.run, "iter_time_16")["iter_time_16"]["value"] > 0
 
 
 @pytest.fixture

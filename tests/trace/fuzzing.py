@@ -16,6 +16,7 @@ from unittest import mock
 
 from writing import compact, kernel, many, op, pretty
 
+from ccl_bench.frames import pl
 from ccl_bench.trace.formats.kineto.decoding import fitting
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native import library
@@ -114,10 +115,15 @@ def difference(text: bytes, *, must_end: bool) -> str | None:
     reference.add(ended[0])
     if text[end:] != ended[1]:
         return "the array ends elsewhere"
-    found, expected = native.tables(0), reference.tables(0)
+    found, expected = _tables(native), _tables(reference)
     wrong = [name for name, table in expected.items() if not table.equals(found[name], null_equal=True)]
     counts = native.ignored == reference.ignored and native.events == reference.events
     return None if not wrong and counts else f"{wrong or 'counts'} differ"
+
+
+def _tables(gathering: Gathering) -> dict[str, pl.DataFrame]:
+    gathering.finish()
+    return dict(gathering.tables(0))
 
 
 def campaign(inputs: int, seed: int = 1) -> int:

@@ -52,7 +52,7 @@ def test_a_hostile_megabyte_is_done_within_two_seconds(data):
 
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", piece)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", piece)
     data = compact(
         [op("first", 1), op("x" * 300_000, 2, **{"Input Dims": [[n] for n in range(9999)]}), op("last", 3)]
     )
@@ -64,6 +64,6 @@ def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
 
 def test_a_file_without_any_end_of_an_event_is_given_up(monkeypatch):
     monkeypatch.setattr(pieces, "EVENT_LIMIT", 1 << 16)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 12)
     content = read(b'{"traceEvents":[{"ph":"X","name":"' + b"x" * (1 << 18))
     assert "file-broken-off" in finding_codes(content)

@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text_are_left_to_the_salvage():
 
 
 def test_pieces_read_either_way_are_put_together_in_the_order_of_the_file(monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 300)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
     odd = [op(f'odd "{n}"' if n % 3 == 0 else f"op{n}", 5) for n in range(60)]
     data = compact(odd)
     assert 1 < refused(data) < 60
@@ -137,7 +137,7 @@ def test_unknown_categories_are_counted_alike():
 
 @pytest.mark.parametrize("size", [*range(64, 400, 17), 1 << 20])
 def test_where_pieces_are_cut_changes_nothing(monkeypatch, size):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     for write in LAYOUTS.values():
         assert differences(write([*many(20), kernel("k", 50, grid=[1, 2, 3])])) == []
 

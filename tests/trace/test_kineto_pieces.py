@@ -15,7 +15,7 @@ layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_where_pieces_are_cut_changes_nothing(monkeypatch, write, size):
     data = write([*many(), kernel("k", 50)], {"baseTimeNanoseconds": 9_000, "traceName": "x"})
     whole = read(data)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     cut = read(data)
     assert {n: t.rows() for n, t in cut.tables.items()} == {n: t.rows() for n, t in whole.tables.items()}
     assert cut.findings == whole.findings == []
@@ -27,7 +27,7 @@ def test_every_offset_of_a_piece_boundary_gives_the_same_rows(monkeypatch, write
     expected = read(data).table("cpu_ops").rows()
     assert len(expected) == 6
     for size in range(64, 401):
-        monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
         assert read(data).table("cpu_ops").rows() == expected
 
 
@@ -47,7 +47,7 @@ LOOKALIKES = [
 @layouts
 @pytest.mark.parametrize("size", [64, 150, 1 << 20])
 def test_names_that_look_like_boundaries_are_names(monkeypatch, write, size):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     content = read(write([op(name, n) for n, name in enumerate(LOOKALIKES)]))
     assert names(content) == LOOKALIKES
     assert content.findings == []
@@ -64,7 +64,7 @@ def test_names_that_look_like_boundaries_are_names(monkeypatch, write, size):
     ],
 )
 def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     content = read(write([op(f"op{n}", n, snapshot=nested) for n in range(10)]))
     assert names(content) == [f"op{n}" for n in range(10)]
     assert content.table("kernels").height == 0
@@ -75,7 +75,7 @@ def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested
     events=st.lists(
         st.builds(
             op,
-            st.text(max_size=12),
+            st.text(min_size=1, max_size=12),
             st.integers(0, 10**6),
             extra=st.recursive(
                 st.none()
@@ -90,17 +90,18 @@ def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested
             ),
         ),
         max_size=12,
+        unique_by=lambda event: (event["name"], event["ts"]),
     ),
     size=st.integers(64, 400),
     layout=st.sampled_from([pretty, compact]),
 )
 def test_whatever_is_valid_json_is_read_whole(events, size, layout):
-    before = pieces.PIECE_BYTES
+    before = blocks.BLOCK_BYTES
     try:
-        pieces.PIECE_BYTES = size
+        blocks.BLOCK_BYTES = size
         content = read(layout(events))
     finally:
-        pieces.PIECE_BYTES = before
+        blocks.BLOCK_BYTES = before
     in_order = sorted(events, key=lambda e: e["ts"])
     assert names(content) == [e["name"] for e in in_order]
     assert finding_codes(content) == ([] if events else ["no-events"])

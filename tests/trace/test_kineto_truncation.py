@@ -30,7 +30,7 @@ layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 @pytest.mark.parametrize("percent", range(0, 100, 3))
 @pytest.mark.parametrize("size", [100, 1 << 20])
 def test_what_survives_a_cut_is_the_beginning(monkeypatch, write, percent, size):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     data = write(many())
     cut = data[: len(data) * percent // 100]
     if b'"traceEvents"' not in cut:

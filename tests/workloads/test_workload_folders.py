@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 COLLECTION = ROOT / "trace_collection"
 FILES = {"pyproject.toml", "run.sbatch", "run.sh", "train_config.toml", "workload_card.yaml"}
 GPUS_PER_NODE = 4
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 # dp, tp, pp, nodes
 DEGREES = {
@@ -154,6 +159,22 @@ def test_the_folders_are_members_of_the_workspace() -> None:
         for path in ROOT.glob(f"{pattern}/pyproject.toml")
     }
     assert members == set(DEGREES)
+
+
+@pytest.mark.skipif(not UV, reason="uv is not installed: make test")
+def test_uv_finds_the_workspace(tmp_path: Path) -> None:
+    for path in (ROOT / "pyproject.toml", *COLLECTION.glob("*/pyproject.toml")):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    done = subprocess.run(
+        [UV, "workspace", "list", "--offline", "--no-cache"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == {"ccl-bench", *(re.sub(r"[.+]", "-", name) for name in DEGREES)}
 
 
 def test_a_run_script_can_be_executed() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("clusters", "perlmutter", "trace_collection", "workloads")
+FOLDERS = ("clusters", "perlmutter", "trace_collection", "trace_gen", "workloads")
 SCRIPTS = sorted(
     path for folder in FOLDERS for pattern in ("*.sh", "*.sbatch") for path in (ROOT / folder).rglob(pattern)
 )
@@ -131,24 +131,56 @@ def _program(folder: Path, name: str, text: str) -> str:
     return f"{folder}:/usr/bin:/bin"
 
 
+SETUP = ROOT / "perlmutter" / "setup_env.sh"
+
+
 def test_the_environment_is_made_by_uv_for_the_cuda_of_the_cluster(tmp_path: Path) -> None:
     path = _program(tmp_path, "uv", "exit 1")
-    done = _ran(ROOT / "perlmutter" / "setup_env.sh", "--dry-run", PATH=path, SCRATCH="/scratch/of me")
+    done = _ran(SETUP, "--dry-run", PATH=path, SCRATCH="/scratch/of me")
     assert done.returncode == 0, done.stderr
-    assert "+ uv venv --python \\>=3.11 /scratch/of\\ me/ccl-bench-env" in done.stderr
-    assert "--torch-backend=cu129 torch torchtitan==0.2.2" in done.stderr
+    made, installed = [line for line in done.stderr.splitlines() if line.startswith("+ ")]
+    assert made == f"+ {tmp_path}/uv venv --allow-existing --python \\>=3.11 /scratch/of\\ me/ccl-bench-env "
+    assert installed.startswith(
+        f"+ {tmp_path}/uv pip install --python /scratch/of\\ me/ccl-bench-env/bin/python "
+    )
+    assert f"--torch-backend=cu129 torch torchtitan==0.2.2 datasets\\<4.8 {ROOT}" in installed
 
 
-def test_without_uv_the_environment_is_made_by_venv_from_an_index_that_is_given(tmp_path: Path) -> None:
-    script = ROOT / "perlmutter" / "setup_env.sh"
-    path = os.environ["PATH"] if not shutil.which("uv") else "/usr/bin:/bin"
-    refused = _ran(script, "--dry-run", PATH=path)
-    assert refused.returncode == 2
-    assert "pip does not know where PyTorch for cu129 is" in refused.stderr
-    done = _ran(script, "--dry-run", PATH=path, PYTORCH_INDEX="https://example.org/cu129")
+def test_without_uv_the_environment_is_made_by_venv_and_brings_it(tmp_path: Path) -> None:
+    (tmp_path / "bash").symlink_to(shutil.which("bash"))
+    for name in ("dirname", "env", "sed"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = _ran(SETUP, "--dry-run", PATH=str(tmp_path), PYTHON=sys.executable, TORCH="torch==2.13.0")
     assert done.returncode == 0, done.stderr
-    assert "-m venv /nowhere/ccl-bench-env" in done.stderr
-    assert "-m pip install --index-url https://example.org/cu129 torch" in done.stderr
+    place = "/nowhere/ccl-bench-env/bin"
+    made, brought, installed = [line for line in done.stderr.splitlines() if line.startswith("+ ")]
+    assert made == f"+ {sys.executable} -m venv /nowhere/ccl-bench-env "
+    assert brought == f"+ {place}/python -m pip install uv "
+    assert installed.startswith(
+        f"+ {place}/uv pip install --python {place}/python --torch-backend=cu129 torch==2.13.0 "
+    )
+
+
+def test_an_environment_that_cannot_be_made_leaves_no_activate_sh(tmp_path: Path) -> None:
+    path = _program(tmp_path, "uv", "echo no space left >&2; exit 1")
+    done = _ran(SETUP, PATH=path, SCRATCH=str(tmp_path), ACTIVATE=str(tmp_path / "activate.sh"))
+    assert done.returncode == 1
+    assert "no space left\nccl-bench: the environment in" in done.stderr
+    assert done.stderr.rstrip().endswith("setup_env.sh")
+    assert not (tmp_path / "activate.sh").exists()
+
+
+def test_what_was_set_up_is_activated_before_a_run(tmp_path: Path) -> None:
+    path = _program(tmp_path, "uv", "exit 0")
+    python = tmp_path / "env of m+1" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for name in ("python", "ccl-bench", "torchrun"):
+        _program(python.parent, name, "true")
+    (python.parent / "activate").write_text(f"PATH='{python.parent}':$PATH\n")
+    given = {"SCRATCH": str(tmp_path), "ACTIVATE": str(tmp_path / "activate.sh"), "CLUSTER": "cpu"}
+    done = _ran(SETUP, PATH=path, ENVIRONMENT=str(tmp_path / "env of m+1"), **given)
+    assert done.returncode == 0, done.stderr
+    assert _ran(TP / "run.sh", PATH="/usr/bin:/bin", **given).returncode == 0
 
 
 RECORDED = (

@@ -1,4 +1,4 @@
-"""torchtitan 0.2.2 on processors over gloo, with a tiny flavour of each model, to try a workload without a GPU.
+"""torchtitan 0.2.2 on processors over gloo, with a tiny flavour of each model: workloads tried without a GPU.
 
 torchtitan has no setting for the device: it takes the accelerator that torch finds, and asks it for what
 processors do not have. Here that is answered.

@@ -9,7 +9,7 @@ put together. A table *across ranks* is computed once from tables of all traces.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from ccl_bench.registry import Registry
 from ccl_bench.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from ccl_bench.frames import pl
 
@@ -36,13 +36,19 @@ class Derived:
     across_ranks: bool
     rows_of: str = ""
     """Table of single traces whose rows one across ranks tells more of: without any, it has none either."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Columns of raw tables that it looks at, where naming them saves memory; else all of them."""
 
 
 DERIVED: Registry[Derived] = Registry("table", GROUP)
 
 
 def derived(
-    *, across_ranks: bool = False, rows_of: str = "", **columns: tuple[str, str]
+    *,
+    across_ranks: bool = False,
+    rows_of: str = "",
+    reads: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    **columns: tuple[str, str],
 ) -> Callable[[Compute], Compute]:
     """Declare the decorated function as the table of its name, with `columns` as (type, meaning)."""
 
@@ -51,7 +57,7 @@ def derived(
         declared = MappingProxyType({key: Column(*spec) for key, spec in columns.items()})
         table = Table(name, inspect.cleandoc(function.__doc__ or ""), declared)
         needs = tuple(inspect.signature(function).parameters)
-        DERIVED.add(name, Derived(table, needs, function, across_ranks, rows_of))
+        DERIVED.add(name, Derived(table, needs, function, across_ranks, rows_of, reads))
         return function
 
     return register

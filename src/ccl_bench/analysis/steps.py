@@ -22,6 +22,12 @@ MIN_REPEATS = 3
 
 
 @derived(
+    reads={
+        "kernels": ("start_ns", "end_ns", "name", "collective", "correlation"),
+        "memcpy": ("start_ns", "end_ns", "correlation"),
+        "launches": ("start_ns", "end_ns", "correlation"),
+        "cpu_ops": ("start_ns", "end_ns"),
+    },
     step=("Int64", "number of the step as recorded, else counted from 0"),
     start_ns=("Int64", "start as recorded, ns"),
     end_ns=("Int64", "end as recorded, ns"),

@@ -16,6 +16,11 @@ GLOO = "gloo:"
 
 
 @derived(
+    reads={
+        "kernels": ("start_ns", "end_ns", "name", "collective", "stream", "blocks_per_sm", "occupancy_pct"),
+        "memcpy": ("start_ns", "end_ns", "stream"),
+        "cpu_ops": ("start_ns", "end_ns", "name", "process", "thread"),
+    },
     start_ns=("Int64", "start, ns"),
     end_ns=("Int64", "end, ns"),
     kind=("String", "`compute`, `communication` or `memory`"),

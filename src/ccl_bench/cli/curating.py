@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.cli.publishing import TokenFile
-from ccl_bench.cli.serving import Database
+from ccl_bench.cli.publishing import TokenFile  # noqa: TC001  cyclopts looks it up
+from ccl_bench.cli.serving import Database  # noqa: TC001  cyclopts looks it up
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ABOUT_WITHDRAW = """Take a published run back: it keeps its page and its history, and is ranked no more.
 
-A submitter withdraws what is their own, a maintainer anyone's; the token is taken from CCL_BENCH_TOKEN. In a \
-data directory it takes none.
+A submitter withdraws what is their own, a maintainer anyone's; the token is taken from CCL_BENCH_TOKEN. \
+In a data directory it takes none.
 
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.publishing.tokens import TokenRow
 
-ABOUT_TOKEN = """Make a token for somebody who publishes, and print it: it is told once, only its hash is kept.
+ABOUT_TOKENS = """Make a token for somebody who publishes, and print it: it is told once, only its hash stays.
 
 DATA is the directory of the leaderboard; it is made where it is missing.
 
@@ -25,8 +25,8 @@ Exit status: 0; 2 wrong usage; 4 there is no such token, or the directory or dat
 
 ABOUT_WORKER = """Recompute published runs from their traces, until it is stopped with Ctrl-C.
 
-ccl-bench serve runs one by itself. More of them, and on other machines with the same directory and database, \
-work side by side.
+ccl-bench serve runs one by itself. More of them work side by side, also on other machines with the same \
+directory and database.
 
 Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
 """
@@ -35,7 +35,7 @@ Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be use
 def making_tokens(program: str) -> App:
     """Return the command that makes tokens."""
     examples = [f"{program} token leaderboard-data ada", f"{program} token leaderboard-data --list"]
-    made = options.app("token", ABOUT_TOKEN, examples)
+    made = options.app("token", ABOUT_TOKENS, examples)
     made.default(token)
     return made
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.cli.serving import Database
+from ccl_bench.cli.serving import Database  # noqa: TC001  cyclopts looks it up
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def _list(parcel: Parcel) -> int:
 
 def _hand_over(parcel: Parcel, destination: Destination, scratch: Path) -> int:
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.bundle.listing import told_in_short
     from ccl_bench.leaderboard.publishing.sending import store_traces
 
     if parcel.run_files and not parcel.sent:
@@ -152,7 +153,8 @@ def _hand_over(parcel: Parcel, destination: Destination, scratch: Path) -> int:
         found = destination.take(parcel, scratch, progress)
     words = found.state.replace("_", "-")
     _say(f"published, {words}" if found.is_new else f"was published before, and is {words}")
-    for remark in (*(f"it replaces {run[:12]}" for run in found.replaced), *found.remarks):
+    replaced = (f"it replaces {run[:12]}" for run in found.replaced)
+    for remark in (*replaced, *found.remarks, *told_in_short(parcel)):
         _say(remark)
     sys.stdout.write(f"{found.place}\n")
     return 0

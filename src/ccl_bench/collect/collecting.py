@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.metadata import FILE_NAME as METADATA
 from ccl_bench.collect import environment, target
-from ccl_bench.collect.describe import carding, metadata
+from ccl_bench.collect.describe import carding, metadata, training_log
 from ccl_bench.collect.describe.configuration import configuration_of
 from ccl_bench.collect.describe.observing import observed
 from ccl_bench.collect.gather import copying, finding, linking, ranking, unfinished
@@ -23,6 +23,7 @@ from ccl_bench.run import ENVIRONMENT
 from ccl_bench.storage import replacing
 
 if TYPE_CHECKING:
+    from ccl_bench.collect.describe.observing import Observed
     from ccl_bench.collect.gather.finding import State
     from ccl_bench.collect.launch.process import Ended
 
@@ -171,11 +172,19 @@ def _describe(request: Request, done: Collected) -> None:
     seen = observed(output, known, _read_json(output / METADATA), configuration)
     if configuration and not configuration.path.resolve().is_relative_to(output.resolve()):
         copying.copied(finding.Left(configuration.path.parent, configurations=[configuration.path]), output)
-    done.overhead = dict((seen.recording or {}).get("overhead", {}))
+    done.overhead = _overhead(seen, output / target.LOGS / "torch.log")
     done.remarks += metadata.completed(output, seen)
     card = carding.placed(output, request.card, left.cards)
     done.filled, disagreeing = carding.filled(card, seen)
     done.remarks += disagreeing
+
+
+def _overhead(seen: Observed, log: Path) -> dict[str, float]:
+    """Return by how much recording made steps longer: as the library measured, else from torchtitan's log."""
+    if seen.recording:
+        return dict(seen.recording.get("overhead", {}))
+    configuration = seen.configuration
+    return training_log.overhead(log, configuration.settings.profiling) if configuration else {}
 
 
 def _processes(output: Path) -> list[dict[str, Any]]:

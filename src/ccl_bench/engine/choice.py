@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ccl_bench.engine import local
-from ccl_bench.engine.reduction import Reduced, Task
+from ccl_bench.engine.reduction import Answers, Reduced, Task
 from ccl_bench.engine.together import Together
 from ccl_bench.errors import UsageError
 from ccl_bench.registry import did_you_mean
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ccl_bench.engine.local import Progress
     from ccl_bench.engine.together import Tables
 
-Engine = Callable[[Sequence[Task], int | None], Iterator[tuple[int, Reduced]]]
-"""Reduces tasks with at most so many workers; yields each task's number and result as soon as it is done."""
+Engine = Callable[[Sequence[Task], int | None], Answers]
+"""Reduces tasks with at most so many workers."""
 
 _HERE: dict[str, Engine] = {"auto": local.as_pays, "local": local.here, "processes": local.beside}
 _SCHEDULERS = ("dask", "tcp", "tls")
@@ -63,17 +63,16 @@ def _opened(name: str) -> contextlib.AbstractContextManager[Engine]:
     raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_HERE, _SLURM]) or known)
 
 
-def results(
-    tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None
-) -> Iterator[tuple[int, Reduced]]:
+def results(tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None) -> Answers:
     """Yield each task's number and what it came to, as they are done, by the engine in use.
 
     `jobs` bounds the number of workers. `progress` is called with (done, total) after each trace.
     """
-    for done, found in enumerate(_IN_USE.get()(tasks, jobs), start=1):
-        if progress:
-            progress(done, len(tasks))
-        yield found
+    with contextlib.closing(_IN_USE.get()(tasks, jobs)) as answers:
+        for done, found in enumerate(answers, start=1):
+            if progress:
+                progress(done, len(tasks))
+            yield found
 
 
 def run(tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None) -> list[Reduced]:
@@ -88,7 +87,8 @@ def read_together(
     """Return what each task came to, without its tables, and the named tables of all tasks as one each."""
     together = Together(names, len(tasks))
     found: dict[int, Reduced] = {}
-    for position, trace in results(tasks, jobs=jobs, progress=progress):
-        together.take(position, trace)
-        found[position] = trace
+    with contextlib.closing(results(tasks, jobs=jobs, progress=progress)) as answers:
+        for position, trace in answers:
+            together.take(position, trace)
+            found[position] = trace
     return [found[position] for position in range(len(tasks))], together.tables()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__, analysis, remote
 from ccl_bench.engine.processes import given_up
-from ccl_bench.engine.reduction import Reduced, Task, reduced
+from ccl_bench.engine.reduction import Answers, Reduced, Task, reduced
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.trace import formats
 
@@ -93,9 +93,7 @@ def _refused_after_patience(address: str) -> WithoutWorkers:
     return refuse
 
 
-def on_cluster(
-    client: Client, tasks: Sequence[Task], without_workers: WithoutWorkers
-) -> Iterator[tuple[int, Reduced]]:
+def on_cluster(client: Client, tasks: Sequence[Task], without_workers: WithoutWorkers) -> Answers:
     """Yield each task's number and what it came to on a worker.
 
     The scheduler begins a task again whose worker is lost. One that has lost several workers may
@@ -103,24 +101,24 @@ def on_cluster(
     """
     suspects: list[int] = []
     for position, result in _submitted(client, dict(enumerate(tasks)), without_workers):
-        if result is None:
-            suspects.append(position)
-        else:
+        if isinstance(result, Reduced):
             yield position, result
+        else:
+            suspects.append(position)
     for position in sorted(suspects):
         alone = _submitted(client, {position: tasks[position]}, without_workers)
-        yield position, next(alone)[1] or given_up(tasks[position], _attempts())
-
-
-def _attempts() -> int:
-    """Return how many workers a task may lose, as far as this machine's configuration of Dask says."""
-    return 1 + int(package("dask").config.get("distributed.scheduler.allowed-failures"))
+        for _, result in alone:
+            found = result if isinstance(result, Reduced) else given_up(tasks[position], result)
+            yield position, found
 
 
 def _submitted(
     client: Client, tasks: dict[int, Task], without_workers: WithoutWorkers
-) -> Iterator[tuple[int, Reduced | None]]:
-    """Yield what each task came to, None for one that lost too many workers; at the end nothing is left."""
+) -> Iterator[tuple[int, Reduced | int]]:
+    """Yield what each task came to, or how many workers it lost where the scheduler gave it up.
+
+    At the end nothing of it is left on the cluster.
+    """
     distributed = package("distributed")
     program = _program()
     futures = {
@@ -134,7 +132,7 @@ def _submitted(
             if future.status == "finished":
                 yield position, replace(result, trace=tasks[position].trace)
             elif future.status == "error" and isinstance(result[1], distributed.scheduler.KilledWorker):
-                yield position, None
+                yield position, 1 + result[1].allowed_failures
             else:
                 raise _failure(client, result)
     finally:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from ccl_bench import analysis
 from ccl_bench.engine.processes import in_processes
-from ccl_bench.engine.reduction import Reduced, Task, reduced
-from ccl_bench.engine.room import room_bytes
-from ccl_bench.engine.turns import in_turn
-from ccl_bench.frames import pl
+from ccl_bench.engine.reduction import reduced
+from ccl_bench.engine.threads import in_threads
 from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from ccl_bench.engine.reduction import Answers, Task
 
 Progress = Callable[[int, int], None]
 """Called with the number of traces done and the number in all."""
@@ -31,7 +28,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def as_pays(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Reduced]]:
+def as_pays(tasks: Sequence[Task], jobs: int | None) -> Answers:
     """Yield each task's number and what it came to: here, in threads, or in processes.
 
     `jobs` bounds the number of workers; by default as many as there are cores.
@@ -39,18 +36,18 @@ def as_pays(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Redu
     workers = _workers_that_pay(tasks, jobs)
     if workers > 1 and not _reads_in_threads(tasks):
         return in_processes(tasks, workers)
-    return _in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
+    return in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
 
 
-def here(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Reduced]]:
+def here(tasks: Sequence[Task], jobs: int | None) -> Answers:
     """Yield each task's number and what it came to, all in this process."""
     workers = _workers_that_pay(tasks, jobs)
     if workers > 1 and _reads_in_threads(tasks):
-        return _in_threads(tasks, workers)
+        return in_threads(tasks, workers)
     return _one_by_one(tasks)
 
 
-def beside(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Reduced]]:
+def beside(tasks: Sequence[Task], jobs: int | None) -> Answers:
     """Yield each task's number and what it came to, none in this process."""
     return in_processes(tasks, jobs or cores())
 
@@ -70,18 +67,6 @@ def _reads_in_threads(tasks: Sequence[Task]) -> bool:
     return all(form.reads_in_threads() for form in {task.trace.form for task in _unread(tasks)})
 
 
-def _one_by_one(tasks: Sequence[Task]) -> Iterator[tuple[int, Reduced]]:
+def _one_by_one(tasks: Sequence[Task]) -> Answers:
     for position, task in enumerate(tasks):
         yield position, reduced(task)
-
-
-def _in_threads(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Reduced]]:
-    analysis.load()
-    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
-    with ThreadPoolExecutor(workers) as pool:
-        yield from in_turn(
-            dict(enumerate(tasks)),
-            lambda task: pool.submit(reduced, task),
-            workers=workers,
-            room=room_bytes(),
-        )

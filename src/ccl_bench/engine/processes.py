@@ -6,11 +6,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.engine.reduction import Reduced, Task, reduced, unread
+from ccl_bench.engine.reduction import Answers, Reduced, Task, reduced, unread
 from ccl_bench.engine.room import PROCESS_BYTES, room_bytes
 from ccl_bench.engine.turns import WorkersDied, in_turn
 
@@ -21,7 +22,7 @@ ATTEMPTS = 3
 """Times that a trace may be begun before it is given up: once beside others, then alone."""
 
 
-def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Reduced]]:
+def in_processes(tasks: Sequence[Task], workers: int) -> Answers:
     """Yield each task's number and what it came to, from at most `workers` processes at a time.
 
     Where a process dies, those that were at work begin again, each alone, which tells whose fault it was.
@@ -37,7 +38,7 @@ def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Red
                 yield position, _alone(remaining.pop(position))
 
 
-def _beside_each_other(tasks: dict[int, Task], workers: int) -> Iterator[tuple[int, Reduced]]:
+def _beside_each_other(tasks: dict[int, Task], workers: int) -> Answers:
     room = room_bytes()
     workers = max(1, min(workers, len(tasks), room // PROCESS_BYTES))
     with _pool(workers) as pool:
@@ -92,3 +93,11 @@ def _as_worker() -> None:
     """Leave Ctrl-C to the process that started this one, and the other cores to the other workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = "1"
+    #X threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one is gone that it works for, which may have had no time to say so."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
+from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.schema import TABLES
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _DEVICE_TABLES = {"kernels", "memcpy"}
+
+_LARGEST = "cpu_ops"
 
 _OF_EVERY_TRACE = {"identity", "findings"}
 """Raw tables that no format fills, because they are about the trace itself."""
@@ -66,6 +69,10 @@ class Reduced:
     """Names of the devices that the recording process saw."""
     whole_steps: frozenset[int] | None = None
     """Steps that are whole in a file that was cut short; None where it was not."""
+
+
+Answers = Generator[tuple[int, Reduced], None, None]
+"""Each task's number and what it came to, as soon as that is known. Closing it stops what is at work."""
 
 
 def local_needs(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
@@ -117,20 +124,21 @@ def reduced(task: Task) -> Reduced:
         return unread(task, "trace-unreadable", error.message)
     rank, conflict = _identified(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
-    content.tables["identity"] = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
+    identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
+    content = replace(content, tables={**content.tables, "identity": identity})
     tables = _tables(wanted, content)
     steps = tables.get("steps")
     return Reduced(
         task.trace,
-        {name: tables[name] for name in wanted},
+        tables,
         [*(_about(finding, task.trace.form) for finding in content.findings), *conflict],
         sha256,
         rank,
         world_size,
         content.attributes,
-        any(content.table(name).height for name in _DEVICE_TABLES) if raw >= _DEVICE_TABLES else None,
+        any(content.height(name) for name in _DEVICE_TABLES) if raw >= _DEVICE_TABLES else None,
         "" if steps is None else "".join(steps["source"].head(1)),
-        frozenset(name for name in raw if content.table(name).height),
+        frozenset(name for name in raw if content.height(name)),
         frozenset(content.table("devices")["name"].drop_nulls()),
         None if steps is None else _whole_steps(steps, content),
     )
@@ -149,12 +157,27 @@ def _about(finding: Finding, form: Format) -> Finding:
 
 
 def _tables(wanted: tuple[str, ...], content: TraceContent) -> dict[str, pl.DataFrame]:
-    """Return the wanted tables and all that they come from."""
-    tables = {name: content.table(name) for name in raw_needs(wanted)}
-    for name in in_order(wanted):
-        table = DERIVED.get(name)
-        tables[name] = table.compute(*(tables[need] for need in table.needs))
-    return tables
+    """Return the wanted tables; whatever else they come from is held only as long as it is needed."""
+    ordered = _largest_first(wanted)
+    made: dict[str, pl.DataFrame] = {}
+    for position, name in enumerate(ordered):
+        made[name] = _made(DERIVED.get(name), made, content)
+        needed = {*wanted, *(need for later in ordered[position + 1 :] for need in DERIVED.get(later).needs)}
+        for each in made.keys() - needed:
+            del made[each]
+    return {name: made[name] if name in made else content.table(name) for name in wanted}
+
+
+def _largest_first(wanted: tuple[str, ...]) -> list[str]:
+    """Return the derived tables behind `wanted` in order, those of the largest raw table early."""
+    ordered = in_order(wanted)
+    return in_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
+
+
+def _made(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
+    """Return a derived table; raw ones are held for its sake alone."""
+    given = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
+    return table.compute(*given)
 
 
 def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.choice import Engine
     from ccl_bench.engine.cluster import WithoutWorkers
-    from ccl_bench.engine.reduction import Reduced, Task
+    from ccl_bench.engine.reduction import Answers, Task
 
 DEFAULTS = {"cores": "1", "memory": "4GB", "walltime": "00:30:00"}
 """What a job gets where neither the name of the engine nor Dask's configuration (`jobqueue.slurm`) says."""
@@ -63,7 +63,7 @@ def started(text: str) -> Iterator[Engine]:
     with contextlib.ExitStack() as stack:
         opened: list[Any] = []
 
-        def engine(tasks: Sequence[Task], jobs: int | None) -> Iterator[tuple[int, Reduced]]:
+        def engine(tasks: Sequence[Task], jobs: int | None) -> Answers:
             if not opened:
                 opened.append(stack.enter_context(_jobs(chosen, jobs or min(MOST_JOBS, len(tasks)))))
             client, without_workers = opened[0]

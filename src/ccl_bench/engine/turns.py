@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from ccl_bench.engine.room import needed_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
-    from ccl_bench.engine.reduction import Reduced, Task
+    from ccl_bench.engine.reduction import Answers, Reduced, Task
+
+_LOOK_S = 60.0
+"""Longest wait at a time, s. One without an end is deaf to Ctrl-C: polars has the system take it up again."""
 
 
 class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to tell)
@@ -25,7 +28,7 @@ class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to tel
 
 def in_turn(
     tasks: Mapping[int, Task], submit: Callable[[Task], Future[Reduced]], *, workers: int, room: int
-) -> Iterator[tuple[int, Reduced]]:
+) -> Answers:
     """Yield each task's number and what it came to, as soon as it is done.
 
     Tasks begin in order. At most `workers` are in hand, and what these need stays below `room`
@@ -40,7 +43,7 @@ def in_turn(
                 position, task, needed = waiting.pop()
                 running[submit(task)] = position, needed
                 taken += needed
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
             for future in sorted(done, key=lambda each: running[each][0]):
                 result = future.result()
                 yield running.pop(future)[0], result

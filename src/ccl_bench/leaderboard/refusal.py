@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Refused(InputError):
+class Refused(InputError):  # noqa: N818 (an answer, not an error)
     """Something that was asked for is not done: what, and what would help."""
 
     def __init__(

@@ -56,7 +56,7 @@ class Metric:
     revision: int = 1
     """Raised when the definition changes, so that old and new values are never ranked together."""
     prefers: tuple[str, ...] = ()
-    """Tables of traces that give a better number: of two recorders of a run, the one that filled them counts."""
+    """Tables that give a better number: of two recorders of a run, the one that filled them counts."""
 
     @property
     def summary(self) -> str:

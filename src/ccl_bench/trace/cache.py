@@ -21,7 +21,9 @@ from ccl_bench import remote, storage
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import ondisk
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.ondisk import OnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,10 +70,13 @@ def stored(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] | Non
         return None
 
 
-def _table(place: Path, name: str, rows: int) -> pl.DataFrame:
+def _table(place: Path, name: str, rows: int) -> pl.DataFrame | OnDisk:
     if not rows:
         return TABLES[name].empty()
-    table = pl.read_parquet(place / f"{name}.parquet", glob=False, memory_map=False)
+    path = place / f"{name}.parquet"
+    if rows > ondisk.LARGE_ROWS:
+        return ondisk.kept(path, rows, TABLES[name])
+    table = pl.read_parquet(path, glob=False, memory_map=False)
     if table.height != rows or table.schema != TABLES[name].empty().schema:
         raise ValueError(f"the kept table {name} is another")
     return table
@@ -94,8 +99,11 @@ def store(place: Path, content: TraceContent, sha256: str) -> None:
 
 def _write(place: Path, content: TraceContent, sha256: str) -> None:
     for name, table in content.tables.items():
-        if table.height:
-            table.write_parquet(place / f"{name}.parquet", compression="lz4", statistics=False)
+        path = place / f"{name}.parquet"
+        if isinstance(table, OnDisk):
+            table.moved(path)
+        elif table.height:
+            ondisk.put(table, path)
     about = {
         "rank": content.rank,
         "world_size": content.world_size,

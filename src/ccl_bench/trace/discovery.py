@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
-from ccl_bench.trace import copies, formats, identity
+from ccl_bench.trace import copies, formats, identity, walking
 from ccl_bench.trace.formats import Part
+from ccl_bench.trace.walking import files_under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from ccl_bench.trace.formats import Format
 
@@ -26,7 +26,6 @@ _SUFFIXES = (".json", ".sqlite", ".pickle", ".pkl")
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 
 TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), *_REPORT_SUFFIXES, ".jsonl")
-_SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,62 +58,6 @@ class Found:
     others: list[Path] = field(default_factory=list)
     """Files that are no trace: cards, side files, and what is not recognised."""
     findings: list[Finding] = field(default_factory=list)
-
-
-def files_under(root: Path) -> Iterator[Path]:
-    """Yield the files below `root` in order, each real file once, links after what they point to.
-
-    A link to nothing is a file too, an unreadable one.
-    """
-    if remote.is_remote(root):
-        yield from sorted((path for path in root.rglob("*") if _is_shown(_relative(path, root))), key=str)
-        return
-    plain: list[Path] = []
-    links: list[Path] = []
-    for folder, names in _folders(root):
-        for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
-            if path.is_symlink():
-                links.append(path)
-            elif path.is_file():
-                plain.append(path)
-    seen_files = {_real(path) for path in plain}
-    yield from plain
-    for link in links:
-        real = _real(link)
-        if real not in seen_files and (link.is_file() or not link.exists()):
-            seen_files.add(real)
-            yield link
-
-
-def _is_shown(relative: str) -> bool:
-    """Whether a remote key is a file that a walk over local folders would come to."""
-    *folders, name = relative.split("/")
-    hidden = name.startswith(".") or any(n.startswith(".") or n in _SKIPPED_FOLDERS for n in folders)
-    return bool(name) and not hidden
-
-
-def _real(path: str | Path) -> str:
-    """Return what a path is after its links; itself where the system does not let its links be read."""
-    try:
-        return os.path.realpath(path)
-    except OSError:
-        return str(path)
-
-
-def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each real folder below `root` once with the names in it, links after what they point to."""
-    seen = {str(above) for above in Path(os.path.realpath(root)).parents}
-    pending = [root]
-    while pending:
-        for folder, subfolders, names in os.walk(pending.pop(0)):
-            real = _real(folder)
-            if real in seen:
-                subfolders.clear()
-                continue
-            seen.add(real)
-            subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
-            pending += [link for name in subfolders if (link := Path(folder, name)).is_symlink()]
-            yield folder, names
 
 
 def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
@@ -165,10 +108,13 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         raise InputError(f"cannot be opened: {error}", where=str(root), fix="check the address") from error
     if not exists:
         raise InputError("there is no such file or directory", where=str(root), fix="check the path")
+    if not is_folder and not remote.is_remote(root) and not root.is_file():
+        raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
     found = Found()
     folder = root if is_folder else root.parent
-    for path in _without_reports(files_under(root)) if is_folder else [root]:
-        relative = _relative(path, folder)
+    files, outside = files_under(root) if is_folder else ([root], [])
+    for path in _without_reports(files) if is_folder else files:
+        relative = walking.relative(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
             found.others += [path] if path.exists() else []
             continue
@@ -181,7 +127,7 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         found.traces += traces
         found.others += [] if traces else [path]
     found.traces, doubts = _each_once(found.traces)
-    found.findings += doubts
+    found.findings += [*doubts, *walking.links_out(outside, folder)]
     return found
 
 
@@ -192,12 +138,6 @@ def _without_reports(paths: Iterable[Path]) -> list[Path]:
         str(path).removesuffix(".gz").removesuffix(".sqlite") for path in found if ".sqlite" in path.suffixes
     }
     return [p for p in found if p.suffix not in _REPORT_SUFFIXES or str(p.with_suffix("")) not in exports]
-
-
-def _relative(path: Path, folder: Path) -> str:
-    if remote.is_remote(folder):
-        return str(path)[len(str(folder)) :].lstrip("/")
-    return path.relative_to(folder).as_posix()
 
 
 def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:

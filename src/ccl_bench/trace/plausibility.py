@@ -18,16 +18,25 @@ DAY_NS = 86_400 * 10**9
 """No profiler window is a day long, and no event in it starts a day from the others."""
 
 
-def _middle(tables: dict[str, pl.DataFrame]) -> int | None:
-    """Return the median start over all tables, ns."""
-    starts = [table["start_ns"] for table in tables.values() if "start_ns" in table.columns]
-    middle = pl.concat(starts).drop_nulls().median() if starts else None
+def middle_of(starts: pl.Series) -> int | None:
+    """Return the median of the starts of all events, ns."""
+    middle = starts.drop_nulls().median()
     return int(middle) if isinstance(middle, int | float) else None
 
 
-def screened(tables: dict[str, pl.DataFrame], file: str) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
-    """Return the tables without impossible events, and a finding for each table that had some."""
-    middle = _middle(tables)
+def _starts(tables: dict[str, pl.DataFrame]) -> pl.Series:
+    starts = [table["start_ns"] for table in tables.values() if "start_ns" in table.columns]
+    return pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
+
+
+def screened(
+    tables: dict[str, pl.DataFrame], file: str, middle: int | None = None
+) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables without impossible events, and a finding for each table that had some.
+
+    `middle` is the median start of all events where these are not all tables.
+    """
+    middle = middle_of(_starts(tables)) if middle is None else middle
     if middle is None:
         return tables, []
     kept = {name: _plausible(table, middle) for name, table in tables.items()}

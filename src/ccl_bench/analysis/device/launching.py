@@ -18,6 +18,7 @@ GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
 
 
 @derived(
+    reads={"launches": ("start_ns", "end_ns", "name", "correlation")},
     step=("Int64", "number of the step"),
     window_ns=("Int64", "length of the step as recorded, ns"),
     launches=("Int64", "calls that start device work, made in the step"),

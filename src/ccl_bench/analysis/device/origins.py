@@ -9,6 +9,11 @@ from ccl_bench.frames import pl
 
 
 @derived(
+    reads={
+        "kernels": ("start_ns", "end_ns", "name", "collective", "stream", "correlation"),
+        "memcpy": ("start_ns", "end_ns", "stream", "correlation"),
+        "launches": ("start_ns", "end_ns", "thread", "correlation"),
+    },
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
     kind=("String", "`compute`, `communication` or `memory`"),

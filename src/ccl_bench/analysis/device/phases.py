@@ -18,6 +18,9 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER, ACCUMULATION, REDUCTION, OTHER, UNKNOWN)
 
 
 @derived(
+    reads={
+        "cpu_ops": ("start_ns", "end_ns", "name", "thread", "sequence_number", "forward_thread"),
+    },
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
     kind=("String", "`compute`, `communication` or `memory`"),

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.card import is_card_file, is_train_config_file, side_file
-from ccl_bench.trace.discovery import files_under, found_in
+from ccl_bench.trace.discovery import found_in
+from ccl_bench.trace.walking import files_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ def state_of(roots: Iterable[Path]) -> State:
     """Return the files below `roots` as they are, so that later ones can be told from them."""
     found: State = {}
     for root in roots:
-        for path in files_under(root) if root.is_dir() else ():
+        for path in files_under(root)[0] if root.is_dir() else ():
             try:
                 stat = path.stat()
             except OSError:

@@ -1,7 +1,7 @@
-"""Traces that were not written to their end: given the name that they would have had, so that they are read as far as they go.
+"""Traces that were not written to their end: given their final name, so that they are read as far as they go.
 
-Kineto writes `rank0_trace.json.tmp` and renames it when it is whole. A job that is killed meanwhile, or a full
-disk, leaves the beginning under the first name.
+Kineto writes `rank0_trace.json.tmp` and renames it when it is whole. A job that is killed meanwhile, or a
+full disk, leaves the beginning under the first name.
 """
 
 from __future__ import annotations

@@ -32,12 +32,15 @@ def write_archive(
     """
     named = [(name, folder / name) for name in _in_order(folder)]
     named += [(f"{RUN}/{name}", run_files[name]) for name in sorted(run_files)]
-    with target.open("wb") as raw, _packing(raw) as stream:
-        with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for done, (name, path) in enumerate(named, start=1):
-                _add(archive, name, path)
-                if told:
-                    told(done, len(named))
+    with (
+        target.open("wb") as raw,
+        _packing(raw) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for done, (name, path) in enumerate(named, start=1):
+            _add(archive, name, path)
+            if told:
+                told(done, len(named))
 
 
 def _in_order(folder: Path) -> list[str]:

@@ -32,6 +32,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d[\w.+-]{0,49}", re.ASCII)
 _LONGEST = 2000
 """Characters of a name or address."""
+_DEEPEST = 32
+"""Lists and mappings inside each other, in the details of a result."""
 
 NEEDED = "run ccl-bench validate on the run, mend what it tells, and publish again"
 
@@ -136,6 +138,22 @@ def _about_result(result: Result) -> Iterator[str]:
         yield "says that there is a number and has none, or the other way round"
     elif result.value is not None and not math.isfinite(result.value):
         yield "is no finite number"
+    if _is_deep(result.details):
+        yield f"its details are nested more than {_DEEPEST} levels deep"
+
+
+def _is_deep(details: object) -> bool:
+    """Whether data is nested deeper than anything that measures; what shows it would fail on that."""
+    level = [details]
+    for _ in range(_DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+    return bool(level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _about_report(bundle: Bundle) -> Iterator[str]:

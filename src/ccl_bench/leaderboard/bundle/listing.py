@@ -44,6 +44,14 @@ def _rows(parcel: Parcel) -> Iterator[tuple[str, str, str]]:
         yield f"{RUN}/{name}", f"{path.stat().st_size:,}", formats.get(name, "beside the traces")
 
 
+def told_in_short(parcel: Parcel) -> Iterator[str]:
+    """Yield a sentence for each kind of thing that a parcel tells of people and machines."""
+    for what in dict.fromkeys(told.what for told in parcel.told):
+        same = [told for told in parcel.told if told.what == what]
+        example = same[0]
+        yield f"{what} is told by {counted(len(same), 'file')}: {example.example} in {example.file}"
+
+
 def _told(parcel: Parcel) -> list[RenderableType]:
     if not parcel.told:
         return [Text("It tells no host, user, address or home directory that is looked for.")]

@@ -60,7 +60,7 @@ class Parcel:
 def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) -> Parcel:
     """Measure a run and write what is published of it into an empty folder.
 
-    Raises InputError where the bundle would be refused, holds a secret, or would take files from outside the run.
+    Raises InputError where the bundle would be refused, holds a secret, or takes files from outside the run.
     """
     reopened = partial(open_run, card=wanted.card)
     place = Path(wanted.place)
@@ -91,7 +91,7 @@ def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) ->
 
 
 def _refuse_links(outside: list[str]) -> None:
-    """Raise InputError where a file is a link out of the run: these are not followed for what is published."""
+    """Raise InputError where a file is a link out of the run: what is published follows none."""
     if not outside:
         return
     more = f", and so do {len(outside) - 1} more" if len(outside) > 1 else ""

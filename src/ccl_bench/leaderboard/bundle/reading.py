@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _UNIT = tarfile.BLOCKSIZE
 _BLOCK_BYTES = 1 << 20
 _DAMAGE = (EOFError, OSError, ValueError, zlib.error, cast("type[Exception]", IsalError))
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _KINDS = {
     tarfile.DIRTYPE: "a folder",
     tarfile.SYMTYPE: "a symbolic link",
@@ -58,9 +59,8 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
     for place in (found.bundle, found.run):
         place.mkdir()
     with archive.open("rb") as raw, _inflated(raw) as stream:
-        room, seen = limits.unpacked_bytes, 0
-        for info in _members(stream):
-            seen += 1
+        room = limits.unpacked_bytes
+        for seen, info in enumerate(_members(stream), start=1):
             room -= info.size
             if seen > limits.files:
                 raise _refusal(f"holds more than {limits.files:,} files")
@@ -87,7 +87,7 @@ def _members(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as error:
             raise _refusal(f"is damaged, or no tar inside gzip: {error}") from error
-        if not info.isreg() or info.size < 0:
+        if info.type not in _PLAIN or info.size < 0:
             kind = _KINDS.get(info.type, "an extended header")
             raise _refusal(f"holds {kind} ({info.name[:100]!r}), and only plain files are taken")
         yield info
@@ -95,8 +95,8 @@ def _members(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
 
 
 def _nothing_follows(stream: BinaryIO) -> None:
-    """Read the padding behind the last file, of which tar writes up to 20 blocks."""
-    for _ in range(20):
+    """Read what follows the first block of zeros: a second one, and zeros up to a whole record."""
+    for _ in range(tarfile.RECORDSIZE // _UNIT + 1):
         block = _read(stream, _UNIT)
         if not block:
             return

@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems without what they tell of the machine: environment, output, host, other processes.
+"""Exports of Nsight Systems without what they tell of the machine: environment, output, host, processes.
 
 What numbers rest on is copied into a fresh database, so that nothing is left over in unused pages.
 """
@@ -56,9 +56,8 @@ def scrub(export: Path, target: Path) -> None:
 
 def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
     """Yield the real tables of the export, without those of SQLite itself."""
-    listed = (
-        "SELECT name FROM source.sqlite_master WHERE type = 'table' AND rootpage AND name NOT LIKE 'sqlite_%'"
-    )
+    listed = "SELECT name FROM source.sqlite_master"
+    listed += " WHERE type = 'table' AND rootpage AND name NOT LIKE 'sqlite_%'"
     for (name,) in connection.execute(listed).fetchall():
         described = connection.execute(f"PRAGMA source.table_info({_quoted(name)})").fetchall()
         columns = {column: kind.upper() for _, column, kind, *_ in described}
@@ -66,7 +65,7 @@ def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
 
 
 def _copy(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
-    """Create the tables that are kept, then fill them: their names lie near the beginning of the file then."""
+    """Create the tables that are kept, then fill them: so their names lie near the file's beginning."""
     chosen = {name: how for name, table in tables.items() if (how := _chosen(table, tables))}
     for name in chosen:
         columns = ", ".join(f"{_quoted(column)} {kind}" for column, kind in tables[name].columns.items())
@@ -77,7 +76,7 @@ def _copy(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
 
 
 def _chosen(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | None:
-    """Return what is selected of a table, and the condition on its rows; None for a table that is left out."""
+    """Return what is selected of a table, and the condition on its rows; None where it is left out."""
     if _is_whole(table.name):
         return table.listed, "1"
     if table.name == "StringIds":

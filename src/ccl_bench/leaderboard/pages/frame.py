@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import __version__
 from ccl_bench.leaderboard.pages.words import standing
 from ccl_bench.report.html import frame as report_frame
-from ccl_bench.report.numbers import amount, exact, short
+from ccl_bench.report.numbers import amount, exact
+from ccl_bench.report.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jinja2 import Environment
+    from markupsafe import Markup
 
     from ccl_bench.leaderboard.pages.links import Links
 
@@ -29,6 +32,9 @@ BADGES = {
     "quarantined": ("in quarantine", "Received, and not checked yet."),
 }
 """State → its name and what it means."""
+
+_JOINTS = re.compile(r"([._])(?=\w)")
+_CODE = re.compile(r"`([^`]+)`")
 
 DIRECTIONS = {"higher": ("↑", "higher is better"), "lower": ("↓", "lower is better"), "neither": ("", "")}
 
@@ -68,11 +74,24 @@ def asset(name: str) -> str:
     return _ASSETS[name]()
 
 
+def _breakable(text: str) -> Markup:
+    """Return a name that a line may break within, after a point or an underscore."""
+    from markupsafe import Markup, escape
+
+    return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704  escaped before
+
+
+def _with_code(text: str) -> Markup:
+    """Return text in which what stands between backticks is code."""
+    from markupsafe import Markup, escape
+
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
+
+
 @cache
 def environment() -> Environment:
     """Return what renders templates; every value is escaped unless it is marked as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup, escape
 
     made = Environment(
         loader=PackageLoader("ccl_bench.leaderboard.pages", "templates"),
@@ -82,13 +101,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters: dict[str, Callable[[Any], Any]] = {
+    filters: dict[str, Callable[..., Any]] = {
         "amount": amount,
         "exact": exact,
-        "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
+        "breakable": _breakable,
+        "with_code": _with_code,
+        "counted": counted,
         "day": lambda moment: moment[:10],
         "thousands": lambda count: f"{count:,}",
-        "significant": short,
         "standing": standing,
     }
     made.filters |= filters

@@ -14,20 +14,22 @@ from ccl_bench.report.page import report_page
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.bundle import Bundle
 
 
-def report(bundle: Bundle, assets: str) -> str:
-    """Return the report as a page whose styles and scripts are at `assets`."""
-    return _drawn(bundle.folder / REPORT, assets)
+def report(bundle: Bundle, to: Links) -> str:
+    """Return the report as a page that leads back to the run."""
+    return _drawn(bundle.folder / REPORT, to.asset("").rstrip("/"), to.run(bundle.id))
 
 
 @lru_cache(maxsize=16)
-def _drawn(path: Path, assets: str) -> str:
+def _drawn(path: Path, assets: str, run: str) -> str:
     if not path.exists():
         raise InputError("this run was published without a report")
     try:
-        return run_page(report_page(observation.from_json(path.read_bytes())), assets=assets)
+        shown = report_page(observation.from_json(path.read_bytes()))
+        return run_page(shown, assets=assets, before=[(run, "Back to the run")])
     except CclBenchError:
         raise
     except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _TICKS = 5
 _DIGITS = 18
 """Digits of a number in a version that are looked at."""
+_LONGEST = 14
+_LETTER = 7.0
+"""Width of a letter in a label, in pixels."""
+
+Place = tuple[str, str]
+"""A name and a version of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,28 @@ class Area:
         """Return the height of a value between the first and the last tick."""
         share = (value - ticks[0]) / (ticks[-1] - ticks[0])
         return round(self.bottom - share * (self.bottom - self.top), 1)
+
+
+def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
+    """Yield where the versions stand along the axis, as many as have room beside each other."""
+    texts = [_shortened(version) for _, version in places]
+    room = (area.right - area.left) / len(places)
+    every = math.ceil(_LETTER * (max(map(len, texts)) + 1) / room)
+    for nth in range(0, len(places), every):
+        yield area.across(nth, len(places)), texts[nth]
+
+
+def name_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
+    """Yield each name once, with the middle of its versions along the axis."""
+    for name, its in groupby(enumerate(places), key=lambda each: each[1][0]):
+        nths = [nth for nth, _ in its]
+        if name:
+            ends = (area.across(nth, len(places)) for nth in (nths[0], nths[-1]))
+            yield sum(ends) / 2, _shortened(name)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def round_ticks(low: float, high: float) -> list[float]:

@@ -42,7 +42,7 @@ LABELS = {
 }
 """What the filters are called."""
 
-PHASES = {"training": "Training", "inference": "Inference", "any": "All phases"}
+PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
 
 @dataclass(frozen=True, slots=True)

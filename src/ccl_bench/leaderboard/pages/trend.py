@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.leaderboard.pages.scale import Area, natural, round_ticks
+from ccl_bench.leaderboard.pages.scale import Area, name_labels, natural, round_ticks, version_labels
 from ccl_bench.leaderboard.pages.words import hardware, parallelism
 from ccl_bench.report.numbers import amount
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from ccl_bench.leaderboard.pages.scale import Place
     from ccl_bench.leaderboard.store.answer import Listed, Number
 
 BY = {
@@ -26,10 +27,7 @@ BY = {
 
 AREA = Area()
 _MOST_LINES = 8
-_MOST_LABELS = 12
 _DAY = len("2026-01-31")
-Place = tuple[str, str]
-"""A name and a version of it."""
 _NAMED = {"framework_version": "framework", "communication_version": "communication_library"}
 """Version → what it is the version of: told where there are several."""
 
@@ -84,8 +82,10 @@ class Trend:
     lines: tuple[Line, ...]
     ticks: tuple[tuple[float, str], ...]
     """Heights and their numbers."""
-    labels: tuple[tuple[float, Place], ...]
-    """Places along the axis, and the name and version there."""
+    labels: tuple[tuple[float, str], ...]
+    """Places along the axis, and the version there."""
+    names: tuple[tuple[float, str], ...]
+    """The middle of each name's versions along the axis, and the name."""
     samples: tuple[Sample, ...]
     summary: str
     area: Area = AREA
@@ -112,7 +112,8 @@ def trend(runs: Sequence[Listed], metric: str, by: str) -> Trend | None:
         number.better,
         tuple(lines),
         tuple((AREA.up(value, ticks), amount(value)) for value in ticks),
-        tuple((across[place], place) for place in places[:: -(-len(places) // _MOST_LABELS)]),
+        tuple(version_labels(places, AREA)),
+        tuple(name_labels(places, AREA)),
         tuple(sorted(samples, key=lambda s: (_in_order(s.at), s.configuration, s.run))),
         _summary(metric, BY[by], places, samples),
     )

@@ -1,4 +1,4 @@
-"""Workers beside a server: processes of their own that end with it."""
+"""Workers beside a server: processes of their own that end with it, and are replaced when they die before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 10.0
 """Time that a worker has to stop."""
+_PAUSE_S = 1.0
+"""Time before a worker that died is replaced."""
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -29,25 +32,40 @@ class _Place(msgspec.Struct, frozen=True):
 @contextlib.contextmanager
 def workers_beside(data: Path, database: str | None, count: int) -> Iterator[None]:
     """Have some workers run as long as the context does."""
-    place = msgspec.json.encode(_Place(str(data), database, os.getpid()))
-    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.beside"]
-    started: list[subprocess.Popen[bytes]] = []
+    place = msgspec.json.encode(_Place(str(data.resolve()), database, os.getpid()))
+    stopping = threading.Event()
+    keepers = [threading.Thread(target=_keep_one, args=(place, stopping)) for _ in range(count)]
     try:
-        for _ in range(count):
-            process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  this program's own module
-            started.append(process)
-            assert process.stdin is not None  # noqa: S101  it is a pipe
-            process.stdin.write(place)
-            process.stdin.close()
+        for keeper in keepers:
+            keeper.start()
         yield
     finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-            process.kill()
-            process.wait()
+        stopping.set()
+        for keeper in keepers:
+            keeper.join()
+
+
+def _keep_one(place: bytes, stopping: threading.Event) -> None:
+    """Have one worker run until it is time to stop."""
+    while not stopping.is_set():
+        process = _started(place)
+        while process.poll() is None and not stopping.wait(_PAUSE_S):
+            pass
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+        process.kill()
+        process.wait()
+
+
+def _started(place: bytes) -> subprocess.Popen[bytes]:
+    """Start a worker in a session of its own: Ctrl-C reaches the server alone, which stops it then."""
+    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.beside"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  own module
+    assert process.stdin is not None  # noqa: S101  it is a pipe
+    with process.stdin, contextlib.suppress(BrokenPipeError):
+        process.stdin.write(place)
+    return process
 
 
 def main() -> None:

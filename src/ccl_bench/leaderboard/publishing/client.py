@@ -18,13 +18,13 @@ from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 TOKEN_VARIABLE = "CCL_BENCH_TOKEN"  # noqa: S105  the name of a variable
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _TIMEOUT = httpx.Timeout(30.0, read=600.0, write=120.0)
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0)
-"""Waits between attempts. A bundle may be sent twice: the second time it is there already."""
+"""Waits between attempts to send a bundle. It may arrive twice: the second time it is there already."""
 _AGAIN = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 _BLOCK_BYTES = 1 << 20
 _TERMS, _ACCEPTANCE = TypeAdapter(Terms), TypeAdapter(Acceptance)
@@ -81,7 +81,8 @@ class Leaderboard:
                     if told:
                         told(sent, size)
 
-        return _read(_ACCEPTANCE, self._asked("POST", "bundles", body=body, headers=headers))
+        answer = self._asked("POST", "bundles", body=body, headers=headers, pauses_s=_PAUSES_S)
+        return _read(_ACCEPTANCE, answer)
 
     def withdraw(self, run: str, note: str) -> Receipt:
         """Take a run back."""
@@ -100,12 +101,21 @@ class Leaderboard:
         return f"{self.address.rstrip('/')}/runs/{run}"
 
     def _asked(
-        self, method: str, path: str, *, body: Callable[[], Iterator[bytes]] | None = None, **how: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Callable[[], Iterator[bytes]] | None = None,
+        pauses_s: Sequence[float] = (),
+        **how: Any,
     ) -> httpx.Response:
-        """Return the answer to a call, which is made again where it did not arrive; InputError for a refusal."""
+        """Return the answer to a call, made again after each pause where it did not arrive.
+
+        Raises InputError where it is refused, or never arrives.
+        """
         address = f"{self.address.rstrip('/')}/api/v1/{path}"
         headers = how.pop("headers", {}) | ({"authorization": f"Bearer {self.token}"} if self.token else {})
-        for pause in (*_PAUSES_S, None):
+        for pause in (*pauses_s, None):
             try:
                 content = body() if body else None
                 answer = httpx.request(

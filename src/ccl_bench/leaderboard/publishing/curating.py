@@ -1,4 +1,4 @@
-"""What may become of a published run later: withdrawn by its owner, approved or recomputed by a maintainer."""
+"""What may become of a published run later: withdrawn by its owner, approved or recomputed by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a run from object storage that the operator named, each only if it is the one that was published."""
+"""Files of a run from object storage that the operator named, each only if it is the one published."""
 
 from __future__ import annotations
 

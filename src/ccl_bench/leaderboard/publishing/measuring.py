@@ -16,7 +16,9 @@ from pathlib import Path
 import msgspec
 
 from ccl_bench.errors import CclBenchError
-from ccl_bench.result import Result  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.observation import Series
+from ccl_bench.result import Result  # noqa: TC001
 
 _PR_SET_PDEATHSIG = 1
 """Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
@@ -27,7 +29,6 @@ class Request(msgspec.Struct, frozen=True):
 
     run: str
     card: str
-    metrics: list[str]
     memory_bytes: int
     cpu_seconds: int
     file_bytes: int
@@ -37,6 +38,8 @@ class Answer(msgspec.Struct, frozen=True):
     """What came of it."""
 
     results: list[Result] = []
+    series: Series = Series()
+    issues: list[InspectedIssue] = []
     fields: dict[str, str | int | float | bool | list[str]] = {}
     error: str = ""
     """Why nothing could be measured."""
@@ -69,12 +72,12 @@ def _confine(asked: Request) -> None:
 
 def _measured(asked: Request) -> Answer:
     from ccl_bench.comparison import fields_of
-    from ccl_bench.evaluate import evaluate
+    from ccl_bench.observe_run import observed
     from ccl_bench.run import open_run
 
     run = open_run(asked.run, card=asked.card)
-    results = evaluate(run, asked.metrics, jobs=1, use_cache=False)
-    return Answer(results, fields_of(run.stated.card, run.facts))
+    seen = observed(run, jobs=1, use_cache=False)
+    return Answer(seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts))
 
 
 if __name__ == "__main__":

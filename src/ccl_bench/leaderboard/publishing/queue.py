@@ -74,7 +74,7 @@ _FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended
 def claim(engine: Engine, holder: str) -> Job | None:
     """Return a job that is this worker's from here on; None where nothing is due.
 
-    Other claims see a job that was taken: PostgreSQL skips rows that are locked, SQLite lets one write at a time.
+    Other claims see a job that was taken: PostgreSQL skips locked rows, SQLite lets one write at a time.
     """
     with engine.connect() as connection:
         if connection.execute(select(JOBS.c.run).where(_is_due()).limit(1)).first() is None:
@@ -140,7 +140,7 @@ def states_of(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[Jo
 
 
 def _is_due() -> ColumnElement[bool]:
-    """Return the condition that a job waits and its time has come, or that its worker let the lease run out."""
+    """Return the condition that a job waits and its time has come, or that its worker's lease ran out."""
     open_states = or_(JOBS.c.state == JobState.WAITING.value, JOBS.c.state == JobState.RUNNING.value)
     return and_(open_states, JOBS.c.due_at <= now())
 

@@ -1,4 +1,4 @@
-"""The bytes of an upload, written to disk as they come: with a limit, and a time within which more must come."""
+"""The bytes of an upload, written to disk as they come: up to a limit, and as long as more comes in time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ccl_bench.leaderboard.publishing.incoming import incoming
 from ccl_bench.leaderboard.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from fastapi import Request
@@ -43,6 +43,17 @@ async def incoming_folder(data: Path) -> AsyncIterator[Path]:
             await to_thread.run_sync(manager.__exit__, None, None, None)
 
 
+@contextlib.contextmanager
+def refusing_on_full_disk() -> Iterator[None]:
+    """Say that there is no room where a disk is full while something is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise _no_room() from error
+        raise
+
+
 def refuse_unfit(request: Request, limit: int, data: Path) -> None:
     """Refuse an upload for what its headers say."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -63,20 +74,15 @@ def refuse_unfit(request: Request, limit: int, data: Path) -> None:
 async def received(request: Request, target: Path, limit: int) -> int:
     """Write the body of a request to a file, and return its size."""
     size = 0
-    try:
-        with target.open("xb") as stream:
-            async for block in _blocks(request):
-                size += len(block)
-                if size <= limit:
-                    stream.write(block)
-                elif size > limit + _READ_ON_BYTES:
-                    break
-            stream.flush()
-            await to_thread.run_sync(os.fsync, stream.fileno())
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise _no_room() from error
-        raise
+    with target.open("xb") as stream:
+        async for block in _blocks(request):
+            size += len(block)
+            if size <= limit:
+                stream.write(block)
+            elif size > limit + _READ_ON_BYTES:
+                break
+        stream.flush()
+        await to_thread.run_sync(os.fsync, stream.fileno())
     if size > limit:
         raise too_large(limit)
     return size

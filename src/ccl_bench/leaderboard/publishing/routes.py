@@ -13,7 +13,7 @@ from ccl_bench import __version__, metrics
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
 from ccl_bench.leaderboard.publishing import audit, curating, rates, tokens
 from ccl_bench.leaderboard.publishing.accepting import Accepted, accept_archive
-from ccl_bench.leaderboard.publishing.access import Admin, AnyCaller, Maintainer, PerhapsCaller
+from ccl_bench.leaderboard.publishing.access import Admin, AnyCaller, Maintainer, PerhapsCaller  # noqa: TC001
 from ccl_bench.leaderboard.publishing.models import (
     Acceptance,
     Note,
@@ -24,7 +24,12 @@ from ccl_bench.leaderboard.publishing.models import (
     TokenWanted,
 )
 from ccl_bench.leaderboard.publishing.receipts import in_state, receipt, visible
-from ccl_bench.leaderboard.publishing.receiving import incoming_folder, received, refuse_unfit
+from ccl_bench.leaderboard.publishing.receiving import (
+    incoming_folder,
+    received,
+    refuse_unfit,
+    refusing_on_full_disk,
+)
 from ccl_bench.leaderboard.publishing.settings import Settings, settings_of
 from ccl_bench.leaderboard.publishing.tokens import Caller, Role
 from ccl_bench.leaderboard.web.models import Refusal
@@ -83,6 +88,14 @@ async def publish(request: Request, response: Response, caller: AnyCaller) -> Ac
     store, settings = await to_thread.run_sync(_of, request)
     refuse_unfit(request, settings.archive_bytes, store.data)
     await to_thread.run_sync(rates.count_upload, store.engine, caller.submitter, settings)
+    with refusing_on_full_disk():
+        accepted = await _taken(request, store, settings, caller)
+    response.status_code = HTTPStatus.CREATED if accepted.is_new else HTTPStatus.OK
+    return accepted
+
+
+async def _taken(request: Request, store: Store, settings: Settings, caller: Caller) -> Acceptance:
+    """Receive an archive and take in what it holds."""
     async with incoming_folder(store.data) as folder:
         archive = folder / "bundle.tar.gz"
         try:
@@ -91,9 +104,7 @@ async def publish(request: Request, response: Response, caller: AnyCaller) -> Ac
             size = archive.stat().st_size
             await to_thread.run_sync(rates.count_bytes, store.engine, caller.submitter, size)
         took = (store, settings, caller, archive, folder)
-        accepted = await to_thread.run_sync(_accepted, *took, limiter=_AT_ONCE)
-    response.status_code = HTTPStatus.CREATED if accepted.is_new else HTTPStatus.OK
-    return accepted
+        return await to_thread.run_sync(_accepted, *took, limiter=_AT_ONCE)
 
 
 def _accepted(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:

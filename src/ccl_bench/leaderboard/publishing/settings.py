@@ -20,8 +20,11 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of `publishing.toml`; every one has a default."""
 
-    quarantine: Literal["first", "all", "none"] = "first"
-    """Whose bundles wait for a maintainer: of submitters none of whose was approved yet, all, or none."""
+    quarantine: Literal["first", "all", "none"] = "none"
+    """Whose bundles wait for a maintainer: of submitters none of whose was listed yet, all, or none.
+
+    Whatever it says, bundles whose numbers the worker finds to be others are put there.
+    """
     uploads_per_hour: Positive = 60
     """Of one submitter."""
     upload_bytes_per_hour: Positive = 50 * GIB

@@ -82,35 +82,43 @@ def _publications(connection: Connection, condition: ColumnElement[bool]) -> lis
 def settle(store: Store, settings: Settings, run: str, *, replaces_anyones: bool = False) -> list[str]:
     """Do what follows from a bundle that is in the store, and return the runs that are replaced.
 
-    Of the listed runs of one recording and submitter the last received stays, and replaces the others.
+    Of the listed runs of one recording and submitter the last received stays, and replaces the others. Whose
+    the bundle is stands in the database last of all: it says that everything else is done.
     """
     bundle = store.bundle(run)
+    with store.engine.connect() as connection:
+        known = publication(connection, run)
+    mine = known or _received(bundle)
+    replaced = _supersede(store, mine, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
     with writing(store.engine) as connection:
-        mine = publication(connection, run) or _written(connection, bundle)
+        if known is None:
+            connection.execute(insert(PUBLICATIONS), [asdict(mine)])
         if _can_be_recomputed(store, settings, bundle):
             queue.enqueue(connection, run)
-    if not _is_listed(bundle):
-        return []
-    everybodys = listed_of(store, mine.recording)
-    same = [each for each in everybodys if replaces_anyones or each.submitter == mine.submitter]
-    last = same.pop()
-    for each in same:
+    return replaced
+
+
+def _supersede(store: Store, mine: Publication, *, replaces_anyones: bool) -> list[str]:
+    """Let the last of the listed runs of a recording replace the others, and return those."""
+    everybodys = {*listed_of(store, mine.recording), mine}
+    *others, last = sorted(
+        each for each in everybodys if replaces_anyones or each.submitter == mine.submitter
+    )
+    for each in others:
         store.record(each.run, event(State.SUPERSEDED, mine.submitter, superseded_by=last.run))
-    return [each.run for each in same]
+    return [each.run for each in others]
 
 
-def _written(connection: Connection, bundle: Bundle) -> Publication:
-    """Write down whose a bundle is. Of one that was received before, only the second is known."""
+def _received(bundle: Bundle) -> Publication:
+    """Return whose a bundle is. Of one that was received before, only the second is known."""
     first, moment = bundle.history[0], now()
     is_new = not first.at or moment.startswith(first.at.removesuffix("Z"))
-    made = Publication(
+    return Publication(
         received_at=moment if is_new else first.at.replace("Z", ".999999Z"),
         run=bundle.id,
         submitter=first.by[:64],
         recording=recording_of(bundle.provenance, bundle.id),
     )
-    connection.execute(insert(PUBLICATIONS), [asdict(made)])
-    return made
 
 
 def _can_be_recomputed(store: Store, settings: Settings, bundle: Bundle) -> bool:

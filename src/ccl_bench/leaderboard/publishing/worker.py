@@ -15,10 +15,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from ccl_bench import __version__
 from ccl_bench.errors import CclBenchError
 from ccl_bench.leaderboard.publishing import audit, queue
+from ccl_bench.leaderboard.publishing.agreement import differences
 from ccl_bench.leaderboard.publishing.fetching import fetch
 from ccl_bench.leaderboard.publishing.incoming import incoming, sweep
 from ccl_bench.leaderboard.publishing.queue import JobState
-from ccl_bench.leaderboard.publishing.recomputing import Interrupted, differences, recomputed
+from ccl_bench.leaderboard.publishing.recomputing import Interrupted, recomputed
 from ccl_bench.leaderboard.publishing.settings import settings_of
 from ccl_bench.leaderboard.publishing.settling import TRACES, deciding, may_be_read, settle_all
 from ccl_bench.leaderboard.store import State, event, writing
@@ -97,8 +98,11 @@ class Worker:
         except Interrupted:
             queue.put_back(self.store.engine, job, "the worker was stopped", is_fault=False)
             return
-        except CclBenchError as error:
-            queue.put_back(self.store.engine, job, error.message)
+        except (CclBenchError, OSError) as error:
+            reason = (
+                error.message if isinstance(error, CclBenchError) else error.strerror or "no reason given"
+            )
+            queue.put_back(self.store.engine, job, reason)
             audit.note(
                 self.store.data, "recompute-failed", run=job.run, attempt=job.attempt, reason=str(error)
             )
@@ -109,14 +113,15 @@ class Worker:
         """Return what came of a job and what is to be said of it."""
         bundle = self.store.bundle(job.run)
         with incoming(self.store.data) as folder:
-            place = self.store.data / TRACES / job.run
+            place, scratch = self.store.data / TRACES / job.run, folder / "scratch"
+            scratch.mkdir()
             if not place.is_dir():
                 place = folder / "run"
                 address = bundle.provenance.trace_url or ""
                 if not may_be_read(address, settings):
                     return JobState.FAILED, "the traces are not here any more"
                 fetch(bundle.provenance, address, place, settings, lambda: self._may_go_on(job))
-            answer = recomputed(bundle, place, folder, settings, lambda: self._may_go_on(job))
+            answer = recomputed(bundle, place, scratch, settings, lambda: self._may_go_on(job))
         if answer.error:
             return JobState.FAILED, answer.error
         told = differences(bundle, answer)

@@ -75,14 +75,19 @@ def _runs(connection: Connection, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _values(connection: Connection, metric: str, places: dict[str, int]) -> list[Any]:
-    """Return one item for each run: value, text, rank, ranked and what sets it apart; 0 without a number."""
+    """Return one item a run: value, text, rank, ranked, kind and what sets it apart; 0 without a number.
+
+    Only numbers of one kind compare: of one revision and unit, measured alike.
+    """
     found: list[Any] = [0] * len(places)
-    asked = select(VALUES).where(VALUES.c.metric == metric)
+    kinds: dict[tuple[Any, ...], int] = {}
+    asked = select(VALUES).where(VALUES.c.metric == metric).order_by(VALUES.c.run)
     for row in connection.execute(asked).mappings():
         number = answer.Number(**{name: row[name] for name in row if name not in {"run", "metric"}})
         shown = cell(metric, number)
         if row["run"] in places:
-            item = [number.value, shown.text, number.place, number.ranked]
+            kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
+            item = [number.value, shown.text, number.place, number.ranked, kind]
             found[places[row["run"]]] = [*item, shown.note] if shown.note else item
     return found
 

@@ -152,7 +152,7 @@ class _Site:
             self._write(_TOP.file(run, name), bundle.bytes(name))
         if listed.run["has_report"]:
             try:
-                self._write(_TOP.report(run), report(bundle, "../static"))
+                self._write(_TOP.report(run), report(bundle, to))
                 self._has_reports = True
             except CclBenchError as error:
                 self._left_out.append(error)

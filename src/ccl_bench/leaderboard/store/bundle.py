@@ -64,7 +64,7 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str = ""
     platform: str = ""
     made_at: str = ""
-    """ISO 8601 in UTC, to the second, where it is known; the same run published again gives the same bundle."""
+    """ISO 8601 in UTC, where it is known: without it the same run published again gives the same bundle."""
     environment: dict[str, str] = {}
     """What the run ran on: processor, driver, versions of libraries."""
     traces: list[TraceFile] = []

@@ -59,7 +59,7 @@ def one_run(request: Request, run: str) -> str:
 def run_report(request: Request, run: str) -> HTMLResponse:
     """Show the report of a run."""
     store, listed = _found(request, run)
-    shown = report(store.bundle(listed.run["id"]), f"{links(request).root}/static")
+    shown = report(store.bundle(listed.run["id"]), links(request))
     return HTMLResponse(shown, headers=_DRAWING)
 
 

@@ -9,11 +9,16 @@ from ccl_bench.report.html.pieces import definitions, findings, folded, numbers,
 from ccl_bench.report.page import charts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccl_bench.report.parts import Page
 
 
-def run_page(page: Page, *, assets: str | None = None) -> str:
-    """Return the page as a whole document; see `html_page` for `assets`."""
+def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the page as a whole document; see `html_page` for `assets`.
+
+    `before` are links, as (address, title), that stand before those to the sections.
+    """
     shown = [each for each in page.sections if not each.absent]
     body = (
         environment()
@@ -28,7 +33,12 @@ def run_page(page: Page, *, assets: str | None = None) -> str:
             definitions=definitions(page.definitions),
         )
     )
-    places = [("#findings", "Findings"), ("#headline", "Headline"), *((f"#{s.key}", s.title) for s in shown)]
+    places = [
+        *before,
+        ("#findings", "Findings"),
+        ("#headline", "Headline"),
+        *((f"#{s.key}", s.title) for s in shown),
+    ]
     places += [(f"#{each.key}", each.title) for each in page.appendix] + [("#definitions", "Definitions")]
     return html_page(
         f"{page.title} - ccl-bench report",

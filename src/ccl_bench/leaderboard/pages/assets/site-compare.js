@@ -29,6 +29,7 @@
 
   const change = (before, after) => {
     if (!before || !after || !before.value) return "";
+    if (before.kind !== after.kind) return " (measured otherwise)";
     const percent = 100 * (after.value - before.value) / Math.abs(before.value);
     return percent ? ` (${percent > 0 ? "+" : ""}${percent.toPrecision(3)} %)` : " (0 %)";
   };
@@ -39,12 +40,12 @@
     return element("tr", {},
       element("th", { scope: "row" }, element("a", { href: `metrics.html#metric-${encodeURIComponent(name)}` }, name)),
       element("td", {}, known.unit), element("td", {}, bench.site.directions[known.better][1]),
-      ...numbers.map((number, nth) => element("td", { class: "number" }, number ? number.text : "–", nth && chosen[nth].workload === baseline.workload ? change(numbers[0], number) : "")));
+      ...numbers.map((number, nth) => element("td", { class: "number" }, number ? `${number.text} ${number.note}`.trim() : "–", nth && chosen[nth].workload === baseline.workload ? change(numbers[0], number) : "")));
   });
   const head = ["metric", "unit", "better", ...chosen.map((run) => run.id.slice(0, 8))].map((text, nth) => element("th", { scope: "col", class: nth > 2 ? "number" : null }, text));
   place.replaceChildren(
     element("section", {}, element("h2", {}, "Chosen runs"), element("ol", { class: "chosen" }, ...items), element("p", {}, chosen.length > 1 ? verdict : "Choose another run to compare it with.")),
     element("section", {}, element("h2", {}, "Numbers"),
       element("p", { class: "about" }, "Changes are against the baseline. Whether they are more than noise, and where a step got longer, is told by ", element("code", {}, "ccl-bench compare"), " on the downloaded bundles, or by the comparison of a server."),
-      element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers side by side" }, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)))));
+      element("div", { class: "scroll all", tabindex: "0", role: "region", "aria-label": "Numbers side by side" }, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)))));
 })();

@@ -33,7 +33,7 @@
   };
   bench.number = (metric, run) => {
     const found = bench.numbers[metric]?.[run.row];
-    return found ? { value: found[0], text: found[1], place: found[2], ranked: found[3], note: found[4] || "" } : null;
+    return found ? { value: found[0], text: found[1], place: found[2], ranked: found[3], kind: found[4], note: found[5] || "" } : null;
   };
   const { element, badge, unseen } = bench;
   const thousands = (count) => count.toLocaleString("en-US");
@@ -213,7 +213,7 @@
     asked.page = Math.min(asked.page, last);
     const first = (asked.page - 1) * size;
     const shown = runs.slice(first, first + size);
-    const head = element("tr", {}, element("th", { scope: "col", class: "pick" }, unseen("Select")), element("th", { scope: "col", class: "place" }, "Rank"), ...bench.site.headings.map((names) => heading(asked, Object.entries(names))), ...asked.columns.map((name) => metricHeading(asked, name)));
+    const head = element("tr", {}, element("th", { scope: "col", class: "pick" }, unseen("Select")), element("th", { scope: "col", class: "place" }, "Rank"), ...bench.site.headings.map((names, nth) => heading(asked, Object.entries(names), { class: nth ? null : "run" })), ...asked.columns.map((name) => metricHeading(asked, name)));
     table.tHead.replaceChildren(head);
     for (const body of [...table.tBodies]) body.remove();
     table.append(...bodies(asked, shown));

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.storage import DAMAGED
+from ccl_bench.trace.blocks import next_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
-
-PIECE_BYTES = 1 << 20
-"""Bytes decoded at a time."""
 
 NODE_LIMIT = 64 << 20
 """Bytes without the end of a node after which a file is given up as damaged."""
@@ -60,21 +57,10 @@ class Document:
     """Why reading stopped before the end of the file, if it did."""
 
 
-def _read(stream: BinaryIO, document: Document) -> bytes:
-    """Read the next bytes; a damaged compressed stream ends the file where it is damaged."""
-    try:
-        block = b"" if document.broken_off else stream.read(PIECE_BYTES)
-    except DAMAGED as error:
-        document.broken_off = str(error) or type(error).__name__
-        return b""
-    document.size += len(block)
-    return block
-
-
 def _skip_head(stream: BinaryIO, document: Document) -> bytes:
     """Read up to the first node, keep what precedes it, and return what follows."""
     buffer = b""
-    while len(buffer) < _HEAD_LIMIT and (block := _read(stream, document)):
+    while len(buffer) < _HEAD_LIMIT and (block := next_block(stream, document, len(buffer))):
         buffer += block
         if match := NODES.search(buffer):
             document.head, document.found_nodes = buffer[: match.start()], True
@@ -125,7 +111,7 @@ def _is_whole(nodes: bytes) -> bool:
 def pieces(stream: BinaryIO, document: Document) -> Iterator[bytes]:
     """Yield runs of nodes and fill `document`; only the last run may end inside a node."""
     rest = _skip_head(stream, document)
-    while document.found_nodes and (block := _read(stream, document)):
+    while document.found_nodes and (block := next_block(stream, document, len(rest))):
         rest += block
         end = _cut(rest)
         if end:

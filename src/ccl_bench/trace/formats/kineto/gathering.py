@@ -20,9 +20,11 @@ from ccl_bench.trace.formats.kineto.events import (
     TAILS,
     UNUSED_CATEGORIES,
 )
+from ccl_bench.trace.formats.kineto.heap import Heap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from tempfile import TemporaryDirectory
 
     from ccl_bench.trace.formats.kineto.events import Args, Event
     from ccl_bench.trace.formats.kineto.native.rows import NativeRows
@@ -33,6 +35,8 @@ _TAKEN_AT_A_TIME = 256 << 20
 """Bytes of text after which native rows are taken, because they are larger than those of polars."""
 
 _TIMED = ("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives")
+
+_LINKS = "autograd_links"
 
 _MAKERS: dict[str, Callable[[Sequence[Event], Sequence[Args]], pl.DataFrame]] = {
     "kernels": columns.kernels,
@@ -66,12 +70,14 @@ class Gathering:
 
     def __init__(self, native: NativeRows | None) -> None:
         self._native = native
-        self._rows: dict[str, list[pl.DataFrame]] = defaultdict(list)
+        self._rows = Heap()
         self._calls: list[dict[str, object]] = []
         self._events = 0
         self._untaken_bytes = 0
         self.ignored: Counter[str] = Counter()
         """How many events of each unknown category there were."""
+        self.unlabelled = 0
+        """How many events lack their phase, or a name where it counts; the native reader refuses such."""
 
     @property
     def events(self) -> int:
@@ -89,6 +95,7 @@ class Gathering:
         self._untaken_bytes += len(text)
         if self._untaken_bytes > _TAKEN_AT_A_TIME:
             self._take_native()
+            self._rows.relieve(_alike)
         return end
 
     def add(self, events: list[Event]) -> None:
@@ -99,9 +106,11 @@ class Gathering:
         for event in events:
             if (name := _table(event)) is not None:
                 tables[name].append(event)
+            self.unlabelled += not event.ph or (bool(name) and not event.name)
         self.ignored.update(event.cat or "" for event in tables.pop(_UNKNOWN, ()))
         for name, members in tables.items():
-            self._rows[name].append(_MAKERS[name](members, [event.args or NO_ARGS for event in members]))
+            self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
+        self._rows.relieve(_alike)
         self._add_calls([event for event in events if communication.is_call(event)])
 
     def _take_native(self) -> None:
@@ -109,7 +118,7 @@ class Gathering:
         if self._native:
             rows, ignored = self._native.take()
             for name, frame in rows.items():
-                self._rows[name].append(frame)
+                self._rows.add(name, frame)
             self.ignored.update(ignored)
 
     def _add_calls(self, calls: list[Event]) -> None:
@@ -119,31 +128,48 @@ class Gathering:
 
     def _flush_calls(self) -> None:
         if self._calls:
-            self._rows["collectives"].append(communication.collectives(self._calls))
+            self._rows.add("collectives", communication.collectives(self._calls))
         self._calls = []
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
         """Return all rows of one kind, with absolute times; None if there are none."""
-        if not self._rows[name]:
+        if not (rows := _alike(self._rows.take(name))):
             return None
-        # A piece with odd times in it holds exact nanoseconds, the others hold doubles.
-        alike = groupby(self._rows[name], key=_clock_type)
-        timed = pl.concat([values.absolute(pl.concat(parts), base_ns) for _, parts in alike])
-        return timed.sort("start_ns", maintain_order=True)
+        timed = pl.concat([values.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
+        return timed if timed["start_ns"].is_sorted() else timed.sort("start_ns", maintain_order=True)
 
-    def tables(self, base_ns: int) -> dict[str, pl.DataFrame]:
-        """Return every table, with absolute times, in order of time; to be called once."""
+    @property
+    def folder(self) -> TemporaryDirectory[str] | None:
+        """Where the rows of a large file lie until they are tables."""
+        return self._rows.folder
+
+    def finish(self) -> None:
+        """Take the last rows; there is nothing to add after this."""
         self._take_native()
         self._flush_calls()
-        timed = {name: self._timed(name, base_ns) for name in _TIMED}
+
+    def starts(self, base_ns: int) -> pl.Series:
+        """Return the start of everything that has one, ns."""
+        rows = (frame for name in _TIMED for frame in self._rows.take(name, ["ts", "dur"]))
+        return pl.concat([values.absolute(frame, base_ns)["start_ns"] for frame in rows])
+
+    def tables(self, base_ns: int) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield every table, with absolute times, in order of time; to be called once."""
+        for name in _TIMED:
+            yield name, _shaped(name, self._timed(name, base_ns))
         tails, heads = self._timed(TAILS, base_ns), self._timed(HEADS, base_ns)
-        if tails is not None and heads is not None:
-            timed["autograd_links"] = columns.autograd_links(tails, heads)
-        return {
-            name: TABLES[name].empty() if rows is None else TABLES[name].frame(rows.to_dict())
-            for name in (*_TIMED, "autograd_links")
-            for rows in [timed.get(name)]
-        }
+        links = None if tails is None or heads is None else columns.autograd_links(tails, heads)
+        yield _LINKS, _shaped(_LINKS, links)
+
+
+def _shaped(name: str, rows: pl.DataFrame | None) -> pl.DataFrame:
+    return TABLES[name].empty() if rows is None else TABLES[name].frame(rows.to_dict())
+
+
+def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Return parts as few: one with odd times in it holds exact nanoseconds, the others hold doubles."""
+    ordered = (part.select(parts[0].columns) for part in parts)  # the two readers have another order
+    return [pl.concat(alike) for _, alike in groupby(ordered, key=_clock_type)]
 
 
 def _clock_type(rows: pl.DataFrame) -> str:

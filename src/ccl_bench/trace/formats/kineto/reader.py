@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
-from ccl_bench.trace import plausibility
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.kineto import document
+from ccl_bench.trace.formats.kineto.cleaning import cleaned
 from ccl_bench.trace.formats.kineto.decoding import event_lists
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native.rows import native_rows
@@ -58,6 +58,12 @@ def _unknown(gathering: Gathering, file: str) -> Iterator[Finding]:
         yield Finding("categories-unknown", "note", f"categories not used: {listed}", file, count=count)
 
 
+def _unlabelled(gathering: Gathering, file: str) -> Iterator[Finding]:
+    if gathering.unlabelled:
+        message = f"{gathering.unlabelled} events lack the name or phase that says what they are"
+        yield Finding("events-unlabelled", "error", message, file, count=gathering.unlabelled)
+
+
 def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of the Kineto trace in `stream`; `file` names it in messages.
 
@@ -80,9 +86,10 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
             fix="export the trace again with torch.profiler, or leave the file out of the run",
         )
     meta, is_whole = document.metadata(text.head, text.tail)
-    tables, implausible = plausibility.screened(gathering.tables(document.base_time_ns(meta)), file)
+    tables, doubts = cleaned(gathering, document.base_time_ns(meta), file)
     tables |= {"devices": document.devices(meta), "process_groups": document.process_groups(meta)}
-    findings = [*_damage(text, losses, file), *_unknown(gathering, file), *implausible]
+    findings = [*_damage(text, losses, file), *_unknown(gathering, file), *_unlabelled(gathering, file)]
+    findings += doubts
     if not is_whole:
         findings.append(Finding("metadata-damaged", "warning", _METADATA_DAMAGED, file))
     if not gathering.events:

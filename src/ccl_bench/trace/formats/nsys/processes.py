@@ -63,7 +63,7 @@ def rows_of(database: Database, table: str, process: Process) -> Filter:
         return EVERY_ROW
     if database.has(table, "globalPid"):
         return database.only(table, "globalPid", "{} = ?", first)
-    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first + THREAD)
+    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first | THREAD)
 
 
 def processes(path: Path) -> list[Process]:

@@ -13,6 +13,7 @@ from ccl_bench.trace.formats.nsys.devices import devices_of
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.processes import rows_of, selected
 from ccl_bench.trace.plausibility import screened
+from ccl_bench.trace.repeats import each_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "counters": counters.counters(database, process, devices, base),
     }
     tables, implausible = screened(found, file)
+    tables, repeated = each_once(tables, file)
     tables["launches"] = _own_launches(database, process, tables)
     return TraceContent(
         tables=tables,
@@ -61,6 +63,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         findings=[
             *completeness.findings(database, process, tables, file),
             *implausible,
+            *repeated,
             *_about(tables, ranges, start, file),
         ],
         attributes=_attributes(database),

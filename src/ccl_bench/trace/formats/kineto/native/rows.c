@@ -333,15 +333,15 @@ static bool add_event(Rows *rows, const Byte *begin, const Byte *end) {
     const Text *phase = &event->texts[PHASE], *category = &event->texts[CATEGORY_NAME];
     rows->events++;
     if (event->odd & (bit(PHASE) | bit(CATEGORY_NAME))) return false;
-    if (!(event->present & bit(PHASE)) || phase->length != 1) return true;
+    if (!(event->present & bit(PHASE)) || !phase->length) return false;
+    if (phase->length != 1) return true;
     int which = *phase->at == 'X' ? 0 : *phase->at == 's' ? 1 : *phase->at == 'f' ? 2 : -1;
     if (which < 0) return true;
     bool is_named = event->present >> CATEGORY_NAME & 1;
     const Entry *entry = is_named ? known(&rows->categories, category->at, category->length) : NULL;
     int32_t table = entry ? entry->word.tables[which] : which ? -1 : rows->ignored;
     if (table < 0) return true;
-    if (!(event->present & bit(NAME))) event->texts[NAME] = (Text){.at = begin}; /* as events.py has it */
-    event->present |= bit(NAME);
+    if (entry && (!(event->present & bit(NAME)) || !event->texts[NAME].length)) return false;
     if (!add_row(rows, &rows->tables[table])) return false;
     return which || !entry || !is_call(rows, entry->word.rule) || add_call(rows, begin, end);
 }

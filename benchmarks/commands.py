@@ -1,0 +1,128 @@
+"""Measure whole commands, from their start to their end: start-up, first and later questions, large files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from printing import MEGA, aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inputs import Input
+
+_PROGRAMS = Path(sys.executable).parent
+_LOOK_S = 0.01
+_CACHE = "CCL_BENCH_CACHE"
+
+
+@dataclass(slots=True)
+class Timed:
+    """What a command took, once or several times."""
+
+    name: str
+    wall: list[float] = field(default_factory=list)
+    """Wall time of each, s."""
+    cpu: list[float] = field(default_factory=list)
+    """CPU time of each, s."""
+    peak_bytes: int = 0
+    """Largest resident memory of the process."""
+
+    @property
+    def wall_s(self) -> float:
+        """Median wall time, s."""
+        return statistics.median(self.wall)
+
+    @property
+    def cpu_s(self) -> float:
+        """Median CPU time, s."""
+        return statistics.median(self.cpu)
+
+
+def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> None:
+    """Run a command once and add what it took; RuntimeError with its words where it fails."""
+    environment = os.environ | ({_CACHE: str(cache)} if cache else {})
+    before, began = os.times(), time.perf_counter()
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    )
+    watching = threading.Thread(target=_watch, args=(process.pid, timed))
+    watching.start()
+    _, said = process.communicate()
+    timed.wall.append(time.perf_counter() - began)
+    after = os.times()
+    watching.join()
+    if process.returncode:
+        raise RuntimeError(said.decode(errors="replace"))
+    timed.cpu.append(sum(after[2:4]) - sum(before[2:4]))
+
+
+def _watch(process: int, timed: Timed) -> None:
+    """Note the largest resident memory of a process until it ends."""
+    status = Path(f"/proc/{process}/status")
+    with contextlib.suppress(OSError, StopIteration):
+        while True:
+            lines = status.read_text().splitlines()
+            held = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+            timed.peak_bytes = max(timed.peak_bytes, held << 10)
+            time.sleep(_LOOK_S)
+
+
+def _metric(name: str, place: Path) -> list[str]:
+    return [str(_PROGRAMS / "ccl-metrics"), "--trace", str(place), "--metric", name]
+
+
+def whole(file: Path, rounds: int) -> dict[str, Timed]:
+    """Return what whole commands take: nothing at all, the help, a first metric, a second one."""
+    nothing, help_page = Timed("python -c pass"), Timed("ccl-bench --help")
+    first, second = Timed("first metric of a run"), Timed("second metric of the run")
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            cache = Path(folder, str(number))
+            measure(nothing, [sys.executable, "-c", "pass"])
+            measure(help_page, [str(_PROGRAMS / "ccl-bench"), "--help"])
+            measure(first, _metric("coll_call_num", file), cache)
+            measure(second, _metric("comm_comp_overlap", file), cache)
+    return {timed.name: timed for timed in (nothing, help_page, first, second)}
+
+
+def by_size(files: Sequence[Input]) -> dict[str, Timed]:
+    """Return what every metric of one rank's trace takes, by the size of its file, without the cache."""
+    found = {}
+    for one in files:
+        timed = found[one.name] = Timed(one.name)
+        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--all", "--no-cache"]
+        measure(timed, [*command, "--format", "json"])
+    return found
+
+
+def whole_table(file: Input, found: dict[str, Timed]) -> str:
+    """Return what whole commands took as text."""
+    rows = [
+        (name, f"{timed.wall_s:.3f}", f"{timed.cpu_s:.3f}", f"{timed.peak_bytes / MEGA:.0f}")
+        for name, timed in found.items()
+    ]
+    title = f"whole processes; the run is {file.name}, {file.size / MEGA:.0f} MB of JSON"
+    return f"{title}\n{aligned([('', 'wall s', 'CPU s', 'peak MB'), *rows])}"
+
+
+def size_table(files: Sequence[Input], found: dict[str, Timed]) -> str:
+    """Return what files of several sizes took as text."""
+    head = ("", "MB", "wall s", "CPU s", "CPU ms a MB", "peak MB")
+    rows = []
+    for one in files:
+        timed, megabytes = found[one.name], one.size / MEGA
+        per_megabyte, peak = timed.cpu_s / megabytes * 1e3, timed.peak_bytes / MEGA
+        figures = (timed.wall_s, timed.cpu_s, per_megabyte)
+        rows.append((one.name, f"{megabytes:,.0f}", *(f"{figure:.2f}" for figure in figures), f"{peak:,.0f}"))
+    return f"every metric of one rank, whole process, without the cache\n{aligned([head, *rows])}"

@@ -1,0 +1,83 @@
+"""Tables too large to be held in memory beside each other, read from disk each time they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.errors import InputError
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ccl_bench.table import Table
+
+LARGE_ROWS = 1 << 20
+"""Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A table in a Parquet file."""
+
+    path: Path
+    height: int
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    """What the file goes with, where it is no part of the cache."""
+
+    def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the table, or some of its columns.
+
+        Raises InputError where the file is damaged; its folder is removed then, so that it is made anew.
+        """
+        try:
+            wanted = None if columns is None else list(columns)
+            table = pl.read_parquet(self.path, columns=wanted, glob=False, memory_map=False)
+            if table.height != self.height:
+                raise ValueError("other rows than were kept")
+        except (Exception, pl.exceptions.PanicException) as error:  # damaged bytes may raise anything
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+            fix = "run the command again: the trace is read anew"
+            message = f"the kept table is damaged: {error}"
+            raise InputError(message, where=str(self.path), fix=fix) from error
+        return table
+
+    def moved(self, path: Path) -> None:
+        """Put the file at `path` too, without copying it where the file system allows."""
+        try:
+            os.link(self.path, path)
+        except OSError:
+            shutil.copyfile(self.path, path)
+
+
+def kept(path: Path, rows: int, table: Table) -> OnDisk:
+    """Return the table in the file at `path`; ValueError where it has other columns."""
+    if pl.read_parquet_schema(path) != table.empty().schema:
+        raise ValueError(f"the kept table {table.name} is another")
+    return OnDisk(path, rows)
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for as long as a trace is in use, beside the cache, which has room, if possible."""
+    place = storage.cache_directory() / "scratch"
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+
+def no_room() -> tuple[type[Exception], ...]:
+    """Return what writing raises where a disk is full or may not be written to."""
+    return (OSError, pl.exceptions.PolarsError)
+
+
+def put(table: pl.DataFrame, path: Path) -> None:
+    """Write a table as the cache keeps it."""
+    table.write_parquet(path, compression="lz4", statistics=False)

@@ -1,0 +1,103 @@
+"""Walk over the files of a run: each real file once, hidden ones and devices left out, links marked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import remote
+from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
+
+MOST_FILES = 50_000
+"""Files that a run may hold: 1,024 ranks with 48 each. Looking at so many takes 3 s."""
+
+NO_NUMBER = ("no table",)
+"""What a finding touches that concerns files and no number."""
+
+_NAMED = 3
+"""Files that a message names."""
+
+
+def files_under(root: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files below `root` in order, and those that are there by a link out of it.
+
+    Each real file is there once, links after what they point to. A link to nothing is a file too, an
+    unreadable one. Raises InputError where there are so many files that `root` cannot be a run.
+    """
+    if remote.is_remote(root):
+        shown = (path for path in root.rglob("*") if _is_shown(relative(path, root)))
+        return sorted(shown, key=str), []
+    plain: dict[str, Path] = {}
+    links: list[Path] = []
+    for folder, real, names in _folders(root):
+        for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
+            if path.is_symlink():
+                links.append(path)
+            elif path.is_file():
+                plain[f"{real}/{path.name}"] = path
+        if len(plain) + len(links) > MOST_FILES:
+            what = f"holds more than {MOST_FILES:,} files, and is no directory of one run"
+            raise InputError(what, where=str(root), fix="name the directory of the run itself")
+    for link in links:
+        if link.is_file() or not link.exists():
+            plain.setdefault(_real(link), link)
+    inside = _real(root).rstrip("/") + "/"
+    return list(plain.values()), [path for real, path in plain.items() if not real.startswith(inside)]
+
+
+def _is_shown(name: str) -> bool:
+    """Whether a remote key is a file that a walk over local folders would come to."""
+    *folders, name = name.split("/")
+    hidden = name.startswith(".") or any(n.startswith(".") or n in _SKIPPED_FOLDERS for n in folders)
+    return bool(name) and not hidden
+
+
+def _real(path: str | Path) -> str:
+    """Return what a path is after its links; itself where the system does not let its links be read."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return str(path)
+
+
+def _folders(root: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each real folder below `root` once, what it is after its links, and the names in it.
+
+    Links to folders come after what they point to.
+    """
+    seen = {str(above) for above in Path(os.path.realpath(root)).parents}
+    pending = [root]
+    while pending:
+        for folder, subfolders, names in os.walk(pending.pop(0)):
+            real = _real(folder)
+            if real in seen:
+                subfolders.clear()
+                continue
+            seen.add(real)
+            subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
+            pending += [link for name in subfolders if (link := Path(folder, name)).is_symlink()]
+            yield folder, real, names
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Return a path below a folder, local or remote, with `/`."""
+    if remote.is_remote(folder):
+        return str(path)[len(str(folder)) :].lstrip("/")
+    return path.relative_to(folder).as_posix()
+
+
+def links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
+    """Return a finding about files that are there by links out of the run; none without any."""
+    if not outside:
+        return []
+    names = [relative(path, root) for path in outside[:_NAMED]]
+    listed = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
+    message = f"{len(outside)} files are links that lead out of the run: {listed}"
+    return [Finding("links-outside", "note", message, names[0], count=len(outside), touches=NO_NUMBER)]

@@ -1,0 +1,64 @@
+"""The example run as a bundle, and leaderboards to send it to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import EXAMPLE
+from publishing_server import Leaderboard
+
+from ccl_bench.leaderboard.bundle.parcel import Parcel, Wanted, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from publishing_archives import Files
+
+
+@pytest.fixture(scope="session")
+def parcel(tmp_path_factory: pytest.TempPathFactory) -> Parcel:
+    """Return what leaves the machine when the example run is published with its traces."""
+    wanted = Wanted(str(EXAMPLE), with_traces=True, use_cache=False)
+    return packed(wanted, tmp_path_factory.mktemp("parcel"))
+
+
+@pytest.fixture(scope="session")
+def bundle(parcel: Parcel) -> Files:
+    """Return the files of the example's bundle, without its traces."""
+    return {name: (parcel.bundle.folder / name).read_bytes() for name in parcel.bundle.files}
+
+
+@pytest.fixture(scope="session")
+def whole(parcel: Parcel, bundle: Files) -> Files:
+    """Return the files of the example's bundle, with its traces."""
+    return bundle | {f"run/{name}": path.read_bytes() for name, path in parcel.run_files.items()}
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., Leaderboard]]:
+    """Return a function that starts a leaderboard of its own, with a file of settings."""
+    made: list[Leaderboard] = []
+
+    def start(
+        settings: str = "", *, database: str | None = None, workers: int = 0, **how: str
+    ) -> Leaderboard:
+        made.append(Leaderboard(tmp_path / f"data-{len(made)}", database, workers))
+        if settings:
+            (made[-1].data / "publishing.toml").write_text(settings, encoding="utf-8")
+        made[-1].start(**how)
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def leaderboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaderboard]:
+    """Return a leaderboard that the tests of a file share."""
+    made = Leaderboard(tmp_path_factory.mktemp("leaderboard"))
+    made.start()
+    yield made
+    made.close()

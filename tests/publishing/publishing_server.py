@@ -1,0 +1,155 @@
+"""`ccl-bench serve` as a process of its own, and those who call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from commands import ROOT
+
+from ccl_bench.leaderboard.publishing import tokens
+from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccl_bench.leaderboard.store import Store
+
+PROGRAM = Path(sys.executable).parent / "ccl-bench"
+PATIENCE_S = 60.0
+CALLS = httpx.Client(
+    verify=False,  # certificates take longer to load than a call takes
+    limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),  # servers come and go
+    follow_redirects=True,
+    timeout=PATIENCE_S,
+)
+
+
+@dataclass
+class Leaderboard:
+    """A data directory, and the server on it."""
+
+    data: Path
+    database: str | None = None
+    workers: int = 0
+    address: str = ""
+    store: Store = field(init=False)
+    _server: subprocess.Popen[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.store = open_store(self.data, self.database, create=True)
+
+    def start(self, **environment: str) -> None:
+        """Start the server, on the port that it had before."""
+        port = self.address.rpartition(":")[2].rstrip("/") or "0"
+        command = [PROGRAM, "serve", self.data, "--port", port, "--workers", str(self.workers)]
+        with (self.data / "serve.log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [*command, *(["--database", self.database] if self.database else [])],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._server.stdout is not None
+        self.address = self._server.stdout.readline().strip().rstrip("/")
+        assert self.address, self.told
+
+    def kill(self) -> None:
+        """Kill the server as a machine that loses its power does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Tell the server to stop."""
+        self._end(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        self.stop()
+        self.store.engine.dispose()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._server is None:
+            return
+        self._server.send_signal(how)
+        self._server.communicate(timeout=PATIENCE_S)
+        self._server = None
+
+    @property
+    def process(self) -> int:
+        """Number of the server's process."""
+        assert self._server is not None
+        return self._server.pid
+
+    @property
+    def told(self) -> str:
+        """What the server wrote on stderr."""
+        return (self.data / "serve.log").read_text(encoding="utf-8")
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log of publishing."""
+        path = self.data / "publishing.log"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def token(self, submitter: str, role: Role = Role.SUBMITTER, *, days: int | None = None) -> str:
+        """Return a new token."""
+        return tokens.make_token(self.store.engine, submitter, role, days=days)
+
+    def asked(self, method: str, path: str, token: str | None = None, **how: Any) -> httpx.Response:
+        """Return the answer to a call of the interface."""
+        headers = how.pop("headers", {}) | ({"authorization": f"Bearer {token}"} if token else {})
+        return CALLS.request(method, f"{self.address}/api/v1/{path}", headers=headers, **how)
+
+    def sent(self, archive: bytes, token: str | None) -> httpx.Response:
+        """Return the answer to an archive."""
+        headers = {"content-type": "application/gzip"}
+        return self.asked("POST", "bundles", token, content=archive, headers=headers)
+
+    def page(self, path: str) -> httpx.Response:
+        """Return a page as a browser gets it."""
+        return CALLS.get(f"{self.address}/{path}")
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the runs of the table."""
+        found = self.asked("GET", "runs?size=100")
+        assert found.status_code == 200, found.text
+        return found.json()["runs"]
+
+    def states(self) -> dict[str, list[str]]:
+        """Return the states that each run on disk went through."""
+        return {
+            path.parent.name: [event["state"] for event in json.loads(path.read_bytes())]
+            for path in (self.data / "runs").glob("*/history.json")
+        }
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process, in any of its threads, has started."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(number) for path in found for number in path.read_text(encoding="utf-8").split()]
+
+
+def killed(process: int) -> None:
+    """Kill a process as a machine that runs out of memory does."""
+    os.kill(process, signal.SIGKILL)
+
+
+def wait_for(holds: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,231 @@
+"""Servers and workers that are killed while they work: what was accepted is there, and there once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from commands import ran
+from publishing_archives import another, archive
+from publishing_server import Leaderboard, children, killed, wait_for
+from sqlalchemy import select, update
+
+from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.queue import JobState
+from ccl_bench.leaderboard.publishing.settling import publication
+from ccl_bench.leaderboard.publishing.tables import JOBS, PUBLICATIONS
+from ccl_bench.leaderboard.store import State, event, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from publishing_archives import Files
+
+
+def _job(leaderboard: Leaderboard) -> tuple[str, int]:
+    """Return the state of the only job, and how often it was begun."""
+    with leaderboard.store.engine.connect() as connection:
+        state, attempts = connection.execute(select(JOBS.c.state, JOBS.c.attempts)).one()
+    return state, attempts
+
+
+def _end_leases(leaderboard: Leaderboard) -> None:
+    """Let the time pass after which a silent worker is taken for dead."""
+    with writing(leaderboard.store.engine) as connection:
+        connection.execute(update(JOBS).values(due_at="2000-01-01T00:00:00.000000Z"))
+
+
+def _verdicts(leaderboard: Leaderboard) -> list[str]:
+    return [line["verdict"] for line in leaderboard.log if line["event"] == "recomputed"]
+
+
+def test_a_server_killed_during_an_upload_leaves_nothing_of_it(
+    started: Callable[..., Leaderboard], bundle: Files
+) -> None:
+    leaderboard = started(workers=1)
+    token, sent = leaderboard.token("ada"), archive(bundle)
+    there = urlsplit(leaderboard.address)
+    uploads = leaderboard.data / "uploads"
+    with socket.create_connection((there.hostname, there.port)) as line:
+        head = f"POST /api/v1/bundles HTTP/1.1\r\nhost: {there.netloc}\r\nauthorization: Bearer {token}\r\n"
+        head += f"content-type: application/gzip\r\ncontent-length: {len(sent)}\r\n\r\n"
+        line.sendall(head.encode() + sent[: len(sent) // 2])
+        wait_for(lambda: any(path.stat().st_size for path in uploads.glob("incoming-*/bundle.tar.gz")))
+        leaderboard.kill()
+    leaderboard.start()
+    wait_for(lambda: not list(uploads.glob("incoming-*")))
+    assert (leaderboard.states(), leaderboard.runs()) == ({}, [])
+    assert leaderboard.sent(sent, token).status_code == 201
+
+
+def test_a_server_killed_while_many_publish_keeps_what_it_accepted(
+    started: Callable[..., Leaderboard], bundle: Files, database: str | None
+) -> None:
+    """Submitters try again until they hear an answer, as `ccl-bench publish` does."""
+    leaderboard = started(database=database)
+    names = [f"submitter-{number}" for number in range(12)]
+    answered: list[str] = []
+
+    def publish(name: str) -> int:
+        token, sent = leaderboard.token(name), archive(another(bundle, name))
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                answer = leaderboard.sent(sent, token)
+            except httpx.TransportError:
+                time.sleep(0.1)
+                continue
+            answered.append(answer.json()["id"])
+            return answer.status_code
+        raise AssertionError("no answer")
+
+    with ThreadPoolExecutor(len(names)) as crowd:
+        sending = [crowd.submit(publish, name) for name in names]
+        for count in (3, 7):
+            wait_for(lambda count=count: len(answered) >= count)
+            leaderboard.kill()
+            leaderboard.start()
+        statuses = Counter(each.result() for each in sending)
+    assert statuses.keys() <= {201, 200}
+    assert leaderboard.states() == {run: ["self_reported"] for run in answered}
+    assert len(leaderboard.runs()) == len(set(answered)) == len(names)
+    with leaderboard.store.engine.connect() as connection:
+        assert sorted(connection.execute(select(PUBLICATIONS.c.submitter)).scalars()) == sorted(names)
+
+
+def test_what_a_server_died_before_doing_is_done_by_the_next(
+    started: Callable[..., Leaderboard], bundle: Files
+) -> None:
+    """The bundle came to its place, and whatever follows from it did not happen."""
+    leaderboard = started()
+    token = leaderboard.token("ada")
+    old = leaderboard.sent(archive(bundle), token).json()["id"]
+    new = leaderboard.sent(archive({**bundle, **_mended(bundle)}), token).json()["id"]
+    leaderboard.kill()
+    (leaderboard.data / "runs" / old / "history.json").write_text(
+        '[{"state": "self_reported", "at": "2026-01-01T00:00:00Z", "by": "ada"}]', encoding="utf-8"
+    )
+    with writing(leaderboard.store.engine) as connection:
+        connection.execute(PUBLICATIONS.delete().where(PUBLICATIONS.c.run == new))
+    leaderboard.start()
+    assert leaderboard.states() == {old: ["self_reported", "superseded"], new: ["self_reported"]}
+    with leaderboard.store.engine.connect() as connection:
+        assert publication(connection, new).submitter == "ada"
+
+
+def _mended(bundle: Files) -> Files:
+    return {"workload_card.yaml": bundle["workload_card.yaml"] + b"# mended\n"}
+
+
+@pytest.mark.parametrize("who", ["server", "worker"])
+def test_a_recomputation_whose_process_is_killed_is_finished_once(
+    started: Callable[..., Leaderboard], whole: Files, who: str
+) -> None:
+    leaderboard = started(workers=1)
+    run = leaderboard.sent(archive(whole), leaderboard.token("ada")).json()["id"]
+    wait_for(lambda: _job(leaderboard)[0] == JobState.RUNNING)
+    (worker,) = children(leaderboard.process)
+    wait_for(lambda: children(worker))
+    measuring = children(worker)
+    if who == "server":
+        leaderboard.kill()
+    killed(worker)
+    wait_for(lambda: not any(map(_is_alive, measuring)))
+    assert _job(leaderboard) == (JobState.RUNNING, 1)
+    _end_leases(leaderboard)
+    if who == "server":
+        leaderboard.start()
+    wait_for(lambda: _job(leaderboard)[0] == JobState.VERIFIED)
+    assert _job(leaderboard) == (JobState.VERIFIED, 2)
+    wait_for(lambda: _verdicts(leaderboard))
+    assert leaderboard.states() == {run: ["self_reported", "verified"]}
+    assert _verdicts(leaderboard) == ["verified"]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_killed_between_history_and_queue_writes_no_second_verdict(
+    started: Callable[..., Leaderboard], whole: Files, database: str | None
+) -> None:
+    leaderboard = started(database=database)
+    run = leaderboard.sent(archive(whole), leaderboard.token("ada")).json()["id"]
+    assert queue.claim(leaderboard.store.engine, "the one that dies").run == run
+    leaderboard.store.record(run, event(State.VERIFIED, "server", "as the one that died wrote it"))
+    _end_leases(leaderboard)
+    at = [str(leaderboard.data), *(["--database", database] if database else [])]
+    done = ran(["ccl-bench", "worker", *at, "--until-empty"])
+    assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
+    assert _job(leaderboard) == (JobState.VERIFIED, 2)
+    assert leaderboard.states() == {run: ["self_reported", "verified"]}
+
+
+def test_a_worker_that_lost_its_lease_cannot_end_the_job(
+    started: Callable[..., Leaderboard], bundle: Files, database: str | None
+) -> None:
+    store = started(database=database).store
+    with writing(store.engine) as connection:
+        queue.enqueue(connection, "a" * 64)
+        queue.enqueue(connection, "a" * 64)
+    first = queue.claim(store.engine, "first")
+    assert queue.claim(store.engine, "second") is None
+    with writing(store.engine) as connection:
+        connection.execute(update(JOBS).values(due_at="2000-01-01T00:00:00.000000Z"))
+    second = queue.claim(store.engine, "second")
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert (queue.renew(store.engine, first), queue.renew(store.engine, second)) == (False, True)
+    with writing(store.engine) as connection:
+        queue.end(connection, first, JobState.DIFFERENT, "too late")
+    with store.engine.connect() as connection:
+        assert queue.states_of(connection, ["a" * 64]) == {"a" * 64: (JobState.RUNNING, "")}
+
+
+def test_of_many_workers_each_job_is_one_workers(
+    started: Callable[..., Leaderboard], database: str | None
+) -> None:
+    """Eight workers claim forty jobs at once."""
+    store = started(database=database).store
+    with writing(store.engine) as connection:
+        for number in range(40):
+            queue.enqueue(connection, f"{number:064x}")
+    got: list[str] = []
+    lock = threading.Lock()
+
+    def work(name: str) -> None:
+        while job := queue.claim(store.engine, name):
+            with lock:
+                got.append(job.run)
+
+    with ThreadPoolExecutor(8) as workers:
+        list(workers.map(work, [f"worker-{number}" for number in range(8)]))
+    with store.engine.connect() as connection:
+        waiting = connection.execute(select(JOBS.c.run).where(JOBS.c.state == JobState.WAITING)).all()
+    assert len(got) == len(set(got)) == 40 - len(waiting)
+
+
+def test_a_job_that_kills_its_workers_is_given_up(started: Callable[..., Leaderboard], bundle: Files) -> None:
+    leaderboard = started()
+    run = "b" * 64
+    with writing(leaderboard.store.engine) as connection:
+        queue.enqueue(connection, run)
+    for attempt in (1, 2, 3):
+        assert queue.claim(leaderboard.store.engine, "mortal").attempt == attempt
+        _end_leases(leaderboard)
+    assert queue.claim(leaderboard.store.engine, "mortal") is None
+    with leaderboard.store.engine.connect() as connection:
+        assert queue.states_of(connection, [run])[run] == (
+            JobState.FAILED,
+            "the worker died 3 times while it recomputed the run",
+        )
