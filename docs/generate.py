@@ -64,6 +64,7 @@ WRITTEN = {
         "A timeline of all ranks": "timeline.md",
     },
     "Publish": {
+        "Publishing a run": "publishing.md",
         "The leaderboard": "leaderboard.md",
     },
     "What numbers mean": {

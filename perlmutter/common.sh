@@ -33,6 +33,7 @@ fail() { # fail STATUS WHAT NEXT-COMMAND
 configure() {
     local profile=$CCL_BENCH_ROOT/clusters/${CLUSTER:=perlmutter}.sh
     TORCHTITAN_OPTIONS=()
+    # shellcheck disable=SC2034 # submit_all.sh reads it
     SBATCH_OPTIONS=()
     [[ -f $profile ]] || fail 2 "CLUSTER=$CLUSTER has no profile $profile" "cp clusters/generic.sh clusters/$CLUSTER.sh"
     # shellcheck source=clusters/perlmutter.sh
@@ -120,6 +121,8 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
     place_ranks "$folder"
     activate
     place_data "$folder"
+    mkdir -p "$TRACES" || fail 4 "$TRACES cannot be made" "export SCRATCH=/path/to/large/storage"
+    claim "$run"
 
     local train=(bash "$CCL_BENCH_ROOT/workloads/torchtitan/node.sh"
         --job.config_file "$folder/train_config.toml" "${TORCHTITAN_OPTIONS[@]}" "$@")
@@ -136,10 +139,46 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
 
     say "$((NODES * RANKS_PER_NODE)) ranks on $NODES nodes ($CLUSTER), profile mode $PROFILE_MODE, traces in $run"
     say "should the job be killed: ccl-bench collect --output '$run' gathers what it left"
-    mkdir -p "$TRACES" || fail 4 "$TRACES cannot be made" "export SCRATCH=/path/to/large/storage"
     supervised "${collect[@]}" -- "${train[@]}" || status=$?
+    release "$run"
     explain "$folder" "$run" "$status"
     return "$status"
+}
+
+# One job at a time records into a run directory, or their files would be mixed. What a job that was killed leaves of
+# its claim counts for nothing.
+claim() { # claim RUN
+    local mark job host process
+    mark=$(mark_of "$1")
+    if ! (set -o noclobber && claimant >"$mark") 2>/dev/null; then
+        read -r job host process <"$mark" || true
+        if is_recording "${job:--}" "${host:--}" "${process:-0}"; then
+            [[ $job == - ]] && job="process $process on $host" || job="job $job"
+            fail 2 "$1 is being recorded by $job" \
+                "wait until it has ended (squeue --me), or export TRACES=... to record beside it"
+        fi
+        claimant >"$mark"
+    fi
+}
+
+release() { # release RUN
+    rm -f -- "$(mark_of "$1")"
+}
+
+mark_of() { # mark_of RUN
+    printf '%s/.%s.recording\n' "$(dirname -- "$1")" "$(basename -- "$1")"
+}
+
+claimant() {
+    printf '%s %s %s\n' "${SLURM_JOB_ID:--}" "$(uname -n)" "$$"
+}
+
+is_recording() { # is_recording JOB HOST PROCESS
+    if [[ $1 == "${SLURM_JOB_ID:--}" ]]; then
+        [[ $2 == "$(uname -n)" ]] && kill -0 "$3" 2>/dev/null
+    else
+        [[ -n $(squeue --noheader --jobs="$1" --format=%i 2>/dev/null) ]]
+    fi
 }
 
 # Run a command, and pass on Slurm's request to stop, which reaches this shell alone.
@@ -192,37 +231,6 @@ is_full() { # is_full PATH: whether a megabyte cannot be written there
     local free
     free=$(df --output=avail -B 1M -- "$1" 2>/dev/null | tail -n 1) || return 1
     ((free < 1))
-}
-
-# Submit a workload's job; sbatch's refusal is explained.
-submit() { # submit FOLDER [OPTIONS of sbatch]
-    local folder=$1 name said
-    shift
-    name=$(basename -- "$folder")
-    [[ -f $folder/run.sbatch ]] || fail 2 "$folder has no run.sbatch" "ls '$CCL_BENCH_ROOT/trace_collection'"
-    if [[ $NEEDS_ACCOUNT == yes && -z $ACCOUNT ]]; then
-        fail 2 "ACCOUNT is not set, and $CLUSTER charges every job to an allocation" "export ACCOUNT=m1234 (yours)"
-    fi
-    if [[ -e $TRACES/$name/environment.json && $FORCE != 1 ]]; then
-        fail 2 "$TRACES/$name holds a run already" "move it away, or export FORCE=1 to replace it"
-    fi
-    local options=(${ACCOUNT:+--account="$ACCOUNT"} "${SBATCH_OPTIONS[@]}" "$@")
-    if ! said=$(cd -- "$folder" && CLUSTER=$CLUSTER sbatch "${options[@]}" run.sbatch 2>&1); then
-        refused "$name" "$said"
-    fi
-    printf '%s: %s\n' "$name" "$said"
-}
-
-refused() { # refused NAME MESSAGE-OF-SBATCH
-    local next="read the message, correct the options of sbatch, and submit again"
-    case $2 in
-        *"nvalid feature"* | *"node configuration is not available"*) next="sinfo --format='%P %f %G %l' shows what the nodes offer; then submit_all.sh --constraint=..." ;;
-        *"nvalid account"*) next="sacctmgr show associations user=$(id -un) format=account; then export ACCOUNT=..." ;;
-        *"nvalid qos"*) next="sacctmgr show qos format=name,maxwall; then submit_all.sh --qos=..." ;;
-        *"nvalid partition"*) next="sinfo --summarize; then submit_all.sh --partition=..." ;;
-        *"Unable to contact slurm"* | *"not found"*) next="scontrol ping, on a login node of the cluster" ;;
-    esac
-    fail 1 "Slurm refused $1: ${2//$'\n'/; }" "$next"
 }
 
 configure

@@ -42,9 +42,12 @@ def record(step: Callable[[int], float], config: Config, plan: Plan, out: str | 
         "seq_len": config.seq_len,
         "model_flops_per_token": flops_per_token(config),
     }
-    with profile(out, schedule=plan.steps, metadata=numbers) as recording:
-        for i in range(plan.steps.length):
+    steps = plan.steps
+    with profile(out, schedule=steps, metadata=numbers) as recording:
+        for i in range(steps.length):
             loss = step(i)
+            if dist.get_rank() == plan.pp - 1:  # the first of those that have a loss
+                print(f"step {i + 1} of {steps.length} ({recording.phase}): loss {loss:.2f}", flush=True)
             # Only some ranks compute a loss: the pipeline stages before the last have none.
             recording.step(tokens=plan.global_batch * config.seq_len, loss=None if math.isnan(loss) else loss)
     card = recording.options.output / "workload_card.yaml"

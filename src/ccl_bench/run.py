@@ -128,7 +128,8 @@ def _is_of(profile: str, mode: str) -> bool:
 
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
     """Return the error for a place where nothing can be read, with what was looked for."""
-    unreadable = [f"{finding.file} {finding.message}" for finding in run.findings]
+    errors = [finding for finding in run.findings if finding.severity == "error"]
+    unreadable = [f"{finding.file} {finding.message}" for finding in errors]
     if unreadable:
         more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
         fix = "check the files and their permissions"
@@ -154,10 +155,12 @@ def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[P
 def _rank_map(root: Path) -> dict[str, int]:
     """Return {file: rank} from `ranks.json`, for traces that do not say whose they are."""
     path = root / RANK_MAP
-    if not root.is_dir() or not path.is_file():
-        return {}
     try:
+        if not root.is_dir() or not path.is_file():
+            return {}
         return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+    except PermissionError as error:
+        raise storage.unreadable(root, error) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
             f"is no map of files to ranks: {error}",

@@ -103,7 +103,11 @@ def cache_directory() -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, and put it in place of `path` only when all went well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # the one that somebody asked for
+        raise
     os.close(handle)
     temporary = Path(name)
     try:

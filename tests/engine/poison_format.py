@@ -52,9 +52,8 @@ def reads_in_threads():
     return True
 
 
-POISON = Format(
-    "poison", "torch", 1, frozenset({"kernels"}), recognises, identity, read, reads_in_threads=reads_in_threads
-)
+TABLES = frozenset({"kernels"})
+POISON = Format("poison", "torch", 1, TABLES, recognises, identity, read, reads_in_threads=reads_in_threads)
 
 
 def dask_setup(_worker):

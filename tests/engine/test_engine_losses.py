@@ -12,8 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import poison_format
 import pytest
-from clusters import end, one_cluster
+from clusters import end, one_cluster, until
 
 from ccl_bench import engine, metrics
 from ccl_bench.errors import InputError, UsageError
@@ -49,15 +50,30 @@ class Watched:
 EVERY_RANK = [(done, RANKS) for done in range(1, RANKS + 1)]
 
 
-def test_a_worker_killed_while_it_reads_is_made_up_for(run: Path, own_cluster: Cluster) -> None:
-    first = own_cluster.worker("--no-nanny")
+def test_a_worker_killed_while_it_reads_is_made_up_for(
+    run: Path, tmp_path: Path, poison, own_cluster: Cluster
+) -> None:
+    readers = tmp_path / "readers"
+    readers.mkdir()
+    keeping = with_poison(run, tmp_path, rank=5, poison="keep", folder=str(readers))
+    own_cluster.worker("--no-nanny")
     own_cluster.worker("--no-nanny")
     own_cluster.has_workers(2)
-    watched = Watched(lambda: end(first))
+    killed = []
 
-    assert answer(run, own_cluster.address, watched) == answer(run)
+    def kill() -> None:
+        until(lambda: poison_format.readers(readers), "a reader", own_cluster)
+        killed.extend(poison_format.readers(readers))
+        os.kill(killed[0], signal.SIGKILL)
+        (readers / "go").touch()
+
+    watched = Watched(kill, after=4)
+
+    assert answer(keeping, own_cluster.address, watched) == answer(keeping)
     assert watched.told == EVERY_RANK
-    assert first.returncode == -signal.SIGKILL
+    codes = {process.pid: process.poll() for process in own_cluster.processes}
+    assert [codes[pid] for pid in killed] == [-signal.SIGKILL]
+    assert len(poison_format.readers(readers)) == 3  # the one that died, its successor, this process
 
 
 def test_a_trace_that_kills_every_worker_is_left_out_and_named(
@@ -81,7 +97,8 @@ def test_a_trace_that_kills_every_worker_is_left_out_and_named(
 def with_poison(run: Path, folder: Path, rank: int, **how) -> Path:
     """Return a copy of a run in which the trace of one rank kills whoever reads it."""
     copy = without(run, folder / "poisoned", rank)
-    (copy / f"rank{rank}_trace.json").write_text(json.dumps({"poison": "kill", "rank": rank, **how}))
+    wanted = {"poison": "kill", "rank": rank, **how}
+    (copy / f"rank{rank}_trace.json").write_text(json.dumps(wanted))
     return copy
 
 

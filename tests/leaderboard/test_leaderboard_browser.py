@@ -214,6 +214,9 @@ def test_a_phone_scrolls_the_table_and_not_the_page(full: Full, browser: Browsin
         page.goto(full.address)
         board = page.locator(".board")
         assert board.evaluate("each => each.scrollWidth > each.clientWidth")
+        first = page.locator("#runs tbody th.run").first
+        assert "tokens/s" in first.inner_text()
+        assert first.bounding_box()["width"] < PHONE  # type: ignore[index]
         page.locator("#runs a.sort").last.scroll_into_view_if_needed()
         assert page.evaluate("scrollX") == 0
 
@@ -232,9 +235,13 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
         unnamed = """() => [...document.querySelectorAll('input:not([type=hidden]), select, button, a')]
           .filter(each => !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')
                           && !each.title).map(each => each.outerHTML)"""
-        for address in ("/", f"/runs/{full.real}", "/compare", "/workloads", "/metrics"):
+        regions = "() => [...document.querySelectorAll('[role=region]')].map(each => each.ariaLabel)"
+        compared = f"/compare?run={full.real}&run={full.slower}"
+        for address in ("/", f"/runs/{full.real}", "/compare", compared, "/workloads", "/metrics"):
             page.goto(full.address + address)
             assert page.evaluate(unnamed) == []
+            found = page.evaluate(regions)
+            assert len(set(found)) == len(found), address
             assert page.locator("h1").count() == page.locator("main").count() == 1
             assert page.locator("html").get_attribute("lang") == "en"
             assert page.locator("table:not(:has(th[scope]))").count() == 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import EXAMPLE
+from publishing_archives import files_of
 from publishing_server import Leaderboard
 
 from ccl_bench.leaderboard.bundle.parcel import Parcel, Wanted, packed
@@ -25,15 +26,15 @@ def parcel(tmp_path_factory: pytest.TempPathFactory) -> Parcel:
 
 
 @pytest.fixture(scope="session")
-def bundle(parcel: Parcel) -> Files:
-    """Return the files of the example's bundle, without its traces."""
-    return {name: (parcel.bundle.folder / name).read_bytes() for name in parcel.bundle.files}
+def whole(parcel: Parcel) -> Files:
+    """Return the files of the example's bundle, with its traces."""
+    return files_of(parcel)
 
 
 @pytest.fixture(scope="session")
-def whole(parcel: Parcel, bundle: Files) -> Files:
-    """Return the files of the example's bundle, with its traces."""
-    return bundle | {f"run/{name}": path.read_bytes() for name, path in parcel.run_files.items()}
+def bundle(whole: Files) -> Files:
+    """Return the files of the example's bundle, without its traces."""
+    return {name: content for name, content in whole.items() if not name.startswith("run/")}
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 PROGRAM = Path(sys.executable).parent / "ccl-bench"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 CALLS = httpx.Client(
     verify=False,  # certificates take longer to load than a call takes
     limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),  # servers come and go

@@ -34,7 +34,7 @@ def test_fifty_submitters_who_all_send_twice_are_there_once(
         assert Counter(answer.status_code for answer in answers) == {201: CROWD, 200: CROWD}
         owners = {answer.json()["id"]: answer.json()["submitter"] for answer in answers}
         assert sorted(owners.values()) == sorted(names)
-        assert first.states() == dict.fromkeys(owners, ["self_reported"])
+        assert first.states() == {run: ["self_reported"] for run in owners}
         assert {run["id"]: run["submitter"] for run in second.runs()} == owners
         events = Counter(line["event"] for line in first.log)
         assert events == {"published": CROWD, "published-again": CROWD}

@@ -149,9 +149,12 @@ def test_the_keyboard_reaches_everything_and_every_chart_has_words(
             figure = page.locator(f"#chart-{chart.key}")
             drawing = figure.locator("[role=img]")
             assert drawing.get_attribute("aria-label") == f"{chart.title}. {chart.summary}"
+            assert figure.locator("[role=graphics-symbol]:not([aria-hidden=true])").count() == 0
             data = figure.locator("details.data")
             data.locator("summary").press("Enter")
             assert data.locator("tbody tr").count() == len(chart.table.rows)
+        regions = [each.get_attribute("aria-label") for each in page.get_by_role("region").all()]
+        assert len(set(regions)) == len(regions)
         outline = [heading.inner_text() for heading in page.locator("h1, h2").all()]
         assert outline[:3] == ["llama-tiny", "Findings about the data", "Headline numbers"]
 

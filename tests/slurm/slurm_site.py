@@ -136,10 +136,17 @@ class Site:
         env = {**self.environment, **environment}
         return self.cluster.run(*command, cwd=folder or self.root, env=env)
 
-    def submitted(self, name: str, *options: str, sbatch: tuple[str, ...] = (), **environment: str) -> Job:
-        """Submit the job of a workload, for eight short steps; `options` are torchtitan's."""
+    def submitted(
+        self,
+        name: str,
+        *options: str,
+        sbatch: tuple[str, ...] = (),
+        short: tuple[str, ...] = SHORT,
+        **environment: str,
+    ) -> Job:
+        """Submit the job of a workload, for eight short steps unless told; `options` are torchtitan's."""
         folder = self.root / "trace_collection" / name
-        words = ("--account=m1234", "--parsable", *sbatch, "run.sbatch", *SHORT, *options)
+        words = ("--account=m1234", "--parsable", *sbatch, "run.sbatch", *short, *options)
         done = self.ran("sbatch", *words, folder=folder, **environment)
         assert done.returncode == 0, done.stderr
         number = int(done.stdout.partition(";")[0])

@@ -12,6 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from slurm_site import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,13 @@ SOME_EVENTS = 100_000
 ENDLESS = ("--training.steps", "100000")
 
 
-def _submitted(site: Site, scratch: Path, *options: str, sbatch: tuple[str, ...] = ()) -> Job:
+def _submitted(
+    site: Site, scratch: Path, *options: str, sbatch: tuple[str, ...] = (), **environment: str
+) -> Job:
     """Submit a job of two ranks with a scratch directory of its own; the text to train on is shared."""
     places = {"SCRATCH": str(scratch), "ASSETS": str(site.scratch / "ccl-bench-assets")}
-    return site.submitted(TP, *TWO_RANKS, *options, sbatch=sbatch, RANKS_PER_NODE="2", **places)
+    given = {"RANKS_PER_NODE": "2", **places, **environment}
+    return site.submitted(TP, *TWO_RANKS, *options, sbatch=sbatch, **given)
 
 
 def _last_lines(job: Job) -> tuple[str, str]:
@@ -55,6 +59,30 @@ def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
     what, following = _last_lines(job)
     assert "the run has failed" in what
     assert "FORCE=1 sbatch run.sbatch" in following
+
+
+def test_a_second_job_is_sent_away_and_a_cancelled_one_keeps_what_it_recorded(
+    site: Site, tmp_path: Path
+) -> None:
+    first = _submitted(site, tmp_path, *ENDLESS)
+    first.until(lambda: len(_recorded(first)) == 2, "a trace of both ranks")
+
+    second = _submitted(site, tmp_path, FORCE="1")
+    assert second.ended() == "FAILED"
+    assert f"{first.run} is being recorded by job {first.number}" in second.text
+    assert "export TRACES=" in second.text
+    assert len(_recorded(first)) == 2
+
+    site.ran("scancel", str(first.number))
+    assert first.ended() == "CANCELLED"
+    what, _ = _last_lines(first)
+    assert "the job was stopped before the training ended: it was cancelled" in what
+    found = site.measured(first.run, "iter_time_16")
+    assert found["iter_time_16"]["value"] > 0
+
+
+def _recorded(job: Job) -> list[Path]:
+    return list((job.run / "profile_trace" / f"iteration_{STEPS}").glob("rank*_trace.json"))
 
 
 def _stop_while_writing(job: Job, rank: int) -> Path:

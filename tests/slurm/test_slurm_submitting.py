@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,11 +11,16 @@ from slurm_site import ROOT
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from slurm_site import Site
 
 NAMES = sorted(folder.name for folder in (ROOT / "trace_collection").iterdir() if folder.is_dir())
 TP = "llama3.1-8b-torchtitan-tp-perlmutter-16"
+PP = "llama3.1-8b-torchtitan-pp-perlmutter-16"
+DP = "deepseek-v2-lite-torchtitan-dp+tp-perlmutter-16"
+TWO_NODES = "qwen3-32b-torchtitan-3d-perlmutter-16"
 
 
 def _submitted(site: Site, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +50,13 @@ def test_named_ones_are_submitted_with_further_options_of_sbatch(site: Site) -> 
     job = re.fullmatch(rf"{re.escape(TP)}: Submitted batch job (\d+)\n", done.stdout)[1]
     shown = site.ran("scontrol", "show", "job", job).stdout
     site.ran("scancel", job)
-    for said in ("Account=m1234", "TimeLimit=00:07:00", "Features=gpu&hbm40g", "TresPerNode=gres:gpu:4"):
+    for said in (
+        "Account=m1234",
+        "TimeLimit=00:07:00",
+        "Features=gpu&hbm40g",
+        "TresPerNode=gres:gpu:4",
+        "Requeue=0",
+    ):
         assert said in shown
 
 
@@ -77,17 +89,60 @@ def test_a_refusal_is_explained_with_the_next_command(site: Site, option: str) -
     assert command in last
 
 
-def test_a_run_that_lies_there_already_is_not_replaced_unasked(site: Site) -> None:
+@pytest.fixture
+def recorded(site: Site) -> Iterator[Path]:
+    """Return a run that lies in the place of the TP workload's."""
     run = site.scratch / "ccl-bench-traces" / TP
-    run.mkdir(parents=True)
-    (run / "environment.json").write_text("{}")
+    (run / "profile_trace" / "iteration_20").mkdir(parents=True)
     try:
-        done = _submitted(site, TP, "--test-only")
-        assert done.returncode == 2
-        assert f"{run} holds a run already" in done.stderr
-        assert _submitted(site, TP, "--test-only", FORCE="1").returncode == 0
+        yield run
     finally:
-        (run / "environment.json").unlink()
+        shutil.rmtree(run)
+
+
+def test_a_run_that_lies_there_already_is_not_replaced_unasked(site: Site, recorded: Path) -> None:
+    done = _submitted(site, TP, "--test-only")
+    assert done.returncode == 2
+    assert f"{recorded} holds a run already" in done.stderr
+    assert _submitted(site, TP, "--test-only", FORCE="1").returncode == 0
+
+
+def test_what_cannot_be_submitted_keeps_back_no_other(site: Site, recorded: Path) -> None:
+    done = _submitted(site, "--test-only")
+    assert done.returncode == 2
+    assert re.findall(r"^([\w.+-]+): sbatch: Job \d+ to start", done.stdout, flags=re.MULTILINE) == [
+        name for name in NAMES if name != TP
+    ]
+    what, following = done.stderr.splitlines()[-2:]
+    assert what == f"ccl-bench: 1 of 7 workloads were not submitted, and the causes stand above: {TP}"
+    assert following.endswith(f"submit_all.sh {TP}")
+
+
+def test_the_state_of_each_job_is_told(site: Site) -> None:
+    held = _submitted(site, TP, "--hold").stdout.split()[-1]
+    failed = site.submitted(PP, sbatch=("--nodes=2",))
+    failed.ended()
+    told = site.ran("perlmutter/status.sh", PP, TP, DP)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == (
+        f"{PP}: job {failed.number} FAILED; traces: 0\n"
+        "    ccl-bench: the allocation has 2 nodes, and this workload needs 1\n"
+        f"{TP}: job {held} PENDING (JobHeldUser); traces: 0\n"
+        f"{DP}: not submitted; traces: 0\n"
+    )
+    site.ran("scancel", held)
+    assert site.cluster.ended(int(held)) == "CANCELLED"
+
+
+def test_a_node_that_is_down_is_the_reason_to_wait(site: Site) -> None:
+    site.ran("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=a test")
+    try:
+        job = _submitted(site, TWO_NODES).stdout.split()[-1]
+        told = site.ran("perlmutter/status.sh", TWO_NODES).stdout
+        site.ran("scancel", job)
+    finally:
+        site.ran("scontrol", "update", "NodeName=n2", "State=RESUME")
+    assert told.startswith(f"{TWO_NODES}: job {job} PENDING (ReqNodeNotAvail")
 
 
 def test_a_generic_cluster_is_asked_for_no_constraint(site: Site) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from writing import LAYOUTS, Text, compact, finding_codes, many, names, op, pretty, read
 
 from ccl_bench.errors import InputError
-from ccl_bench.trace.formats.kineto import pieces
+from ccl_bench.trace import blocks
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -74,10 +74,10 @@ def test_damage_in_the_last_event_does_not_lose_the_metadata(monkeypatch, write,
 def test_two_files_written_over_each_other_lose_only_what_was_torn(monkeypatch, size, chunk):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     one, other = pretty(many(30)), pretty([op(f"other{n}", n) for n in range(30)])
-    blocks = [
+    torn = [
         part[at : at + chunk] for at in range(0, max(len(one), len(other)), chunk) for part in (one, other)
     ]
-    content = read(b"".join(blocks))
+    content = read(b"".join(torn))
     known = {f"op{n}" for n in range(30)} | {f"other{n}" for n in range(30)}
     assert set(names(content)) <= known
     assert {"events-lost", "metadata-damaged"} & set(finding_codes(content))

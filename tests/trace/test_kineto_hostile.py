@@ -5,6 +5,7 @@ import time
 import pytest
 from writing import Text, compact, finding_codes, many, names, op, read
 
+from ccl_bench.trace import blocks
 from ccl_bench.trace.formats.kineto import pieces
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, many, names, op, pretty, read
 
-from ccl_bench.trace.formats.kineto import pieces
+from ccl_bench.trace import blocks
 from ccl_bench.trace.formats.kineto.native import layout, library
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pretty, read
 
-from ccl_bench.trace.formats.kineto import pieces
+from ccl_bench.trace import blocks
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 

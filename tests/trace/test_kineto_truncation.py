@@ -20,7 +20,7 @@ from writing import (
 
 from ccl_bench import storage
 from ccl_bench.errors import InputError
-from ccl_bench.trace.formats.kineto import pieces
+from ccl_bench.trace import blocks
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from commands import EXAMPLE
 
 ROOT = Path(__file__).parents[2]
 PERLMUTTER = ROOT / "perlmutter"
@@ -17,7 +22,12 @@ PAGES = [
 CODE = re.compile(r"`([^`\n]+)`")
 
 # What others say, and is quoted: Slurm, torchrun and NCCL.
-OF_OTHERS = {"Invalid feature specification", "Requested node configuration is not available", "NET/Socket"}
+OF_OTHERS = {
+    "DUE TO NODE FAILURE",
+    "Invalid feature specification",
+    "NET/Socket",
+    "Requested node configuration is not available",
+}
 
 each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 
@@ -65,6 +75,25 @@ def test_the_commands_are_shell(page: Path) -> None:
     for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
         done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_for_results_give_them(tmp_path: Path) -> None:
+    block = re.search(r"^```sh\n(.*?)^```", _section("Results"), flags=re.MULTILINE | re.DOTALL)[1]
+    run = shutil.copytree(EXAMPLE, tmp_path / "a run+1")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", re.sub(r"\bRUN\b", shlex.quote(str(run)), block)],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    for metric in ("coll_call_num_16", "throughput_tokens_16", "iter_time_16"):
+        assert re.search(rf"^ *{metric} +\d", done.stdout, flags=re.MULTILINE), done.stdout
+    assert (tmp_path / "report.html").stat().st_size
 
 
 @each

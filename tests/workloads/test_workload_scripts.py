@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,42 @@ def _cpu_run(folder: Path, tmp_path: Path, **environment: str | None) -> subproc
     return _ran(folder / "run.sh", PATH=path, SCRATCH=str(tmp_path), CLUSTER="cpu", DATA="c4", **environment)
 
 
+def _claimed(folder: Path, words: str) -> Path:
+    """Let a job claim the run directory of the workload, and return its mark."""
+    mark = folder / "ccl-bench-traces" / f".{TP.name}.recording"
+    mark.parent.mkdir()
+    mark.write_text(f"{words}\n")
+    return mark
+
+
+def _with_tokenizer(folder: Path) -> Path:
+    assets = folder / "ccl-bench-assets" / "meta-llama" / "Llama-3.1-8B"
+    assets.mkdir(parents=True)
+    (assets / "tokenizer.json").write_text("{}")
+    return assets
+
+
+def test_a_run_that_is_being_recorded_is_not_recorded_over(tmp_path: Path) -> None:
+    _with_tokenizer(tmp_path)
+    mark = _claimed(tmp_path, f"- {socket.gethostname()} {os.getpid()}")
+    done = _cpu_run(TP, tmp_path, FORCE="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert f"{TP.name} is being recorded by process {os.getpid()} on {socket.gethostname()}" in first
+    assert "export TRACES=" in second
+    assert mark.exists()
+
+
+def test_the_claim_of_a_process_that_is_gone_counts_for_nothing(tmp_path: Path) -> None:
+    _with_tokenizer(tmp_path)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    mark = _claimed(tmp_path, f"- {socket.gethostname()} {gone.pid}")
+    done = _cpu_run(TP, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists()
+
+
 def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> None:
     done = _cpu_run(TP, tmp_path)
     assert done.returncode == 4
@@ -103,9 +140,7 @@ def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> N
 
 
 def test_what_is_configured_reaches_the_launcher(tmp_path: Path) -> None:
-    assets = tmp_path / "ccl-bench-assets" / "meta-llama" / "Llama-3.1-8B"
-    assets.mkdir(parents=True)
-    (assets / "tokenizer.json").write_text("{}")
+    assets = _with_tokenizer(tmp_path)
     done = _cpu_run(TP, tmp_path, PROFILE_MODE="torch", FORCE="1", NSYS_OPTIONS="--gpu-metrics-devices all")
     assert done.returncode == 0, done.stderr
     words = done.stdout.splitlines()

@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccl_bench.card import read_card
 from ccl_bench.catalog import models
 
 ROOT = Path(__file__).parents[2]
@@ -23,15 +25,18 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torchtitan") is None, reason="torchtitan is not installed: make test"
 )
 
-# What each configuration comes to in torchtitan, with the parameters of its model counted without memory.
+# What each configuration comes to in torchtitan, with the parameters of its model counted without memory, and
+# what it makes of synthetic text. In one process, because importing torchtitan takes seconds.
 READING = """
 import json, logging, sys
 logging.disable()
 import torch
+from torchtitan.components.tokenizer import HuggingFaceTokenizer
 from torchtitan.config import ConfigManager
+from torchtitan.models.qwen3 import get_train_spec as of_qwen3
 from torchtitan.protocols.train_spec import get_train_spec
 
-for path in sys.argv[1:]:
+def read(path):
     config = ConfigManager().parse_args(["--job.config_file", path])
     if config.experimental.custom_import:
         __import__(config.experimental.custom_import)
@@ -41,21 +46,55 @@ for path in sys.argv[1:]:
     with torch.device("meta"):
         model = spec.model_cls(arguments)
     plan = config.parallelism
-    print(json.dumps({
-        "path": path,
+    return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "layers": arguments.n_layers,
         "degrees": [plan.data_parallel_replicate_degree, plan.data_parallel_shard_degree,
                     plan.tensor_parallel_degree, plan.pipeline_parallel_degree],
+        "steps": config.training.steps,
         "active": config.profiling.profiler_active,
         "has_pipeline": spec.pipelining_fn is not None,
-    }))
+    }
+
+text, *paths = sys.argv[1:]
+tokenizer = HuggingFaceTokenizer(text + "/tokenizer")
+tokens = tokenizer.encode("abc d", add_bos=True, add_eos=True)
+print(json.dumps({
+    "qwen3_has_pipeline": of_qwen3().pipelining_fn is not None,
+    "begins_and_ends": [tokens[0] == tokenizer.bos_id, tokens[-1] == tokenizer.eos_id],
+    "tokens": len(tokens),
+    "decoded": tokenizer.decode(tokens[1:-1]),
+    "configurations": {path: read(path) for path in paths},
+}))
 """
 
 
-def _ran(program: str, *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with synthetic data, and with a workload that a user made."""
+    folder = tmp_path_factory.mktemp("synthetic data+1")
+    _run(str(LAUNCH / "synthetic_data.py"), str(folder))
+    made = ["new", "my llama+1", "--from", FOLDERS[0].name, "--set", "training.steps=40"]
+    _run("-c", "from ccl_bench.cli.bench import main; main()", *made, "--output", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def torchtitan(folder: Path) -> dict[str, Any]:
+    """Return what torchtitan says."""
+    paths = [*(each / "train_config.toml" for each in FOLDERS), folder / "my llama+1" / "train_config.toml"]
+    return json.loads(_run("-c", READING, str(folder), *map(str, paths)))
+
+
+@pytest.fixture(scope="module")
+def read(torchtitan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return name of a folder -> what torchtitan makes of its configuration."""
+    return {Path(path).parent.name: found for path, found in torchtitan["configurations"].items()}
+
+
+def _run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": f"{LAUNCH}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
@@ -66,58 +105,48 @@ def _ran(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def read() -> dict[str, dict[str, object]]:
-    """Return name of a folder -> what torchtitan makes of its configuration."""
-    lines = _ran(READING, *(str(folder / "train_config.toml") for folder in FOLDERS)).splitlines()
-    return {Path(found["path"]).parent.name: found for found in map(json.loads, lines)}
-
-
 def test_this_is_the_release_that_the_configurations_are_written_for() -> None:
     assert importlib.metadata.version("torchtitan") == RELEASE
 
 
-def test_torchtitan_reads_all_seven(read: dict[str, dict[str, object]]) -> None:
-    assert list(read) == [folder.name for folder in FOLDERS]
+def test_torchtitan_reads_all_seven_and_one_that_was_made_from_them(read: dict[str, dict[str, Any]]) -> None:
+    assert list(read) == [*(folder.name for folder in FOLDERS), "my llama+1"]
     assert all(found["active"] == 5 for found in read.values())
+    changed = read.pop("my llama+1")
+    assert changed == {**read[FOLDERS[0].name], "steps": 40}
+    assert {found["steps"] for found in read.values()} == {20}
 
 
-def test_torchtitans_flavour_is_the_model_of_the_card(read: dict[str, dict[str, object]]) -> None:
-    for name, found in read.items():
-        catalogued = {
-            "llama3.1-8b": "meta-llama/Llama-3.1-8B",
-            "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite",
-            "qwen3-32b": "Qwen/Qwen3-32B",
-        }[name.partition("-torchtitan")[0]]
-        expected = models.model(catalogued)
-        assert (found["parameters"], found["layers"]) == (expected.parameters, expected.layers), name
+def test_torchtitans_flavour_is_the_model_of_the_card(read: dict[str, dict[str, Any]]) -> None:
+    for folder in FOLDERS:
+        card = read_card(folder / "workload_card.yaml").card
+        expected = models.model(card.hf_url.removeprefix("https://huggingface.co/"))
+        found = read[folder.name]
+        assert (found["parameters"], found["layers"]) == (expected.parameters, expected.layers), folder.name
 
 
-def test_a_model_with_a_pipeline_can_be_divided(read: dict[str, dict[str, object]]) -> None:
+def test_torchtitan_reads_the_degrees_of_the_card(read: dict[str, dict[str, Any]]) -> None:
+    for folder in FOLDERS:
+        plan = read_card(folder / "workload_card.yaml").card.parallelism
+        assert read[folder.name]["degrees"] == [plan.dp_replicate, plan.dp_shard, plan.tp, plan.pp], (
+            folder.name
+        )
+
+
+def test_a_model_with_a_pipeline_can_be_divided(read: dict[str, dict[str, Any]]) -> None:
     assert [
         name for name, found in read.items() if found["degrees"][3] > 1 and not found["has_pipeline"]
     ] == []
 
 
-def test_torchtitan_itself_has_no_pipeline_for_qwen3() -> None:
-    program = "from torchtitan.models.qwen3 import get_train_spec; print(get_train_spec().pipelining_fn)"
-    assert _ran(program).strip() == "None", "workloads/torchtitan/pipelined_qwen3.py is no longer needed"
+def test_torchtitan_itself_has_no_pipeline_for_qwen3(torchtitan: dict[str, Any]) -> None:
+    assert not torchtitan["qwen3_has_pipeline"], "workloads/torchtitan/pipelined_qwen3.py is no longer needed"
 
 
-def test_synthetic_text_is_read_by_torchtitan(tmp_path: Path) -> None:
-    folder = tmp_path / "synthetic data+1"
-    subprocess.run([sys.executable, str(LAUNCH / "synthetic_data.py"), str(folder)], check=True)
-    program = """
-import sys
-from torchtitan.components.tokenizer import HuggingFaceTokenizer
-folder = sys.argv[1]
-tokenizer = HuggingFaceTokenizer(folder + "/tokenizer")
-tokens = tokenizer.encode("abc d", add_bos=True, add_eos=True)
-first, *inner, last = tokens
-print(len(tokens), first == tokenizer.bos_id, last == tokenizer.eos_id, tokenizer.decode(inner))
-"""
+def test_synthetic_text_is_read_by_torchtitan(torchtitan: dict[str, Any], folder: Path) -> None:
     # Five letters, a beginning and an end.
-    assert _ran(program, str(folder)).strip() == "7 True True abc d"
+    assert (torchtitan["tokens"], torchtitan["decoded"]) == (7, "abc d")
+    assert torchtitan["begins_and_ends"] == [True, True]
     lines = (folder / "text" / "data.jsonl").read_text().splitlines()
     assert len(lines) == 2000
     assert set(json.loads(lines[0])["text"]) <= set("abcdefghij ")

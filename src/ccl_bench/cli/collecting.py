@@ -102,11 +102,13 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
     run = found_at(done.output)
     if not run.traces:
         say(program, summary.nothing(done))
-        return CclBenchError.exit_status if done.failure else InputError.exit_status
     from ccl_bench.inspect_run import inspect
 
     with progress_bar(len(run.traces)) as progress:
         found = inspect(run, jobs=jobs, progress=progress)
     sys.stdout.flush()
-    show(summary.page(done, found))
-    return CclBenchError.exit_status if done.failure else 0
+    if run.traces or summary.measurable(found):
+        show(summary.page(done, found))
+    if done.failure:
+        return CclBenchError.exit_status
+    return 0 if run.traces else InputError.exit_status

@@ -83,8 +83,15 @@ def approve(
     database: Database = None,
 ) -> int:
     """Approve a run, or list those that wait."""
+    from ccl_bench.cli.bench import PROGRAM
+    from ccl_bench.cli.frame import say
+
     asked = _asked(at, token_file, database)
-    _show(asked.waiting() if run is None else [asked.approve(_identified(run), note)])
+    found = asked.waiting() if run is None else [asked.approve(_identified(run), note)]
+    if found:
+        _show(found)
+    else:
+        say(PROGRAM, "no run waits")
     return 0
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_MAKE_ROOM = "\n  fix: make room there, or write elsewhere"
+_CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_WAYS_OUT = dict.fromkeys(_NO_ROOM, "make room there, or write elsewhere")
+_WAYS_OUT |= dict.fromkeys(_CLOSED, "check the permissions of it and of its folder, or name another place")
+"""What to do about errors of the system that are no fault of this program."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -54,9 +57,11 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
         _forget_stdout()
         return CLOSED_PIPE
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _WAYS_OUT:
             raise
-        say(program, f"{error.filename or 'the output'} cannot be written: {error.strerror}{_MAKE_ROOM}")
+        what = "written" if error.errno in _NO_ROOM else "opened"
+        place = error.filename or "the output"
+        say(program, f"{place} cannot be {what}: {error.strerror}\n  fix: {_WAYS_OUT[error.errno]}")
         _forget_stdout()
         return CclBenchError.exit_status
     return status

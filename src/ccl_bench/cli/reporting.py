@@ -70,12 +70,16 @@ def report(
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
     force: files.Force = False,
 ) -> int:
     """Report a run."""
+    from ccl_bench.engine import used
+
     chosen = _form(form, output, text=text)
     target = files.target(output, force=force) if output else None
-    observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
+    with used(engine):
+        observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:

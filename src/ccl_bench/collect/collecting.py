@@ -96,6 +96,7 @@ def collect(request: Request) -> Collected:
     else:
         _record(request, done)
     _describe(request, done)
+    done.remarks = list(dict.fromkeys(done.remarks))
     return done
 
 
@@ -118,7 +119,10 @@ def _record(request: Request, done: Collected) -> None:
             output = Path(aside) if mode == "nsys" and len(modes) > 1 else request.output
             done.ended = _ran(request, mode, output, nsys if mode == "nsys" else None)
             if mode == "nsys":
-                done.remarks += parts.merged(output) + ranking.ranked(request.output, _processes(output))
+                done.remarks += parts.merged(output)
+                told = _recording(output)
+                done.remarks += told.get("remarks", [])
+                done.remarks += ranking.ranked(request.output, told.get("processes", []))
         if mode == modes[0]:
             _gather(request, done, before)
         if done.ended.log_error:
@@ -172,6 +176,7 @@ def _describe(request: Request, done: Collected) -> None:
     seen = observed(output, known, _read_json(output / METADATA), configuration)
     if configuration and not configuration.path.resolve().is_relative_to(output.resolve()):
         copying.copied(finding.Left(configuration.path.parent, configurations=[configuration.path]), output)
+    done.remarks += (seen.recording or {}).get("remarks", [])
     done.overhead = _overhead(seen, output / target.LOGS / "torch.log")
     done.remarks += metadata.completed(output, seen)
     card = carding.placed(output, request.card, left.cards)
@@ -187,10 +192,10 @@ def _overhead(seen: Observed, log: Path) -> dict[str, float]:
     return training_log.overhead(log, configuration.settings.profiling) if configuration else {}
 
 
-def _processes(output: Path) -> list[dict[str, Any]]:
-    """Return the processes that recorded themselves into a directory."""
-    recording = _read_json(output / METADATA).get("recording")
-    return list(recording.get("processes", [])) if isinstance(recording, dict) else []
+def _recording(output: Path) -> dict[str, Any]:
+    """Return what processes that recorded themselves into a directory tell of it."""
+    told = _read_json(output / METADATA).get("recording")
+    return told if isinstance(told, dict) else {}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

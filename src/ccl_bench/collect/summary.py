@@ -24,7 +24,7 @@ _MEASURED = "ok"
 
 def page(done: Collected, found: Inspection) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
-    measurable = [metric.metric for metric in found.metrics if metric.status == _MEASURED]
+    names = measurable(found)
     parts: list[RenderableType] = [
         heading(plain(str(done.output))),
         indented(
@@ -33,10 +33,15 @@ def page(done: Collected, found: Inspection) -> Group:
     ]
     if found.issues:
         parts += [Text(), heading("Findings"), indented(issues(found.issues))]
-    title = f"Measurable: {len(measurable)} of {len(found.metrics)} metrics"
-    parts += [Text(), heading(title), indented(Text(", ".join(measurable) or "none"))]
-    parts += [Text(), *(Text(line) for line in _next(done, has_numbers=bool(measurable)))]
+    title = f"Measurable: {len(names)} of {len(found.metrics)} metrics"
+    parts += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
+    parts += [Text(), *(Text(line) for line in _next(done, has_numbers=bool(names)))]
     return Group(*parts)
+
+
+def measurable(found: Inspection) -> list[str]:
+    """Return the metrics that have a value."""
+    return [metric.metric for metric in found.metrics if metric.status == _MEASURED]
 
 
 def failure(failed: Failure) -> str:
@@ -53,16 +58,18 @@ def failure(failed: Failure) -> str:
 def nothing(done: Collected) -> str:
     """Return what is told where no trace was found."""
     where = shlex.quote(str(done.output))
-    return (
-        f"{done.output}: holds no trace of a known format\n"
-        f"  fix: let the command profile itself (docs/collecting.md), or name where it writes: "
-        f"ccl-bench collect --output {where} --source FOLDER"
-    )
+    if done.failure:
+        what = "holds no trace: the command ended before it wrote one"
+        fix = "run it again without that failure; what it wrote elsewhere is gathered by"
+    else:
+        what = "holds no trace of a known format"
+        fix = "let the command profile itself (docs/collecting.md), or name where it writes:"
+    return f"{done.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
 def _lines(done: Collected, found: Inspection) -> Iterator[tuple[str, str]]:
     kinds = Counter(trace.format for trace in found.traces)
-    yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     missing = f" of {found.world_size}" if found.missing_ranks else ""
     yield "ranks", f"{ranges(found.ranks)}{missing}" if found.ranks else ""
     yield "windows", ranges(sorted({t.window for t in found.traces if t.window is not None}))

@@ -32,6 +32,7 @@ CONNECT_S = 10.0
 PATIENCE_S = 60.0
 """Time for which a cluster may have no worker before it is given up, s."""
 
+_TALKATIVE = ("distributed", "tornado.application")
 _LOOK_S = 0.05
 _SAME_FILES = "give the workers the file system that the run lies on, or name the run by its URL"
 
@@ -71,16 +72,17 @@ def _client(address: str) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Dask from telling in its own words what is told in ours."""
+    """Keep Dask and what it rests on from telling in their own words what is told in ours."""
     import logging
 
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    loggers = {each: each.level for each in map(logging.getLogger, _TALKATIVE)}
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, before in loggers.items():
+            logger.setLevel(before)
 
 
 def _refused_after_patience(address: str) -> WithoutWorkers:
@@ -128,13 +130,15 @@ def _submitted(
     try:
         done = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
         for future, result in _as_completed(client, done, without_workers):
+            # What was fetched counts, and not the status of the future: its worker may be lost since.
             position = futures.pop(future)
-            if future.status == "finished":
+            error = result[1] if isinstance(result, tuple) else result
+            if isinstance(result, Reduced):
                 yield position, replace(result, trace=tasks[position].trace)
-            elif future.status == "error" and isinstance(result[1], distributed.scheduler.KilledWorker):
-                yield position, 1 + result[1].allowed_failures
+            elif isinstance(error, distributed.scheduler.KilledWorker):
+                yield position, 1 + error.allowed_failures
             else:
-                raise _failure(client, result)
+                raise _failure(client, error)
     finally:
         with contextlib.suppress(Exception):  # the scheduler may be gone
             client.cancel(list(futures), force=True)  # type: ignore[no-untyped-call]
@@ -164,16 +168,15 @@ def _has_workers(client: Client) -> bool:
         return False
 
 
-def _failure(client: Client, result: Any) -> BaseException:
+def _failure(client: Client, error: object) -> BaseException:
     """Return the error for a task that failed, by what the worker raised or by the loss of the scheduler."""
-    error = result[1] if isinstance(result, tuple) else result
     if isinstance(error, CancelledError):
         address = str(client.scheduler.address) if client.scheduler else ""
         fix = "start it and this command again"
         return InputError("the scheduler is gone, or has dropped the work", where=address, fix=fix)
     if isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
         return _other_program(f"a worker cannot load the program: {error}")
-    return error if isinstance(error, BaseException) else TypeError(f"a worker returned {error!r}")
+    return error if isinstance(error, BaseException) else TypeError(f"a worker returned a {type(error).__name__}")
 
 
 def _absolute(task: Task) -> Task:

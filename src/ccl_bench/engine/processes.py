@@ -93,7 +93,7 @@ def _as_worker() -> None:
     """Leave Ctrl-C to the process that started this one, and the other cores to the other workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = "1"
-    #X threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:

@@ -37,6 +37,9 @@ _DIRECTIVES = ("qos", "constraint", "reservation", "partition", "nodelist", "exc
 OPTIONS = (*_OWN, *_DIRECTIVES)
 """Options of a job, as in `slurm:queue=debug,cores=4`."""
 
+_SCHEDULER = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""No page about the scheduler; what remains of it is for this machine, at a port that is free."""
+
 _ROLES = ("client", "scheduler", "worker")
 _LOOK_S = 10.0
 _LAST_LINES = 3
@@ -75,7 +78,7 @@ def started(text: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def _jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
     """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
-    distributed, jobqueue = package("distributed"), package("dask_jobqueue")
+    distributed, jobqueue = package("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node from which jobs are submitted"
         raise UsageError("there is no Slurm here: sbatch is not on the PATH", fix=fix)
@@ -86,6 +89,15 @@ def _jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, Witho
             cluster.scale(jobs=count)
             with distributed.Client(cluster, security=security, set_as_default=False) as client:
                 yield client, _Watch(cluster, folder).look
+
+
+def _jobqueue() -> Any:
+    """Return dask-jobqueue; where it is first imported it has Ctrl-C end the program with status 0."""
+    before = signal.getsignal(signal.SIGINT)
+    found = package("dask_jobqueue")
+    if signal.getsignal(signal.SIGINT) is not before:
+        signal.signal(signal.SIGINT, before)
+    return found
 
 
 def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
@@ -104,7 +116,7 @@ def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
         "memory": value("memory"),
         "walltime": value("walltime"),
         "job_extra_directives": [*config.get("jobqueue.slurm.job-extra-directives", []), *directives],
-        "scheduler_options": {"dashboard": False, **config.get("jobqueue.slurm.scheduler-options", {})},
+        "scheduler_options": _SCHEDULER | config.get("jobqueue.slurm.scheduler-options", {}),
         **more,
     }
 

@@ -1,7 +1,8 @@
 """Tables of traces kept as Parquet outside the run, so that a file is parsed once.
 
-A trace's folder is named after the file's path, size, modification time and inode, and the
-revision of the reader, so a changed file or reader never meets old tables. The folder
+A trace's folder is named after the file's path, size, inode and times, and the revision of the
+reader, so a changed file or reader never meets old tables. The time of the last change of anything is
+among them: it tells a file that was written over and given its old modification time again. The folder
 appears whole or not at all; a damaged one is dropped and made again.
 """
 
@@ -39,10 +40,10 @@ _ABOUT = "about.json"
 def folder(trace: TraceFile) -> Path:
     """Return where the tables of `trace` are kept."""
     stat = trace.path.stat()
-    modified = getattr(stat, "st_mtime_ns", None) or stat.st_mtime
+    times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
     inode = getattr(stat, "st_ino", 0)
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    file = (str(trace.path.absolute()), trace.part, stat.st_size, modified, inode, remote.version(trace.path))
+    file = (str(trace.path.absolute()), trace.part, stat.st_size, times, inode, remote.version(trace.path))
     key = hashlib.sha256(repr((*reader, *file)).encode()).hexdigest()[:32]
     return storage.cache_directory() / "traces" / key
 

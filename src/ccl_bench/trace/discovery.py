@@ -112,7 +112,7 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
     found = Found()
     folder = root if is_folder else root.parent
-    files, outside = files_under(root) if is_folder else ([root], [])
+    files, oddities = files_under(root) if is_folder else ([root], [])
     for path in _without_reports(files) if is_folder else files:
         relative = walking.relative(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
@@ -127,7 +127,7 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         found.traces += traces
         found.others += [] if traces else [path]
     found.traces, doubts = _each_once(found.traces)
-    found.findings += [*doubts, *walking.links_out(outside, folder)]
+    found.findings += [*doubts, *oddities]
     return found
 
 

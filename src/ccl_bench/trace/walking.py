@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote
+from ccl_bench import remote, storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
@@ -25,18 +25,20 @@ _NAMED = 3
 """Files that a message names."""
 
 
-def files_under(root: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files below `root` in order, and those that are there by a link out of it.
+def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
+    """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
 
     Each real file is there once, links after what they point to. A link to nothing is a file too, an
-    unreadable one. Raises InputError where there are so many files that `root` cannot be a run.
+    unreadable one. Raises InputError where `root` may not be entered, or holds so many files that it cannot
+    be a run.
     """
     if remote.is_remote(root):
         shown = (path for path in root.rglob("*") if _is_shown(relative(path, root)))
         return sorted(shown, key=str), []
     plain: dict[str, Path] = {}
     links: list[Path] = []
-    for folder, real, names in _folders(root):
+    closed: list[OSError] = []
+    for folder, real, names in _folders(root, closed):
         for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
             if path.is_symlink():
                 links.append(path)
@@ -49,7 +51,8 @@ def files_under(root: Path) -> tuple[list[Path], list[Path]]:
         if link.is_file() or not link.exists():
             plain.setdefault(_real(link), link)
     inside = _real(root).rstrip("/") + "/"
-    return list(plain.values()), [path for real, path in plain.items() if not real.startswith(inside)]
+    outside = [path for real, path in plain.items() if not real.startswith(inside)]
+    return list(plain.values()), [*_closed(closed, root), *_links_out(outside, root)]
 
 
 def _is_shown(name: str) -> bool:
@@ -67,15 +70,15 @@ def _real(path: str | Path) -> str:
         return str(path)
 
 
-def _folders(root: Path) -> Iterator[tuple[str, str, list[str]]]:
+def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield each real folder below `root` once, what it is after its links, and the names in it.
 
-    Links to folders come after what they point to.
+    Links to folders come after what they point to. Folders that cannot be listed go to `closed`.
     """
     seen = {str(above) for above in Path(os.path.realpath(root)).parents}
     pending = [root]
     while pending:
-        for folder, subfolders, names in os.walk(pending.pop(0)):
+        for folder, subfolders, names in os.walk(pending.pop(0), onerror=closed.append):
             real = _real(folder)
             if real in seen:
                 subfolders.clear()
@@ -93,7 +96,16 @@ def relative(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
+def _closed(errors: Iterable[OSError], root: Path) -> Iterator[Finding]:
+    """Yield a finding for each folder that cannot be listed; InputError where that is the run itself."""
+    for error in errors:
+        if error.filename == str(root):
+            raise storage.unreadable(root, error) from error
+        name = relative(Path(error.filename), root)
+        yield Finding("file-unreadable", "error", f"the folder cannot be read: {error.strerror}", name)
+
+
+def _links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
     """Return a finding about files that are there by links out of the run; none without any."""
     if not outside:
         return []

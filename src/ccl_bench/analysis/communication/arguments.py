@@ -31,7 +31,7 @@ ARGUMENTS = (
 
 def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return kernel calls with the time and thread of their launch, null where it was not recorded."""
-    starts = launches.select(
+    starts = launches.filter(launches["correlation"].is_in(calls["correlation"].implode())).select(
         "correlation", pl.col("start_ns").alias("launch_ns"), pl.col("thread").alias("launch_thread")
     )
     first = starts.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)

@@ -15,6 +15,10 @@ from ccl_bench.frames import pl
 
 
 @derived(
+    reads={
+        "kernels": ("start_ns", "end_ns", "name", "collective", "stream", "correlation"),
+        "launches": ("start_ns", "thread", "correlation"),
+    },
     start_ns=("Int64", "start of the communication, ns"),
     end_ns=("Int64", "end of the communication, ns"),
     collective=("String", "canonical collective"),

@@ -49,6 +49,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
 
 
 @derived(
+    reads={"kernels": ("start_ns", "end_ns")},
     step=("Int64", "number of the step"),
     window_ns=("Int64", "length of the step's device window, ns"),
     copy_ns=("Int64", "time with at least one copy, memory sets left out, ns"),

@@ -13,6 +13,7 @@ from ccl_bench.frames import pl
 
 
 @derived(
+    reads={"kernels": ("start_ns", "end_ns", "name", "collective")},
     step=("Int64", "number of the step"),
     type=("String", "type of kernel, such as `gemm`"),
     name=("String", "name of the kernel"),

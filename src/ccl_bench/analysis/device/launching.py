@@ -16,6 +16,8 @@ LAUNCH_CALL = (
 
 GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
 
+_EARLIEST = -(1 << 62)
+
 
 @derived(
     reads={"launches": ("start_ns", "end_ns", "name", "correlation")},
@@ -76,49 +78,56 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
 
 def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that start work, each with the first work it started and the state of the stream."""
-    first = origins.drop_nulls("launch_ns").unique("correlation", keep="first", maintain_order=True)
-    started = first.select("correlation", "stream", work_start_ns="start_ns")
+    columns = ("correlation", "stream", pl.col("start_ns").alias("work_start_ns"), _busy_until(origins))
+    started = origins.select(*columns, "launch_ns").drop_nulls("launch_ns").drop("launch_ns")
+    started = started.unique("correlation", keep="first", maintain_order=True)
+    starts_work = launches["correlation"].is_in(started["correlation"].implode())
+    may_start_work = (launches["correlation"] > 0) & (matching(launches["name"], LAUNCH_CALL) | starts_work)
+    own = launches.filter(may_start_work).unique("correlation", keep="first", maintain_order=True)
     calls = (
-        launches.with_columns(
-            is_graph=matching(launches["name"], GRAPH_LAUNCH), named=matching(launches["name"], LAUNCH_CALL)
-        )
-        .filter((pl.col("correlation") > 0).fill_null(value=False))
+        own.with_columns(is_graph=matching(own["name"], GRAPH_LAUNCH))
+        .drop("name")
         .join(started, on="correlation", how="left", maintain_order="left")
-        .filter(pl.col("named") | pl.col("work_start_ns").is_not_null())
-        .unique("correlation", keep="first", maintain_order=True)
         .rename({"start_ns": "launch_ns", "end_ns": "launch_end_ns"})
         .sort("launch_ns", maintain_order=True)
     )
-    return _queued(calls, origins)
+    is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))
+    return calls.join(_queues(calls), on="correlation", how="left", maintain_order="left").with_columns(
+        stream_idle=is_idle.fill_null(value=False)
+    )
 
 
-def _queued(calls: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
-    """Add to each call how many calls before it still waited on its stream, and whether that was idle."""
-    fruitful = calls.drop_nulls("work_start_ns")
-    rises = fruitful.select("correlation", "stream", at="launch_ns", change=pl.lit(1, dtype=pl.Int64))
-    falls = fruitful.select(
-        pl.lit(None, dtype=pl.Int64).alias("correlation"),
-        "stream",
-        at=pl.max_horizontal("work_start_ns", "launch_ns"),
-        change=pl.lit(-1, dtype=pl.Int64),
+def _busy_until(origins: pl.DataFrame) -> pl.Series:
+    """Return for each piece of work until when those before it on its stream ran, ns, as `until_ns`.
+
+    Pieces that start together have the same; the first ones on a stream, and those on none, the earliest
+    time there is.
+    """
+    order = origins.select(pl.arg_sort_by("stream", "start_ns", maintain_order=True)).to_series()
+    stream, start = pl.col("stream"), pl.col("start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("stream").fill_null(_EARLIEST)
+    is_first = (stream != stream.shift(1)) | (start != start.shift(1))
+    until = (
+        pl.when(stream.is_null()).then(_EARLIEST).when(is_first.fill_null(value=True)).then(before)
+    ).forward_fill()
+    ordered = origins.select(pl.col("stream", "start_ns", "end_ns").gather(order))
+    return ordered.select(until.alias("until_ns")).to_series().gather(order.arg_sort())
+
+
+def _queues(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how many calls wait on the stream of each once it is made, by correlation."""
+    fruitful = calls.drop_nulls("work_start_ns").select(
+        "correlation", "stream", "launch_ns", ended=pl.max_horizontal("work_start_ns", "launch_ns")
     )
-    levels = (
-        pl.concat([rises, falls])
-        .sort("stream", "at", "change")
-        .with_columns(pl.col("change").cum_sum().over("stream").alias("queue"))
-        .drop_nulls("correlation")
-    )
-    until = pl.col("end_ns").cum_max().shift(1).over("stream")
-    reach = (
-        origins.sort("stream", "start_ns", maintain_order=True)
-        .select("stream", work_start_ns="start_ns", until_ns=until)
-        .unique(["stream", "work_start_ns"], keep="first", maintain_order=True)
-    )
-    return (
-        calls.join(levels.select("correlation", "queue"), on="correlation", how="left", maintain_order="left")
-        .join(reach, on=["stream", "work_start_ns"], how="left", maintain_order="left")
-        .with_columns(
-            stream_idle=pl.col("work_start_ns").is_not_null()
-            & (pl.col("until_ns") <= pl.col("launch_ns")).fill_null(value=True)
-        )
-    )
+    streams = (fruitful.clear(), *fruitful.partition_by("stream"))
+    return pl.concat([_waiting(calls_of_one) for calls_of_one in streams])
+
+
+def _waiting(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return for each call on one stream, in order of time, how many wait there once it is made.
+
+    Work that starts as a call is made waits no longer.
+    """
+    made = pl.int_range(1, calls.height + 1, eager=True)
+    over = calls["ended"].sort().search_sorted(calls["launch_ns"], side="right").cast(pl.Int64)
+    return pl.DataFrame([calls["correlation"], (made - over).alias("queue")])

@@ -76,7 +76,7 @@ def _framework(seen: Observed) -> dict[str, Any]:
     versions = seen.software.get("libraries", {})
     words = " ".join(seen.command).lower()
     name = "torchtitan" if seen.configuration else next((n for n in _FRAMEWORKS if n in words), "")
-    if not name and seen.torch and seen.kinds & {"kineto", "execution_trace"}:
+    if not name and seen.torch and (seen.recording or seen.kinds & {"kineto", "execution_trace"}):
         name = "pytorch"
     version = versions.get(_DISTRIBUTIONS.get(name, name))
     return {

@@ -86,6 +86,9 @@ def observed(
     """Return what the run in `target` and its environment tell."""
     traces = found_in(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
+    counted = metadata.get("world_size")
+    if not sizes and "recording" in metadata and isinstance(counted, int):
+        sizes = {counted}  # by the program that recorded itself
     return Observed(
         world_size=sizes.pop() if len(sizes) == 1 else None,
         kinds=frozenset(trace.form.name for trace in traces),

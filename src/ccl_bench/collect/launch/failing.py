@@ -29,9 +29,12 @@ _FIRST_FAILURE = re.compile(
 _LAUNCHERS_OWN = re.compile(
     r"torch/distributed/(?:run|launcher|elastic)|torch\.distributed\.elastic|torchrun|ChildFailedError|"
     r"^\s*(?:[=-]{8,}|Root Cause|Failures:|\[\d+\]:|time\s+:|host\s+:|rank\s+:|exitcode\s+:|error_file\s*:|"
-    r"traceback\s*:)|^\[?[WEI]\d{4} |<NO_OTHER_FAILURES>|USDT:"
+    r"traceback\s*:)|^\S.* FAILED$|^\[?[WEI]\d{4} |<NO_OTHER_FAILURES>|USDT:"
 )
 """Lines of torchrun's own account and of the profiler, which say nothing of the cause."""
+
+
+_RAISED_BY_LAUNCHER = "errors.ChildFailedError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def failure_of(ended: Ended) -> Failure:
     what = _how(ended)
     if first:
         what += f"; rank {first['rank']} was the first to fail, {_told(int(first['status']))}"
-    cause, fix = _cause(ended.tail)
+    cause, fix = _cause(f"{ended.tail}\n{_shells_word(ended.status)}")
     if not cause and ended.received is not None:
         cause, fix = f"it was asked to stop ({ended.received.name})", "run it again with more time"
     rank = int(first["rank"]) if first else None
@@ -69,12 +72,23 @@ def _how(ended: Ended) -> str:
 
 
 def _told(status: int) -> str:
-    """Return a status in words; shells and srun add 128 to the number of a signal."""
-    number = -status if status < 0 else status - 128
+    """Return a status in words."""
+    number = _signal(status)
+    return f"by signal {number.name}" if number else f"with status {status}"
+
+
+def _signal(status: int) -> signal.Signals | None:
+    """Return the signal that a status stands for; shells and srun add 128 to its number."""
     try:
-        return f"by signal {signal.Signals(number).name}" if number > 0 else f"with status {status}"
+        return signal.Signals(-status if status < 0 else status - 128)
     except ValueError:
-        return f"with status {status}"
+        return None
+
+
+def _shells_word(status: int) -> str:
+    """Return what a shell would write of a process that a signal ended, such as Killed."""
+    number = _signal(status)
+    return (signal.strsignal(number) or "") if number else ""
 
 
 def _first_failure(text: str) -> re.Match[str] | None:
@@ -99,7 +113,15 @@ def _known() -> Sequence[tuple[re.Pattern[str], str, str]]:
 
 def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
     """Return the last lines that are not the launcher's; the failed rank's, where some are marked so."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _LAUNCHERS_OWN.search(line)]
+    told = _without_launchers_traceback(text.splitlines())
+    lines = [line.rstrip() for line in told if line.strip() and not _LAUNCHERS_OWN.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
     marked = [line for line in lines if line.startswith(marks)] if marks else []
     return tuple((marked or lines)[-SHOWN_LINES:])
+
+
+def _without_launchers_traceback(lines: list[str]) -> list[str]:
+    """Leave out how torchrun came to raise an error for its processes."""
+    end = next((number for number, line in enumerate(lines) if _RAISED_BY_LAUNCHER in line), 0)
+    heads = (number for number, line in enumerate(lines[:end]) if line.startswith("Traceback (most recent"))
+    return [*lines[: max(heads, default=end)], *lines[end:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.collect.profiling import place
@@ -73,3 +74,9 @@ def too_short(steps: int, schedule: Schedule) -> str:
         f"the loop ended after {steps} steps of {schedule.length}, so that {what}; "
         f"run at least {schedule.length} steps, or give profile() a shorter Schedule"
     )
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Say what went wrong, without ending a training."""
+    for text in texts:
+        warnings.warn(f"ccl-bench: {text}", stacklevel=2)

@@ -21,7 +21,7 @@ def export(profiler: Any, file: Path, *, is_packed: bool, cut_step: int | None) 
     file.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(file))
     if not _is_whole(file):
-        return f"{file} is incomplete: {_free_space(file)} are free on its disk"
+        return f"the trace is incomplete: {_free_space(file)} are free on its disk"
     if cut_step is not None:
         _rename_step(file, cut_step)
     if is_packed:

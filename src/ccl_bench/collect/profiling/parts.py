@@ -98,7 +98,7 @@ def merged(folder: Path) -> list[str]:
     missing = found[0].world_size - len(found)
     if missing > 0:
         remarks.append(f"{missing} of {found[0].world_size} ranks left no step times: they ended too early")
-    return [*remarks, *dict.fromkeys(said for part in found for said in part.recording.get("remarks", []))]
+    return remarks
 
 
 def write(folder: Path, parts: Sequence[Part]) -> None:
@@ -134,12 +134,25 @@ def run_metadata(parts: Sequence[Part]) -> dict[str, Any]:
     overhead = {phase: step_s[phase] / plain - 1 for phase in _COSTLY if plain and phase in step_s}
     recording = {
         **first.recording,
+        "remarks": remarks_of(parts),
         "ranks": len(parts),
         "mean_step_s": step_s,
         "overhead": overhead,
         "processes": [{"rank": part.rank, **part.process} for part in parts],
     }
     return {**{name: value for name, value in said.items() if value is not None}, "recording": recording}
+
+
+def remarks_of(parts: Sequence[Part]) -> list[str]:
+    """Return what ranks remarked, each once, and with the ranks where not all of them did."""
+    said: dict[str, list[str]] = {}
+    for part in parts:
+        for text in part.recording.get("remarks", []):
+            said.setdefault(text, []).append(str(part.rank))
+    return [
+        text if len(ranks) == len(parts) else f"rank {', '.join(ranks)}: {text}"
+        for text, ranks in said.items()
+    ]
 
 
 def mean_step(parts: Iterable[Part], phase: str) -> float | None:

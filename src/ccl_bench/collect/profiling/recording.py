@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.collect.profiling import parts, place
-from ccl_bench.collect.profiling.account import memory_peaks, part_of, too_short
+from ccl_bench.collect.profiling.account import memory_peaks, part_of, too_short, warn
 from ccl_bench.collect.profiling.clock import clock_for
 from ccl_bench.collect.profiling.experts import ExpertCounts
 from ccl_bench.collect.profiling.exporting import export
@@ -208,7 +207,9 @@ class Recording:
         texts = self._meeting.gathered("parts", parts.as_text(part))
         if self.place.is_first and texts:
             with self._writing("the files of the run"):
-                parts.write(folder, [parts.from_text(text) for text in texts])
+                found = [parts.from_text(text) for text in texts]
+                warn(text for text in parts.remarks_of(found) if text not in self._remarks)
+                parts.write(folder, found)
         self._meeting.wait("after parts were put together")
         if self._meeting.problem:
             self._remark(self._meeting.problem)
@@ -234,9 +235,11 @@ class Recording:
         try:
             yield
         except (OSError, RuntimeError) as error:
-            self._remark(f"{what} could not be written: {error}")
+            # Without the name of the file, so that ranks that meet the same say the same.
+            cause = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self._remark(f"{what} could not be written: {cause}")
 
     def _remark(self, text: str) -> None:
         self._remarks.append(text)
         if self.place.is_first or self._is_failing:
-            warnings.warn(f"ccl-bench: {text}", stacklevel=4)
+            warn([text])

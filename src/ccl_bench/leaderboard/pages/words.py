@@ -54,7 +54,7 @@ def standing(number: Number) -> str:
             return ""
         return "not ranked: the data has an error" if number.errors else "not ranked"
     if number.ranked == 1:
-        return "nothing to rank it against"
+        return "the only one like it"
     return f"rank {number.place} of {number.ranked}"
 
 

@@ -30,13 +30,18 @@ def workload_page(
     metric: str = "",
     by: str = "",
 ) -> str:
-    """Return the page of a workload, with the trend of one metric by a version or by date."""
+    """Return the page of a workload, with the trend of a metric by a version or by date.
+
+    On a static site, where nobody can be asked for another metric, every usual one is drawn.
+    """
     fields: dict[str, Any] = json.loads(workload["fields"])
     phase = fields.get("model.phase")
     offered = sorted({name for listed in runs for name in listed.numbers})
-    usual = default_columns(phase if phase in {"training", "inference"} else "any")
-    chosen = metric if metric in offered else next((name for name in usual if name in offered), "")
+    columns = default_columns(phase if phase in {"training", "inference"} else "any")
+    usual = [name for name in columns if name in offered] or offered[:1]
+    chosen = metric if metric in offered else next(iter(usual), "")
     by = by if by in BY else _telling(runs)
+    drawn = (trend(runs, name, by) for name in (usual if to.is_static else [chosen]))
     return page(
         "workload.html",
         workload["label"],
@@ -48,7 +53,7 @@ def workload_page(
         by=by,
         versions=BY,
         offered=offered,
-        trend=trend(runs, chosen, by) if chosen else None,
+        trends=[each for each in drawn if each],
     )
 
 

@@ -107,7 +107,8 @@ class Directory:
             found = accept(store, settings_of(store.data), owner, bundle, run_files)
         store.engine.dispose()
         place = str(self.data / store.folder.name / found.run)
-        return Outcome(place, found.state.value, found.is_new, found.replaced, found.remarks)
+        remarks = [*found.remarks, f"look at it with ccl-bench serve {self.data}"]
+        return Outcome(place, found.state.value, found.is_new, found.replaced, remarks)
 
 
 def store_traces(parcel: Parcel, told: Progress | None = None) -> None:

@@ -42,11 +42,11 @@ def html(comparison: Comparison) -> str:
 def sections(comparison: Comparison) -> Iterator[Section]:
     """Yield what there is to show of each run against the baseline, in order."""
     for place, pair in enumerate(comparison.pairs):
-        name = phrases.title(comparison, pair)
-        yield _whether(f"pair-{place}", name, pair)
-        yield _changes(f"changes-{place}", pair)
+        of = f" in {pair.name}" if len(comparison.pairs) > 1 else ""
+        yield _whether(f"pair-{place}", phrases.title(comparison, pair), pair)
+        yield _changes(f"changes-{place}", f"What changed{of}", pair)
         if pair.attribution is not None:
-            yield _where(f"where-{place}", pair.attribution)
+            yield _where(f"where-{place}", f"Where the step changed{of}", pair.attribution)
 
 
 def _whether(key: str, title: str, pair: Pair) -> Section:
@@ -68,14 +68,14 @@ def _field_table(caption: str, found: Iterable[Difference]) -> Table:
     return Table(("field", "baseline", "run", "why it counts so"), rows, caption, wide=frozenset({3}))
 
 
-def _changes(key: str, pair: Pair) -> Section:
+def _changes(key: str, title: str, pair: Pair) -> Section:
     """Return the changes, in a chart and in a table."""
     chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
     head = ("metric", "baseline", "run", "change", "interval", "verdict")
     rows = tuple(_change(change) for change in phrases.ordered(pair.changes))
     shown = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
     counts = phrases.headline(pair.changes)
-    return Section(key, "What changed", f"{counts}.", charts=(chart,) if chart else (), tables=(shown,))
+    return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(shown,))
 
 
 def _change(change: Change) -> tuple[Cell, ...]:
@@ -93,13 +93,11 @@ def _quantity(value: float | None, text: str) -> Cell:
     return text if value is None else Quantity(value, text)
 
 
-def _where(key: str, found: Attribution) -> Section:
+def _where(key: str, title: str, found: Attribution) -> Section:
     """Return where the step changed."""
     tables = tuple(_division(each) for each in found.divisions)
     chart = parts_chart(f"{key}-chart", found)
-    return Section(
-        key, "Where the step changed", phrases.step_sentence(found), charts=(chart,), tables=tables
-    )
+    return Section(key, title, phrases.step_sentence(found), charts=(chart,), tables=tables)
 
 
 def _division(division: Division) -> Table:

@@ -13,6 +13,7 @@ CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": FONT,
     "aria": False,
+    "mark": {"aria": False},
     "padding": 4,
     "view": {"stroke": None},
     "range": {"category": list(CATEGORY)},

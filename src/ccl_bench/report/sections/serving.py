@@ -85,7 +85,7 @@ def _percentiles(times: dict[str, Result]) -> Table:
         )
         for label, spread in known.items()
     ]
-    return table(("", *used), rows, caption="Percentiles")
+    return table(("latency", *used), rows, caption="Percentiles")
 
 
 def _chart(label: str, result: Result) -> Iterator[Chart]:

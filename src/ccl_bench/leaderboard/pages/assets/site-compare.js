@@ -43,6 +43,8 @@
       ...numbers.map((number, nth) => element("td", { class: "number" }, number ? `${number.text} ${number.note}`.trim() : "–", nth && chosen[nth].workload === baseline.workload ? change(numbers[0], number) : "")));
   });
   const head = ["metric", "unit", "better", ...chosen.map((run) => run.id.slice(0, 8))].map((text, nth) => element("th", { scope: "col", class: nth > 2 ? "number" : null }, text));
+  document.querySelector("h1").textContent = "Runs compared";
+  document.querySelector(".lead .about").hidden = true;
   place.replaceChildren(
     element("section", {}, element("h2", {}, "Chosen runs"), element("ol", { class: "chosen" }, ...items), element("p", {}, chosen.length > 1 ? verdict : "Choose another run to compare it with.")),
     element("section", {}, element("h2", {}, "Numbers"),

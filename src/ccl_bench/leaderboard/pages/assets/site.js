@@ -134,12 +134,13 @@
       ? [element("strong", {}, leading.place), element("span", { class: "of" }, ` of ${leading.ranked}`), asked.isMetric ? null : element("span", { class: "under" }, ranking.replaceAll("_", "_\u200b"))]
       : [element("span", { class: "none", "aria-hidden": "true" }, "–"), unseen("not ranked")];
     const under = (text) => element("span", { class: "under" }, text);
+    const brief = element("span", { class: "under brief" }, bench.hardware(run), leading ? `, ${leading.text} ${bench.site.metrics[ranking].unit}` : "");
     const named = (one, version) => `${run[one] || "unknown"}${run[one] && run[version] ? ` ${run[version]}` : ""}`;
     const nodes = run.node_count > 1 ? element("span", { class: "of" }, `, ${run.node_count} nodes`) : null;
     return element("tr", {},
       element("td", { class: "pick" }, element("input", { type: "checkbox", name: "run", value: bench.short(run), form: "compare", "aria-label": `Select ${name}, ${run.id.slice(0, 8)}` })),
       element("td", { class: "place" }, ...place),
-      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10)].filter(Boolean).join(", "))),
+      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10)].filter(Boolean).join(", ")), brief),
       element("td", {}, bench.hardware(run), nodes, under(bench.parallelism(run))),
       element("td", {}, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
       ...asked.columns.map((metric) => cell(bench.number(metric, run))));

@@ -135,8 +135,7 @@ class Gathering:
         """Return all rows of one kind, with absolute times; None if there are none."""
         if not (rows := _alike(self._rows.take(name))):
             return None
-        timed = pl.concat([values.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
-        return timed if timed["start_ns"].is_sorted() else timed.sort("start_ns", maintain_order=True)
+        return _in_order([values.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
 
     @property
     def folder(self) -> TemporaryDirectory[str] | None:
@@ -164,6 +163,21 @@ class Gathering:
 
 def _shaped(name: str, rows: pl.DataFrame | None) -> pl.DataFrame:
     return TABLES[name].empty() if rows is None else TABLES[name].frame(rows.to_dict())
+
+
+def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of all parts in order of time; `parts` is empty then.
+
+    One column goes after the other, so that a large table is in memory once and not twice.
+    """
+    whole = pl.concat(parts).to_dict()
+    parts.clear()
+    if not whole["start_ns"].is_sorted():
+        starts = pl.DataFrame(whole["start_ns"])
+        order = starts.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
+        for name in whole:
+            whole[name] = whole[name].gather(order)
+    return pl.DataFrame(whole)
 
 
 def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:

@@ -58,7 +58,7 @@ def exported(path: Path, name: str = "") -> Path:
 def _place(path: Path) -> Path:
     """Return where the export of `path` is kept; another file of that name has another place."""
     stat = path.stat()
-    file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]
     return storage.cache_directory() / "nsys" / key / "export.sqlite3"
 

@@ -1,0 +1,69 @@
+"""Sixteen ranks, of which four may write at once; all of it takes longer than a collective may.
+
+many_ranks.py RUN: every rank prints from when to when it wrote its trace, s. The ranks are forked, so that
+torch is loaded once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from datetime import timedelta
+
+import torch
+import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
+import torch.distributed as dist
+
+from ccl_bench.collect import Schedule, profile
+from ccl_bench.collect.profiling import recording
+
+RANKS, WRITERS = 16, 4
+WRITING_S = 2.5
+"""Of one rank; four turns of four ranks take 10 s, as on a file system that is shared by many."""
+COLLECTIVE_S = 8
+"""Longest that a collective may last."""
+
+
+def main() -> None:
+    """Start the ranks, and end with the number of those that failed."""
+    run = sys.argv[1]
+    pids = [os.fork() or _ended(rank, run) for rank in range(RANKS)]
+    sys.exit(sum(os.waitpid(pid, 0)[1] != 0 for pid in pids))
+
+
+def _ended(rank: int, run: str) -> int:
+    try:
+        _train(rank, run)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _train(rank: int, run: str) -> None:
+    os.environ["LOCAL_RANK"] = str(rank)
+    place, limit = f"file://{run}.store", timedelta(seconds=COLLECTIVE_S)
+    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=RANKS, timeout=limit)
+    export = recording.export
+
+    def slow_export(*arguments, **wishes):
+        began = time.monotonic()
+        problem = export(*arguments, **wishes)
+        time.sleep(WRITING_S)
+        os.write(
+            1, f"[{began}, {time.monotonic()}]\n".encode()
+        )  # at once, so that no other rank's comes between
+        return problem
+
+    recording.export = slow_export
+    schedule = Schedule(skip=0, timed=1, warmup=1, active=1, observed=1)
+    with profile(run, schedule=schedule, writers_per_node=WRITERS) as recorded:
+        for _ in range(schedule.length + 1):
+            dist.all_reduce(torch.ones(4))
+            recorded.step(tokens=1)
+    dist.destroy_process_group()
+
+
+main()

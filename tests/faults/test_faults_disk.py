@@ -1,0 +1,161 @@
+"""Disks that are full, closed, shared, damaged, and clocks that were moved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import ROOT, ran
+from faulty import METRIC, assert_told_in_words, metrics, on_a_small_disk, small_run, told, values
+
+PROGRAM = Path(sys.executable).parent / "ccl-metrics"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return small_run(tmp_path / "run")
+
+
+def without_privilege(command: list[str]) -> list[str]:
+    """Return a command that is held to the permissions of files even where root runs the tests."""
+    if os.geteuid():
+        return command
+    if not shutil.which("setpriv"):
+        pytest.skip("permissions bind nobody here: no setpriv (apt-get install util-linux)")
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", *command]
+
+
+def test_a_full_disk_for_the_cache_costs_no_number_and_keeps_nothing_broken(
+    run: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    command = [str(PROGRAM), "--trace", str(run), "--metric", METRIC]
+    whole = ran([*command, "--no-cache"]).stdout
+    printed = on_a_small_disk(cache, "24k", command, CCL_BENCH_CACHE=str(cache)).splitlines()
+    assert printed[:2] == [whole.strip(), "status 0"]
+    assert not [line for line in printed[2:] if "about.json" in line]
+
+
+def test_a_full_disk_for_a_report_is_told_and_the_former_report_stays(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    report = place / "report.html"
+    write = f'printf former > {report}; exec "$@"'
+    command = [str(PROGRAM.with_name("ccl-bench")), "report", str(run), "--output", str(report), "--force"]
+    printed = on_a_small_disk(place, "64k", ["sh", "-c", write, "sh", *command])
+    assert "No space left on device" in printed
+    assert "fix: " in printed
+    assert "Traceback" not in printed
+    assert printed.splitlines()[-2:] == ["status 1", "report.html 6"]
+
+
+def test_an_output_that_takes_nothing_is_told(run: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [PROGRAM, "--trace", run, "--metric", METRIC], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_trace_that_may_not_be_read_is_left_out_and_told(run: Path) -> None:
+    (run / "rank1_trace.json").chmod(0)
+    done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--all", "--format", "json"]))
+    assert "Traceback" not in done.stderr
+    assert "file-unreadable" in told(done)
+
+
+def test_a_run_that_may_not_be_entered_is_refused(run: Path) -> None:
+    run.chmod(0)
+    done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC]))
+    run.chmod(0o700)
+    assert_told_in_words(done, 4)
+
+
+def test_a_folder_that_may_not_be_entered_is_told_and_the_others_count(run: Path) -> None:
+    window = run / "iteration_10"
+    window.mkdir(mode=0)
+    done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--all", "--format", "json"]))
+    assert values(done)[METRIC] == values(metrics(run))[METRIC]
+    assert "file-unreadable" in told(done)
+
+
+def test_a_cache_that_may_not_be_written_costs_no_number(run: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    command = without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC])
+    done = ran(command, CCL_BENCH_CACHE=str(closed / "cache"))
+    assert (done.returncode, done.stdout) == (0, ran([*command, "--no-cache"]).stdout)
+
+
+def test_a_place_for_output_that_may_not_be_written_is_told(run: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    report = closed / "report.html"
+    command = [str(PROGRAM.with_name("ccl-bench")), "report", str(run), "--output", str(report)]
+    done = ran(without_privilege(command))
+    assert_told_in_words(done, 1)
+    assert f"{report} cannot be opened: Permission denied" in done.stderr
+
+
+def test_killed_at_any_moment_of_filling_the_cache_nothing_false_is_kept(run: Path, own_cache: Path) -> None:
+    whole = values(metrics(run, "--no-cache"))
+    command = [PROGRAM, "--trace", run, "--all", "--jobs", "1"]
+    began = time.monotonic()
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    lasts = time.monotonic() - began
+    for share in (0.6, 0.75, 0.9):
+        shutil.rmtree(own_cache)
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            time.sleep(share * lasts)
+            process.send_signal(signal.SIGKILL)
+        assert values(metrics(run)) == whole
+
+
+def test_processes_that_fill_one_cache_at_once_say_the_same(run: Path) -> None:
+    command = [PROGRAM, "--trace", run, "--all", "--format", "csv"]
+    several = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    printed = {process.communicate()[0] for process in several}
+    assert len(printed) == 1
+    assert printed == {ran([*map(str, command), "--no-cache"]).stdout}
+
+
+@pytest.mark.parametrize("cut", [0.0, 0.5, 0.99])
+def test_a_cache_of_which_every_file_is_damaged_changes_no_number(
+    run: Path, own_cache: Path, cut: float
+) -> None:
+    whole = values(metrics(run))
+    for path in own_cache.rglob("*.*"):
+        if path.is_file():
+            os.truncate(path, int(cut * path.stat().st_size))
+    assert values(metrics(run)) == whole
+
+
+@pytest.mark.parametrize("year", [1970, 2100])
+def test_a_clock_that_was_moved_changes_no_number(run: Path, year: int) -> None:
+    whole = values(metrics(run))
+    moment = (year - 1970) * 365 * 86_400
+    for path in run.iterdir():
+        os.utime(path, (moment, moment))
+    assert values(metrics(run)) == whole
+    assert values(metrics(run)) == whole
+
+
+def test_a_file_written_over_at_its_old_time_is_read_again(run: Path) -> None:
+    trace = run / "rank0_trace.json"
+    before, stat = values(metrics(run)), trace.stat()
+    content = trace.read_bytes()
+    trace.write_bytes(content.replace(b'"ProfilerStep#', b'"profilerStep#'))
+    os.utime(trace, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert trace.stat().st_size == stat.st_size
+    assert values(metrics(run)) != before
