@@ -96,13 +96,13 @@ def whole(file: Path, rounds: int) -> dict[str, Timed]:
     return {timed.name: timed for timed in (nothing, help_page, first, second)}
 
 
-def by_size(files: Sequence[Input]) -> dict[str, Timed]:
-    """Return what every metric of one rank's trace takes, by the size of its file, without the cache."""
+def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
+    """Return what measuring one rank's trace takes, without the cache, by the size of its file."""
     found = {}
     for one in files:
         timed = found[one.name] = Timed(one.name)
-        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--all", "--no-cache"]
-        measure(timed, [*command, "--format", "json"])
+        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--no-cache", *wanted]
+        measure(timed, command)
     return found
 
 
@@ -116,7 +116,7 @@ def whole_table(file: Input, found: dict[str, Timed]) -> str:
     return f"{title}\n{aligned([('', 'wall s', 'CPU s', 'peak MB'), *rows])}"
 
 
-def size_table(files: Sequence[Input], found: dict[str, Timed]) -> str:
+def size_table(files: Sequence[Input], found: dict[str, Timed], kind: str) -> str:
     """Return what files of several sizes took as text."""
     head = ("", "MB", "wall s", "CPU s", "CPU ms a MB", "peak MB")
     rows = []
@@ -125,4 +125,4 @@ def size_table(files: Sequence[Input], found: dict[str, Timed]) -> str:
         per_megabyte, peak = timed.cpu_s / megabytes * 1e3, timed.peak_bytes / MEGA
         figures = (timed.wall_s, timed.cpu_s, per_megabyte)
         rows.append((one.name, f"{megabytes:,.0f}", *(f"{figure:.2f}" for figure in figures), f"{peak:,.0f}"))
-    return f"every metric of one rank, whole process, without the cache\n{aligned([head, *rows])}"
+    return f"{kind} of one rank, whole process, without the cache\n{aligned([head, *rows])}"

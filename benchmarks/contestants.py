@@ -160,8 +160,8 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "HTA, overlap": hta_overlap,
     "1 core": cores.ranks_on_one,
     "2 cores": cores.ranks_on_two,
-    "control, 1 core": cores.control_on_one,
-    "control, 2 cores": cores.control_on_two,
+    "control, 1 core": lambda files: cores.control_on_one([_content(file) for file in files[:2]]),
+    "control, 2 cores": lambda files: cores.control_on_two([_content(file) for file in files[:2]]),
 }
 
 

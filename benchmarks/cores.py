@@ -37,19 +37,17 @@ def ranks_on_two(files: Sequence[Path]) -> Callable[[], object]:
     return _ranks(files, 2)
 
 
-def control_on_one(files: Sequence[Path]) -> Callable[[], object]:
-    """Return `json.loads` of two files in two processes, one after the other."""
-    return _control(files, at_once=1)
+def control_on_one(contents: Sequence[bytes]) -> Callable[[], object]:
+    """Return `json.loads` of two texts in two processes, one after the other."""
+    return _control(contents, at_once=1)
 
 
-def control_on_two(files: Sequence[Path]) -> Callable[[], object]:
+def control_on_two(contents: Sequence[bytes]) -> Callable[[], object]:
     """Return the same with both processes at once: what a second core of this machine is worth."""
-    return _control(files, at_once=2)
+    return _control(contents, at_once=2)
 
 
-def _control(files: Sequence[Path], *, at_once: int) -> Callable[[], None]:
-    contents = [file.read_bytes() for file in files[:2]]
-
+def _control(contents: Sequence[bytes], *, at_once: int) -> Callable[[], None]:
     def load() -> None:
         running: list[int] = []
         for number, content in enumerate(contents):

@@ -32,6 +32,7 @@ SIZES = {"10 MB": 10**7, "1 GB": 10**9, "5 GB": 5 * 10**9}
 
 _PEERS = ("HTA", "json.load", "orjson", "simdjson", "DuckDB")
 _COMMANDS = "commands"
+_KINDS = {"one metric": ("--metric", "comm_comp_overlap"), "every metric": ("--all",)}
 
 
 @dataclass(slots=True)
@@ -77,15 +78,17 @@ class Bench:
 
     def sizes(self, files: Sequence[Input]) -> None:
         """Measure files of several sizes, and print it."""
-        found = self.timed["sizes"] = commands.by_size(files)
-        print(commands.size_table(files, found), end="\n\n", flush=True)
+        for kind, wanted in _KINDS.items():
+            found = self.timed[kind] = commands.by_size(files, wanted)
+            print(commands.size_table(files, found, kind), end="\n\n", flush=True)
 
     def targets(self, one: Input, ranks: Input) -> Iterable[Target]:
         """Yield what is aimed at, beside what was measured."""
         yield from targets.of_loading(self.figures[one.name])
         yield from targets.of_cores(self.figures[ranks.name])
         yield from targets.of_commands(self.timed[_COMMANDS])
-        yield from targets.of_memory(self.timed["sizes"], "5 GB")
+        for kind in _KINDS:
+            yield from targets.of_memory(self.timed[kind], "5 GB", kind)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

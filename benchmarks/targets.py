@@ -66,13 +66,13 @@ def of_commands(whole: dict[str, Timed]) -> Iterator[Target]:
     yield Target("start of the command", "<= 0.3 s", f"{start:.2f} s", start <= 0.3, beside)
 
 
-def of_memory(sizes: dict[str, Timed], largest: str) -> Iterator[Target]:
+def of_memory(sizes: dict[str, Timed], largest: str, kind: str) -> Iterator[Target]:
     """Yield the peak memory of the largest file."""
     if largest in sizes:
         timed = sizes[largest]
         peak = timed.peak_bytes
-        beside = f"every metric in {timed.wall_s:.0f} s"
-        what = f"memory for one rank of {largest}"
+        beside = f"in {timed.wall_s:.0f} s"
+        what = f"memory for {kind} of one rank of {largest}"
         yield Target(what, "<= 1.5 GB", f"{peak / _GIGA:.2f} GB", peak <= 1.5 * _GIGA, beside)
 
 

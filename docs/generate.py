@@ -71,6 +71,10 @@ WRITTEN = {
         "Definitions and decisions": "definitions-decisions.md",
         "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
     },
+    "What it withstands": {
+        "Damage and limits": "robustness.md",
+        "Threat model": "threat-model.md",
+    },
 }
 GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "Device catalog": "devices.md"}
 REFERENCE = {"File formats": "file-formats.md"}

@@ -40,7 +40,7 @@ def bucket_of(address: str, name: str) -> Iterator[Any]:
 
 
 def settings_for(address: str, place: str) -> dict[str, str]:
-    """Return the environment with which a program asks this server and no other; `place` is an empty folder."""
+    """Return the environment that leads to this server and no other; `place` is an empty folder."""
     return {
         "AWS_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": KEY["aws_access_key_id"],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccl_bench import remote, storage
 from ccl_bench.analysis.facts import Facts
+from ccl_bench.completeness import RANK_MAP, completeness_findings
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
 from ccl_bench.one_run import of_one_run
@@ -19,14 +18,13 @@ from ccl_bench.stated_facts import contradictions, facts_from, sources_of
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ccl_bench.trace.discovery import TraceFile
 
 PROFILE_MODES = ("auto", "torch", "nsys")
 
-RANK_MAP = "ranks.json"
 ENVIRONMENT = "environment.json"
 """What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
 
@@ -93,8 +91,10 @@ def found_at(
     findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces), *strays]
     if aside:
         other = replace(run, traces=aside)
-        run.other_source = replace(other, findings=[*findings, *_completeness(other)])
-    run.findings = [*findings, *_set_aside(aside), *_completeness(run)]
+        run.other_source = replace(
+            other, findings=[*findings, *completeness_findings(other.facts, other.traces, other.others)]
+        )
+    run.findings = [*findings, *_set_aside(aside), *completeness_findings(run.facts, run.traces, run.others)]
     return run
 
 
@@ -170,67 +170,4 @@ def _rank_map(root: Path) -> dict[str, int]:
 
 
 def _completeness(run: Run) -> list[Finding]:
-    """Return what is wrong with the set of ranks as a whole, apart for each format."""
-    formats_of: dict[str, list[TraceFile]] = defaultdict(list)
-    for trace in run.traces:
-        formats_of[trace.form.name].append(trace)
-    return [finding for traces in formats_of.values() for finding in _about_ranks(run, traces)]
-
-
-def _about_ranks(run: Run, traces: list[TraceFile]) -> Iterator[Finding]:
-    """Yield what is wrong with the ranks of the traces of one format; it concerns what these can tell."""
-    is_alone = len(traces) == len(run.traces)
-    form = traces[0].form
-    for finding in (*_unknown_ranks(traces), *_ranks_against_world(run.facts, traces)):
-        named = finding.message if is_alone else f"{form.name}: {finding.message}"
-        yield replace(finding, message=named, touches=() if is_alone else tuple(sorted(form.tables)))
-
-
-def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
-    unknown = [trace.relative for trace in traces if trace.rank is None and trace.form.of_rank]
-    if not unknown or len(traces) == 1:
-        return []
-    names = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-    message = f"no rank is known for {names}; give them in {RANK_MAP}"
-    return [Finding("rank-unknown", "warning", message, count=len(unknown))]
-
-
-def _ranks_against_world(facts: Facts, traces: list[TraceFile]) -> list[Finding]:
-    world_size = facts.world_size
-    windows: dict[int | None, set[int]] = defaultdict(set)
-    for trace in traces:
-        if trace.rank is not None:
-            windows[trace.iteration].add(trace.rank)
-    if not world_size or not windows:
-        return []
-    findings = _missing_ranks(windows, world_size.value)
-    surplus = sorted(rank for rank in set().union(*windows.values()) if rank >= world_size.value)
-    if surplus:
-        message = f"ranks {_listed(surplus)} do not fit world_size {world_size.value} ({world_size.source})"
-        findings.append(Finding("ranks-beyond-world", "error", message, count=len(surplus)))
-    return findings
-
-
-def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> list[Finding]:
-    """Return which ranks have no trace, apart for each recording window where the windows differ."""
-    if len({frozenset(present) for present in windows.values()}) == 1:
-        windows = {None: next(iter(windows.values()))}
-    findings = []
-    for window, present in sorted(windows.items(), key=lambda item: (item[0] is not None, item[0] or 0)):
-        count = world_size - sum(rank < world_size for rank in present)
-        if count:
-            missing = list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
-            where = "" if window is None else f"in window {window}, "
-            message = f"{where}{count} of {world_size} ranks have no trace: {_listed(missing, count)}"
-            findings.append(Finding("ranks-missing", "warning", message, count=count))
-    return findings
-
-
-_SHOWN = 12
-"""Ranks that a message names."""
-
-
-def _listed(ranks: list[int], count: int | None = None) -> str:
-    """Return the first ranks of a list; `count` is how many there are where the list itself was cut."""
-    shown = ", ".join(map(str, ranks[:_SHOWN]))
-    return f"{shown}, ..." if (count or len(ranks)) > _SHOWN else shown
+    return completeness_findings(run.facts, run.traces, run.others)

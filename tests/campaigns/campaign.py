@@ -185,6 +185,8 @@ def main() -> int:
             if re.search(chosen.only, case.name):
                 for breach in campaign.tried(case):
                     print(f"{case.name}: {breach.promise}: {breach.what}", flush=True)
+                if campaign.answers.total() % 100 == 0:
+                    print(f"{campaign.answers.total()} cases", file=sys.stderr)
     finally:
         campaign.close()
         if chosen.again:
@@ -193,6 +195,7 @@ def main() -> int:
             shutil.rmtree(place)
     found = campaign.report(time.monotonic() - began)
     if chosen.report:
+        chosen.report.parent.mkdir(parents=True, exist_ok=True)
         chosen.report.write_text(json.dumps(found, indent=2) + "\n")
     print(f"{found['cases']} cases in {found['seconds']} s, {len(found['broken'])} of them broke a promise")
     return 1 if found["broken"] else 0

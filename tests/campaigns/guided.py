@@ -82,15 +82,18 @@ def fuzz(name: str, arguments: list[str]) -> None:
 
 
 def seeded(place: Path) -> dict[str, Path]:
-    """Write the beginnings of real files, one folder for each reader; they are packed as they were."""
+    """Write the beginnings of real files, decompressed, one folder for each reader."""
     from subjects import made
+
+    from ccl_bench.storage import opened
 
     folders = {name: place / name for name in SEEDS}
     for folder in folders.values():
         folder.mkdir(parents=True)
     for subject in made(place / "subjects"):
         for file, kind in subject.files.items():
-            content = (subject.folder / file).read_bytes()[:LONGEST]
+            with opened(subject.folder / file) as stream:
+                content = stream.read(LONGEST)
             for name in (name for name, kinds in SEEDS.items() if kind in kinds):
                 (folders[name] / f"{subject.name}-{Path(file).name}").write_bytes(content)
     return {name: folder for name, folder in folders.items() if any(folder.iterdir())}

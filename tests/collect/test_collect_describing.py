@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from ccl_bench.card.matching import leaf_paths
 from ccl_bench.card.metadata import RunMetadata
 from ccl_bench.collect.collecting import Request
 from ccl_bench.collect.collecting import collect as collected
+from ccl_bench.collect.describe import as_run
 from ccl_bench.collect.describe.card_values import values_of
 from ccl_bench.collect.describe.configuration import configuration_of
 from ccl_bench.collect.describe.observing import Observed
 from ccl_bench.collect.profiling.options import METADATA
+from ccl_bench.collect.workloads.toml_text import toml_text
 from ccl_bench.testing import Plan, write_run
 
 TOML = """\
@@ -73,6 +76,24 @@ def test_the_command_line_counts_more_than_the_file(configured, override):
     assert found.settings.parallelism.tp == 2
     assert found.settings.training.seq_len == 4096
     assert found.is_overridden
+
+
+def test_a_run_keeps_the_configuration_as_it_counted(configured, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    as_run.kept(configuration_of(_command(), configured, []), run)
+    assert (run / "train config.toml").read_text() == TOML
+    as_run.kept(configuration_of(_command("--parallelism.tensor_parallel_degree=2"), configured, []), run)
+    kept = tomllib.loads((run / "train config.toml").read_text())
+    expected = tomllib.loads(TOML)
+    expected["parallelism"]["tensor_parallel_degree"] = 2
+    assert kept == expected
+
+
+def test_tables_inside_tables_are_written_as_such():
+    tables = {"a": 1, "quantize": {"linear": {"float8": {"filter_fqns": ["x", "y"]}}, "dense": True}, "e": {}}
+    assert tomllib.loads(toml_text(tables)) == tables
+    assert tomllib.loads(toml_text({"a b": {"c.d": {"e": 0.5}}})) == {"a b": {"c.d": {"e": 0.5}}}
 
 
 def test_without_a_configuration_there_is_none(tmp_path):
@@ -133,8 +154,8 @@ def test_sizes_that_the_command_line_changed_stand_in_the_metadata(configured):
     collected(Request(configured / "run", folder=configured))
     said = json.loads((configured / "run/run_metadata.json").read_text())
     assert (said["seq_len"], said["world_size"]) == (128, 4)
-    # The file that the command named lies beside the traces, as it was.
-    assert (configured / "run/train config.toml").read_text() == TOML
+    kept = tomllib.loads((configured / "run/train config.toml").read_text())
+    assert kept["training"]["seq_len"] == 128
 
 
 def test_a_filled_card_is_valid(configured):

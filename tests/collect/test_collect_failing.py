@@ -13,6 +13,9 @@ from pathlib import Path
 from collected import BIN, ENVIRONMENT, collect, files
 from training_loop_facts import TIMED
 
+from ccl_bench.collect.collecting import Request
+from ccl_bench.collect.collecting import collect as collected
+from ccl_bench.collect.profiling import parts
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 
@@ -139,3 +142,66 @@ def test_output_goes_on_when_its_log_cannot_be_written(tmp_path):
     ended = collect(tmp_path, "--output", "run", "--", "echo", "hello")
     assert ended.stdout == "hello\n"
     assert "could not be kept: No space left on device" in ended.stderr
+
+
+RECORDING = """
+import os, signal, sys
+import torch
+from ccl_bench.collect import Schedule, profile
+with profile(schedule=Schedule(skip=1, timed=2, warmup=1, active=3, observed=1)) as recording:
+    for step in range(9):
+        for _ in range(200):
+            torch.ones(8) @ torch.ones(8)
+        if step == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        recording.step(tokens=8)
+"""
+
+
+def test_steps_that_were_timed_before_a_process_was_killed_are_measured(tmp_path, torch_installed):
+    words = ("--output", "run", "--", sys.executable, "-c", RECORDING, 5)
+    ended = collect(tmp_path, *words)
+    assert ended.returncode == 1
+    assert "the command ended by signal SIGKILL" in ended.stderr
+    assert "most likely because the node ran out of memory" in ended.stderr
+    assert "run: holds no trace: the command ended before it wrote one" in ended.stderr
+    assert "iteration_wall_clock_time" in ended.stdout.split("Measurable:")[1]
+    timed = json.loads((tmp_path / "run/step_times_per_rank.json").read_text())["0"]
+    assert list(timed) == ["1", "2"]
+
+
+def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, small_disk, torch_installed):
+    run = small_disk / "run"
+    ended = collect(tmp_path, "--output", run, "--", sys.executable, "-c", RECORDING, -1)
+    assert ended.returncode == 1
+    assert "the trace is incomplete: 0 MB are free on its disk" in ended.stderr
+    assert f"{run}: could not be put together: No space left on device; what was recorded" in ended.stderr
+    assert f"fix: make room there, then: ccl-bench collect --output {run}" in ended.stderr
+    (small_disk / "filler").unlink()
+    again = collect(tmp_path, "--output", run)
+    assert again.returncode == 0, again.stderr
+    assert "iteration_wall_clock_time" in again.stdout.split("Measurable:")[1]
+
+
+def test_what_ranks_left_is_put_together_when_launcher_and_ranks_were_killed(tmp_path, kineto_text):
+    for rank in (0, 1):
+        timed = {"timed": {1: 0.5, 2: 0.25 + rank}}
+        parts.leave(tmp_path / "run", parts.Part(rank, 4, timed, recording={"profiler": "torch"}))
+    window = tmp_path / "run/profile_trace/iteration_7"
+    window.mkdir(parents=True)
+    # Kineto gives a trace its name when it is whole.
+    (window / "rank0_trace.json.tmp").write_text(kineto_text[: len(kineto_text) * 2 // 3])
+    done = collected(Request(tmp_path / "run", folder=tmp_path))
+    said = "\n".join(done.remarks)
+    assert "2 of 4 ranks left no step times" in said
+    assert "rank0_trace.json was not written to its end" in said
+    # The slower rank makes the step: (0.5 + 1.25) / 2.
+    (result,) = evaluate(open_run(tmp_path / "run"), ["iteration_wall_clock_time"], jobs=1)
+    assert result.value == 0.875
+    assert "kineto_trace_0.json" in files(tmp_path / "run")
+
+
+def test_the_status_of_the_command_is_told(tmp_path):
+    ended = collect(tmp_path, "--output", "run", "--", "sh", "-c", "echo the reason >&2; exit 7")
+    assert ended.returncode == 1
+    assert "the command ended with status 7 after 0 s\n  | the reason\n" in ended.stderr

@@ -151,6 +151,16 @@ def test_only_what_the_command_wrote_is_gathered(tmp_path, kineto_text):
     assert traces == {"profile_trace/iteration_20/rank0_trace.json"}
 
 
+def test_the_card_beside_the_traces_comes_with_them_unless_there_is_another(tmp_path):
+    write_run(PLAN, tmp_path / "outputs", iteration=10)
+    card = (tmp_path / "outputs/workload_card.yaml").read_text()
+    _gathered(tmp_path, tmp_path / "outputs")
+    assert (tmp_path / "run/workload_card.yaml").read_text() == card
+    (tmp_path / "outputs/workload_card.yaml").write_text(card.replace("training", "inference"))
+    _gathered(tmp_path, tmp_path / "outputs", force=True)
+    assert (tmp_path / "run/workload_card.yaml").read_text() == card
+
+
 def test_numbers_of_a_gathered_run_are_those_of_the_original(tmp_path):
     expected = write_run(PLAN, tmp_path / "outputs", iteration=10)
     _gathered(tmp_path, card=tmp_path / "outputs/workload_card.yaml")

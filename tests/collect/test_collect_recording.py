@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 import pytest
 from collected import collect, files
-from training_loop_facts import ACTIVE, ALL_GATHERS, ALL_REDUCES, LENGTH, SEEN, TIMED, TOKENS
+from training_loop_facts import ACTIVE, ALL_GATHERS, ALL_REDUCES, LENGTH, OBSERVED, SEEN, TIMED, TOKENS
 
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
@@ -87,11 +87,24 @@ def test_only_the_active_steps_are_in_the_trace_under_their_own_numbers(recordin
     assert sorted(steps) == [f"ProfilerStep#{step}" for step in ACTIVE]
 
 
+def test_the_execution_trace_is_of_a_step_of_its_own_unless_asked_otherwise(apart, together):
+    def calls(recorded, window):
+        trace = recorded.run / f"execution_trace/iteration_{window}/rank0_et.json"
+        return [node["name"] for node in _json(trace)["nodes"]].count("c10d::allreduce_")
+
+    # One observed step after the 3 that Kineto recorded; together, those 3.
+    assert calls(apart, 11) == ALL_REDUCES
+    assert calls(together, 10) == 3 * ALL_REDUCES
+
+
 def test_the_cost_of_recording_is_measured_against_steps_without_a_profiler(apart):
     recording = _json(apart.run / "run_metadata.json")["recording"]
     own = [_own(apart, rank) for rank in (0, 1)]
-    plain, profiled = (fmean(max(own[0][s], own[1][s]) for s in steps) for steps in (TIMED, ACTIVE))
+    plain, profiled, observed = (
+        fmean(max(own[0][s], own[1][s]) for s in steps) for steps in (TIMED, ACTIVE, OBSERVED)
+    )
     assert recording["overhead"]["active"] == pytest.approx(profiled / plain - 1, abs=0.25)
+    assert recording["overhead"]["observed"] == pytest.approx(observed / plain - 1, abs=0.25)
     assert "overhead" in apart.ended.stdout
 
 

@@ -3,7 +3,8 @@
 TIMED = range(2, 6)
 """After 2 skipped steps, 4 timed."""
 ACTIVE = range(7, 10)
-"""After 1 more in which the profiler warms up, 3 recorded; then 1 observed."""
+"""After 1 more in which the profiler warms up, 3 recorded."""
+OBSERVED = range(10, 11)
 LENGTH = 13
 """11 steps of the schedule, and 2 after it."""
 ALL_REDUCES, ALL_GATHERS = 3, 1

@@ -92,6 +92,17 @@ def test_ranks_missing_from_every_window_are_named_once(tmp_path: Path):
     assert messages(tmp_path, "ranks-missing") == ["1 of 2 ranks have no trace: 1"]
 
 
+def test_a_file_named_like_the_traces_that_is_none_is_told(tmp_path: Path):
+    write_trace(tmp_path / "kineto_trace_0.json", 0, 3)
+    (tmp_path / "kineto_trace_1.json").write_bytes(b"")
+    (tmp_path / "kineto_trace_2.json").write_text("<html>503 Service Unavailable</html>")
+    (tmp_path / "notes_2.txt").write_text("hello")
+
+    assert messages(tmp_path, "trace-unrecognised") == [
+        "what is named like the traces is empty or no trace: kineto_trace_1.json, kineto_trace_2.json"
+    ]
+
+
 def test_ranks_beyond_the_world_are_an_error(tmp_path: Path):
     for rank in (0, 5):
         write_trace(tmp_path / f"kineto_trace_{rank}.json", rank)

@@ -3,8 +3,8 @@
     python tests/slurm/all_seven.py [NAME...]
 
 Each is submitted as it is, twenty steps of a tiny flavour of its model, and its run is validated. The table
-stands in docs/collecting-slurm.md: seconds of a recorded step in the traces and in torchtitan's log, mean over
-ranks.
+stands in docs/collecting-slurm.md: seconds of a recorded step in the traces and in torchtitan's log, as the
+mean over ranks.
 """
 
 from __future__ import annotations

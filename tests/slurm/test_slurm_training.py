@@ -39,6 +39,8 @@ def _collected(job: Job, ranks: int = 4) -> Path:
     assert (job.run / "logs" / "torch.log").stat().st_size
     checked = job.site.ran("ccl-bench", "validate", str(job.run))
     assert checked.returncode == 0, checked.stdout
+    # What was given to sbatch stands in all that describes the run.
+    assert "facts-disagree" not in job.text
     return job.run
 
 

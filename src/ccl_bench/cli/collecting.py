@@ -25,8 +25,8 @@ DIR/environment.json; traces and small files that it wrote are brought into DIR,
 workload_card.yaml are filled with what was observed, and what a person wrote stays. Without a command only \
 the last part is done, as after a job that was killed.
 
-Exit status: 0; 1 the command failed, and what it left was gathered; 2 wrong usage, or DIR holds a run \
-already; 4 no trace was found.
+Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
+or DIR holds a run already; 4 no trace was found.
 """
 
 Command = Annotated[
@@ -99,6 +99,8 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
         say(program, remark)
     if done.failure:
         say(program, summary.failure(done.failure))
+    if done.unwritten:
+        say(program, summary.unwritten(done))
     run = found_at(done.output)
     if not run.traces:
         say(program, summary.nothing(done))
@@ -109,6 +111,6 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
     sys.stdout.flush()
     if run.traces or summary.measurable(found):
         show(summary.page(done, found))
-    if done.failure:
+    if done.failure or done.unwritten:
         return CclBenchError.exit_status
     return 0 if run.traces else InputError.exit_status

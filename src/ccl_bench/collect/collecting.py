@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.metadata import FILE_NAME as METADATA
 from ccl_bench.collect import environment, target
-from ccl_bench.collect.describe import carding, metadata, training_log
+from ccl_bench.collect.describe import as_run, carding, metadata, training_log
 from ccl_bench.collect.describe.configuration import configuration_of
 from ccl_bench.collect.describe.observing import observed
 from ccl_bench.collect.gather import copying, finding, linking, ranking, unfinished
@@ -23,6 +24,8 @@ from ccl_bench.run import ENVIRONMENT
 from ccl_bench.storage import replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ccl_bench.collect.describe.observing import Observed
     from ccl_bench.collect.gather.finding import State
     from ccl_bench.collect.launch.process import Ended
@@ -73,6 +76,8 @@ class Collected:
     ended: Ended | None = None
     failure: Failure | None = None
     copied: copying.Copied = field(default_factory=copying.Copied)
+    cards: list[Path] = field(default_factory=list)
+    """Workload cards that lay beside the traces, those at the top first."""
     links: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     """Fields of the card that were filled."""
@@ -80,6 +85,8 @@ class Collected:
     """Phase of a recording -> by which share its steps were longer than those without a profiler."""
     remarks: list[str] = field(default_factory=list)
     """What contradicts, is absent or went wrong on the way."""
+    unwritten: str = ""
+    """Why the run could not be put together, where it could not."""
 
 
 def collect(request: Request) -> Collected:
@@ -92,10 +99,12 @@ def collect(request: Request) -> Collected:
         if request.sources:
             target.prepared(request.output, force=request.force)
         request.output.mkdir(parents=True, exist_ok=True)
-        _gather(request, done, {})
+        with _going_on(done):
+            _gather(request, done, {})
     else:
         _record(request, done)
-    _describe(request, done)
+    with _going_on(done):
+        _describe(request, done)
     done.remarks = list(dict.fromkeys(done.remarks))
     return done
 
@@ -119,12 +128,11 @@ def _record(request: Request, done: Collected) -> None:
             output = Path(aside) if mode == "nsys" and len(modes) > 1 else request.output
             done.ended = _ran(request, mode, output, nsys if mode == "nsys" else None)
             if mode == "nsys":
-                done.remarks += parts.merged(output)
-                told = _recording(output)
-                done.remarks += told.get("remarks", [])
-                done.remarks += ranking.ranked(request.output, told.get("processes", []))
+                with _going_on(done):
+                    _tell_ranks(request, done, output)
         if mode == modes[0]:
-            _gather(request, done, before)
+            with _going_on(done):
+                _gather(request, done, before)
         if done.ended.log_error:
             done.remarks.append(f"the output of the command could not be kept: {done.ended.log_error}")
         if done.ended.failed:
@@ -149,6 +157,23 @@ def _ran(request: Request, mode: str, output: Path, nsys: NsysProgram | None) ->
     return ended
 
 
+@contextlib.contextmanager
+def _going_on(done: Collected) -> Iterator[None]:
+    """Go on where nothing can be written any more: what was recorded is looked at all the same."""
+    try:
+        yield
+    except OSError as error:
+        done.unwritten = error.strerror or str(error)
+
+
+def _tell_ranks(request: Request, done: Collected, output: Path) -> None:
+    """Say which process of a report is which rank, from what they recorded of themselves in `output`."""
+    done.remarks += parts.merged(output)
+    told = _recording(output)
+    done.remarks += told.get("remarks", [])
+    done.remarks += ranking.ranked(request.output, told.get("processes", []))
+
+
 def _gather(request: Request, done: Collected, before: State) -> None:
     """Bring what was left into the run directory."""
     done.remarks += unfinished.named(request.output)
@@ -158,6 +183,7 @@ def _gather(request: Request, done: Collected, before: State) -> None:
         done.copied.files += found.files
         done.copied.linked += found.linked
         done.copied.in_place += found.in_place
+        done.cards += sorted(left.cards, key=lambda card: (len(card.parts), card))
         done.remarks += [*found.problems, *left.unreadable]
         if not root.exists() and request.sources:
             done.remarks.append(f"{root}: there is no such directory")
@@ -175,11 +201,11 @@ def _describe(request: Request, done: Collected) -> None:
     configuration = configuration_of(known.get("command", ()), request.folder, left.configurations)
     seen = observed(output, known, _read_json(output / METADATA), configuration)
     if configuration and not configuration.path.resolve().is_relative_to(output.resolve()):
-        copying.copied(finding.Left(configuration.path.parent, configurations=[configuration.path]), output)
+        as_run.kept(configuration, output)
     done.remarks += (seen.recording or {}).get("remarks", [])
     done.overhead = _overhead(seen, output / target.LOGS / "torch.log")
     done.remarks += metadata.completed(output, seen)
-    card = carding.placed(output, request.card, left.cards)
+    card = carding.placed(output, request.card, [*left.cards, *done.cards])
     done.filled, disagreeing = carding.filled(card, seen)
     done.remarks += disagreeing
 

@@ -55,6 +55,15 @@ def failure(failed: Failure) -> str:
     return "\n".join(lines)
 
 
+def unwritten(done: Collected) -> str:
+    """Return what is told where the run could not be put together."""
+    where = shlex.quote(str(done.output))
+    return (
+        f"{done.output}: could not be put together: {done.unwritten}; what was recorded is kept\n"
+        f"  fix: make room there, then: ccl-bench collect --output {where}"
+    )
+
+
 def nothing(done: Collected) -> str:
     """Return what is told where no trace was found."""
     where = shlex.quote(str(done.output))

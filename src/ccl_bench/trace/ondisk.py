@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import tempfile
+import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
@@ -15,12 +17,19 @@ from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ccl_bench.table import Table
 
 LARGE_ROWS = 1 << 20
 """Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""
+
+
+class Scratch:
+    """A folder that is there for as long as something refers to this."""
+
+    def __init__(self, place: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(dir=place))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,7 @@ class OnDisk:
 
     path: Path
     height: int
-    folder: tempfile.TemporaryDirectory[str] | None = None
+    folder: Scratch | None = None
     """What the file goes with, where it is no part of the cache."""
 
     def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -64,13 +73,13 @@ def kept(path: Path, rows: int, table: Table) -> OnDisk:
     return OnDisk(path, rows)
 
 
-def scratch() -> tempfile.TemporaryDirectory[str]:
+def scratch() -> Scratch:
     """Return a folder for as long as a trace is in use, beside the cache, which has room, if possible."""
     place = storage.cache_directory() / "scratch"
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True)
-    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        return Scratch(place)
+    return Scratch()
 
 
 def no_room() -> tuple[type[Exception], ...]:

@@ -46,10 +46,10 @@ def screened(
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
     if "start_ns" not in table.columns:
         return table
-    duration = pl.col("end_ns") - pl.col("start_ns")
-    near = (pl.col("start_ns") - middle).abs() < DAY_NS
-    is_plausible = table.select((near & duration.is_between(0, DAY_NS)).fill_null(value=False)).to_series()
-    return table if is_plausible.all() else table.filter(is_plausible)
+    start, duration = table["start_ns"], table["end_ns"] - table["start_ns"]
+    is_near = (start > middle - DAY_NS) & (start < middle + DAY_NS)
+    is_plausible = is_near & (duration >= 0) & (duration <= DAY_NS)
+    return table if is_plausible.sum() == table.height else table.filter(is_plausible)
 
 
 def _findings(

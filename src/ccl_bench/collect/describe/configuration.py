@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card import TrainConfig
@@ -29,6 +29,8 @@ class Configuration:
     """What counts: the file, and over it the command line."""
     is_overridden: bool
     """Whether the command line sets anything that the file says otherwise."""
+    tables: dict[str, Any] = field(default_factory=dict)
+    """What counts, as torchtitan's own tables."""
 
 
 def configuration_of(command: Sequence[str], folder: Path, found: Iterable[Path]) -> Configuration | None:
@@ -40,7 +42,7 @@ def configuration_of(command: Sequence[str], folder: Path, found: Iterable[Path]
         if path and data is not None:
             changed = _overridden(data, options)
             settings = read_part(mapping_of(changed), TrainConfig, IssueLog(str(path)), unknown=_passed_over)
-            return Configuration(path, settings, changed != data)
+            return Configuration(path, settings, changed != data, changed)
     return None
 
 

@@ -51,9 +51,7 @@ def leave(folder: Path, part: Part) -> None:
     """Write a part beside those of other ranks."""
     path = _path(folder, part.rank)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(as_text(part), encoding="utf-8")
-    temporary.replace(path)
+    _replace(path, as_text(part))
 
 
 def withdraw(folder: Path, rank: int) -> None:
@@ -180,6 +178,16 @@ def _existing(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Write a file with a line for each key."""
     lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    _replace(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside the file and rename; what cannot be written leaves nothing behind."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_BARE = re.compile(r"[\w-]+", re.ASCII)
 
-def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return tables one level deep as TOML; JSON writes texts, numbers, true and false as TOML does."""
-    return "\n".join(
-        f"[{section}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
-        for section, table in tables.items()
-    )
+
+def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
+    """Return tables, and those inside them, as TOML; JSON writes texts, numbers and truth as TOML does."""
+    inner = {key: value for key, value in tables.items() if isinstance(value, dict)}
+    parts = [
+        "".join(f"{_key(key)} = {json.dumps(value)}\n" for key, value in tables.items() if key not in inner)
+    ]
+    if above and (parts[0] or not inner):
+        parts[0] = f"[{above}]\n{parts[0]}"
+    parts += [
+        toml_text(table, f"{above}.{_key(name)}" if above else _key(name)) for name, table in inner.items()
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)

@@ -11,6 +11,7 @@ import msgspec
 
 from ccl_bench import __version__, storage
 from ccl_bench.comparison import fields_of
+from ccl_bench.completeness import RANK_MAP
 from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.environment import environment_of
 from ccl_bench.leaderboard.store.bundle import (
@@ -24,7 +25,6 @@ from ccl_bench.leaderboard.store.bundle import (
 )
 from ccl_bench.observation import to_json as report_json
 from ccl_bench.result import to_json as results_json
-from ccl_bench.run import RANK_MAP
 from ccl_bench.stated import CARD as CARD_KIND
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def made(
         )
     (folder / CARD).write_bytes(card.read_bytes())
     told = _without_paths(run, observed, metrics)
-    (folder / RESULTS).write_bytes(_anywhere(run, results_json(told.results)))
-    (folder / REPORT).write_bytes(_anywhere(run, report_json(told)))
+    (folder / RESULTS).write_bytes(anywhere(results_json(told.results), run.path, name_of(run)))
+    (folder / REPORT).write_bytes(anywhere(report_json(told), run.path, name_of(run)))
     provenance = _provenance(run, told.results)
     if storage:
         trace_url = f"{storage.rstrip('/')}/{recording_of(provenance, name_of(run))[:16]}"
@@ -139,9 +139,9 @@ def _without_paths(run: Run, observed: Observation, metrics: Collection[str] | N
     return replace(observed, inspection=inspection, results=results)
 
 
-def _anywhere(run: Run, text: bytes) -> bytes:
-    """Return JSON in which the run's own path is only its name."""
-    whole = str(run.path).encode()
+def anywhere(text: bytes, folder: Path, name: str) -> bytes:
+    """Return JSON in which a folder is only its name, and files in it have no folder."""
+    whole, short = (msgspec.json.encode(each)[1:-1] for each in (str(folder), name))
     if not whole.startswith(b"/") or len(whole) == 1:
         return text
-    return text.replace(whole + b"/", b"").replace(whole, name_of(run).encode())
+    return text.replace(whole + b"/", b"").replace(whole, short)

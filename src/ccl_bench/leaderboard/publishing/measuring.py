@@ -52,7 +52,7 @@ def main(request: Path, answer: Path) -> None:
     try:
         found = _measured(asked)
     except CclBenchError as error:
-        found = Answer(error=str(error).replace(asked.run, "the run"))
+        found = Answer(error=f"{error.where}: {error.message}" if error.where else error.message)
     except MemoryError:
         found = Answer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
     answer.write_bytes(msgspec.json.encode(found))

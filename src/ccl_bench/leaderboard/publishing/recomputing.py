@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.leaderboard.bundle.making import anywhere
 from ccl_bench.leaderboard.publishing.measuring import Answer, Request
 from ccl_bench.leaderboard.store.bundle import CARD
 
@@ -51,7 +52,8 @@ def recomputed(
         if too_much := _stopped(process, scratch, settings, may_go_on):
             return Answer(error=f"it takes more than {too_much}")
     try:
-        return msgspec.json.decode(answer.read_bytes(), type=Answer)
+        found = anywhere(answer.read_bytes(), run, bundle.provenance.run)
+        return msgspec.json.decode(anywhere(found, scratch, "the scratch folder"), type=Answer)
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"measuring ended with status {process.returncode} and no answer") from error
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.trace import ondisk, plausibility, repeats
 from ccl_bench.trace.ondisk import OnDisk
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from ccl_bench.findings import Finding
     from ccl_bench.frames import pl
     from ccl_bench.trace.formats.kineto.gathering import Gathering
+    from ccl_bench.trace.ondisk import Scratch
 
 Tables = dict[str, "pl.DataFrame | OnDisk"]
 
@@ -29,7 +27,7 @@ def cleaned(gathering: Gathering, base_ns: int, file: str) -> tuple[Tables, list
 
 
 def _one_by_one(
-    gathering: Gathering, folder: TemporaryDirectory[str], base_ns: int, file: str
+    gathering: Gathering, folder: Scratch, base_ns: int, file: str
 ) -> tuple[Tables, list[Finding]]:
     middle = plausibility.middle_of(gathering.starts(base_ns))
     tables: Tables = {}
@@ -43,11 +41,11 @@ def _one_by_one(
     return tables, [*implausible, *repeated]
 
 
-def _put(table: pl.DataFrame, name: str, folder: TemporaryDirectory[str]) -> pl.DataFrame | OnDisk:
+def _put(table: pl.DataFrame, name: str, folder: Scratch) -> pl.DataFrame | OnDisk:
     """Return a table, from disk if it is large and there is room."""
     if table.height <= ondisk.LARGE_ROWS:
         return table
-    path = Path(folder.name, f"{name}.parquet")
+    path = folder.path / f"{name}.parquet"
     try:
         ondisk.put(table, path)
     except ondisk.no_room():

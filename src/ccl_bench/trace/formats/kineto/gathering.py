@@ -24,10 +24,10 @@ from ccl_bench.trace.formats.kineto.heap import Heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from tempfile import TemporaryDirectory
 
     from ccl_bench.trace.formats.kineto.events import Args, Event
     from ccl_bench.trace.formats.kineto.native.rows import NativeRows
+    from ccl_bench.trace.ondisk import Scratch
 
 _CALLS_AT_A_TIME = 4096
 
@@ -138,7 +138,7 @@ class Gathering:
         return _in_order([values.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
 
     @property
-    def folder(self) -> TemporaryDirectory[str] | None:
+    def folder(self) -> Scratch | None:
         """Where the rows of a large file lie until they are tables."""
         return self._rows.folder
 

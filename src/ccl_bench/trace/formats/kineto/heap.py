@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.frames import pl
 from ccl_bench.trace import ondisk
 
 if TYPE_CHECKING:
-    import tempfile
     from collections.abc import Callable
+    from pathlib import Path
+
+    from ccl_bench.trace.ondisk import Scratch
 
 MOST_ROWS = 1 << 21
 """Rows that are held in memory; with those of the next piece they take some 250 MB."""
@@ -25,8 +26,8 @@ class Heap:
         self._held: dict[str, list[pl.DataFrame]] = defaultdict(list)
         self._files: dict[str, list[Path]] = defaultdict(list)
         self._rows = 0
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
-        """Where rows lie, if some do; removed when nothing refers to it any more."""
+        self.folder: Scratch | None = None
+        """Where rows lie, if some do."""
 
     def add(self, kind: str, rows: pl.DataFrame) -> None:
         """Add rows of one kind."""
@@ -46,7 +47,7 @@ class Heap:
             for kind in self._held:
                 self._held[kind] = alike(self._held[kind])
                 while self._held[kind]:
-                    file = Path(self.folder.name, f"{kind} {len(self._files[kind])}.arrow")
+                    file = self.folder.path / f"{kind} {len(self._files[kind])}.arrow"
                     self._held[kind][0].write_ipc(file, compression="lz4")
                     self._files[kind].append(file)
                     del self._held[kind][0]

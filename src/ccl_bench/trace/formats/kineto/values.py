@@ -75,30 +75,26 @@ def microseconds(values: Sequence[object]) -> pl.Series:
     return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
 
 
-def _exactly(column: str, frame: pl.DataFrame) -> pl.Expr:
-    """Return a column of `frame` as whole nanoseconds, without losing a digit.
+def _exactly(times: pl.Series) -> pl.Series:
+    """Return times as `microseconds` makes them as whole nanoseconds, without losing a digit.
 
     A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
     keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
     scaling keeps both exact. Anything finer was decoded as `Decimal`.
     """
-    micro = pl.col(column)
-    if frame.schema[column] != pl.Float64:
-        return micro
-    micro = pl.when(micro.abs() < LATEST_NS / 1000).then(micro)
+    if times.dtype != pl.Float64:
+        return times
+    micro = pl.when(times.abs() < LATEST_NS / 1000).then(times)
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
-    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
+    return pl.select(whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).to_series()
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
     """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`."""
-    start, duration = _exactly("ts", rows), _exactly("dur", rows)
-    return rows.select(
-        pl.exclude("ts", "dur"),
-        start_ns=start + base_ns,
-        end_ns=start + duration + base_ns,
-    )
+    columns = rows.to_dict()
+    start, duration = _exactly(columns.pop("ts")) + base_ns, _exactly(columns.pop("dur"))
+    return pl.DataFrame(columns | {"start_ns": start, "end_ns": start + duration})
 
 
 def _nanoseconds(value: object) -> int | None:

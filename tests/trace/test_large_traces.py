@@ -1,0 +1,153 @@
+"""A trace too large for memory gives the same tables, which lie on disk for as long as they are needed.
+
+"Large" begins at 40 rows in these tests, and pieces have 2,000 bytes.
+"""
+
+import errno
+import gc
+import io
+from pathlib import Path
+
+import pytest
+from both_ways import needs_native, read_by_decoder
+from writing import compact, event, kernel, op, pretty, read
+
+from ccl_bench import storage
+from ccl_bench.errors import InputError
+from ccl_bench.trace import blocks, cache, discovery, ondisk
+from ccl_bench.trace.formats.kineto import gathering, heap
+from ccl_bench.trace.formats.kineto.reader import read_kineto
+from ccl_bench.trace.ondisk import OnDisk
+from ccl_bench.trace.reading import content_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples/runs/llama-tiny-fsdp2-tp2-gloo/kineto_trace_0.json.gz"
+
+
+def events(count=200):
+    """Return events of two tables that are large, out of order, with a copy and an impossible time."""
+    ops = [op(f"op{n % 7}", 3 * ((n * 37) % count)) for n in range(count)]
+    kernels = [kernel(f"kernel{n % 5}", 5 * n, correlation=n) for n in range(count)]
+    few = [event("gpu_memcpy", "Memcpy HtoD", 7, bytes=64), event("cpu_op", "broken", ts=-1, dur=-5)]
+    return [*ops, *few, *kernels, kernels[3]]
+
+
+def limited(patch):
+    """Make a trace large that has a few dozen rows."""
+    patch.setattr(heap, "MOST_ROWS", 40)
+    patch.setattr(ondisk, "LARGE_ROWS", 40)
+    patch.setattr(gathering, "_TAKEN_AT_A_TIME", 1_000)
+    patch.setattr(blocks, "BLOCK_BYTES", 2_000)
+
+
+@pytest.fixture
+def large(monkeypatch):
+    limited(monkeypatch)
+
+
+def as_large(data, monkeypatch, how=read):
+    with monkeypatch.context() as patch:
+        limited(patch)
+        return how(data)
+
+
+def on_disk(content):
+    return {name for name, table in content.tables.items() if isinstance(table, OnDisk)}
+
+
+def assert_alike(one, other):
+    assert one.tables.keys() == other.tables.keys()
+    for name in one.tables:
+        assert one.table(name).schema == other.table(name).schema
+        assert one.table(name).equals(other.table(name), null_equal=True), name
+        assert one.height(name) == other.height(name)
+    assert (one.findings, one.rank, one.attributes) == (other.findings, other.rank, other.attributes)
+
+
+def files_of_scratch():
+    place = storage.cache_directory() / "scratch"
+    return [path for path in place.rglob("*") if path.is_file()] if place.exists() else []
+
+
+@pytest.mark.parametrize("layout", [pretty, compact])
+@pytest.mark.parametrize("how", [pytest.param(read, marks=needs_native), read_by_decoder])
+def test_a_large_trace_gives_the_tables_of_one_held_in_memory(monkeypatch, layout, how):
+    data = layout(events(), baseTimeNanoseconds=1_000_000, distributedInfo={"rank": 3})
+    held, found = how(data), as_large(data, monkeypatch, how)
+    assert on_disk(held) == set()
+    assert on_disk(found) == {"cpu_ops", "kernels"}
+    assert_alike(held, found)
+    assert {finding.code for finding in found.findings} == {"impossible-time", "events-repeated"}
+
+
+def test_a_real_trace_is_the_same_from_disk(monkeypatch):
+    def whole(path):
+        with storage.opened(path) as stream:
+            return read_kineto(stream, path.name)
+
+    held, found = whole(EXAMPLE), as_large(EXAMPLE, monkeypatch, whole)
+    assert "cpu_ops" in on_disk(found)
+    assert_alike(held, found)
+
+
+def test_some_columns_can_be_read_alone(large):
+    found = read(compact(events()))
+    assert found.table("kernels", ("end_ns", "start_ns")).columns == ["end_ns", "start_ns"]
+    assert found.table("memcpy", ("size_bytes",))["size_bytes"].to_list() == [64]
+
+
+def test_nothing_stays_on_disk_once_a_large_trace_is_done_with(large):
+    before = len(files_of_scratch())
+    found = read(compact(events()))
+    assert len(files_of_scratch()) > before
+    del found
+    gc.collect()
+    assert len(files_of_scratch()) == before
+
+
+def test_a_large_trace_is_held_in_memory_where_there_is_no_room_on_disk(monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    data = compact(events())
+    held = read(data)
+    monkeypatch.setattr(ondisk, "scratch", full)
+    found = as_large(data, monkeypatch)
+    assert on_disk(found) == set()
+    assert_alike(held, found)
+
+
+def test_a_large_trace_that_is_torn_gives_what_is_whole_and_says_what_is_lost(monkeypatch):
+    data = compact(events())[:-3_000]
+    held, found = read(data), as_large(data, monkeypatch)
+    assert_alike(held, found)
+    assert "file-truncated" in {finding.code for finding in found.findings}
+
+
+def test_kept_tables_of_a_large_trace_are_read_when_they_are_asked_for(tmp_path, large):
+    (tmp_path / "rank0.json").write_bytes(compact(events()))
+    (trace,) = discovery.found_in(tmp_path / "rank0.json").traces
+    first, sha = content_of(trace, ["kernels"])
+    assert cache.is_kept(trace)
+    again, sha_again = content_of(trace, ["kernels", "cpu_ops"])
+    assert on_disk(again) == {"cpu_ops", "kernels"}
+    assert sha == sha_again
+    assert again.table("cpu_ops").equals(first.table("cpu_ops"), null_equal=True)
+
+
+def test_a_damaged_kept_table_is_an_error_with_a_way_out_and_is_made_anew(tmp_path, large):
+    (tmp_path / "rank0.json").write_bytes(compact(events()))
+    (trace,) = discovery.found_in(tmp_path / "rank0.json").traces
+    whole = content_of(trace, ["kernels"])[0].table("kernels")
+    content, _ = content_of(trace, ["kernels"])
+    kept = content.tables["kernels"].path
+    data = kept.read_bytes()
+    kept.write_bytes(data[:8] + bytes(len(data) - 200) + data[-192:])
+    with pytest.raises(InputError, match="the kept table is damaged"):
+        content.table("kernels")
+    assert not cache.is_kept(trace)
+    assert content_of(trace, ["kernels"])[0].table("kernels").equals(whole, null_equal=True)
+
+
+def test_a_stream_that_ends_in_the_middle_of_a_block_is_read_to_its_end(large):
+    data = compact(events(30))
+    assert read_kineto(io.BytesIO(data), "x").height("cpu_ops") == 30
