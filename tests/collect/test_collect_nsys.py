@@ -6,8 +6,10 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
+from collected import collect, files
 from training_loop_facts import ACTIVE
 
 from ccl_bench.collect.gather.ranking import _by_node, _Process
@@ -20,12 +22,17 @@ ATTEMPTS = 3
 
 
 @pytest.fixture(scope="session")
-def recorded(record):
-    """Two ranks of the training loop under nsys."""
+def nsys_installed():
+    """Skip where nothing can be recorded by nsys."""
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed: make services")
     if importlib.util.find_spec("nvtx") is None:
         pytest.skip("nvtx is not installed: make test")
+
+
+@pytest.fixture(scope="session")
+def recorded(record, nsys_installed):
+    """Two ranks of the training loop under nsys."""
     return record("nsys", profile_mode="nsys", attempts=ATTEMPTS)
 
 
@@ -54,6 +61,47 @@ def test_the_active_steps_are_marked_and_as_long_as_the_loop_says(recorded, tmp_
 def test_no_session_is_left_behind(recorded):
     listed = subprocess.run(["nsys", "sessions", "list"], capture_output=True, text=True, check=False).stdout
     assert "ccl-bench-1" not in listed
+
+
+PROGRAM = """
+import os, pathlib, time
+mode = os.environ["CCL_BENCH_PROFILE_MODE"]
+print("recorded by", mode, flush=True)
+if mode == "torch":
+    folder = pathlib.Path("outputs/profile_trace/iteration_3")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rank0_trace.json").write_text(pathlib.Path("trace.json").read_text())
+else:
+    import nvtx
+    for step in range(3):
+        with nvtx.annotate(f"step {step}"):
+            time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def both(nsys_installed, tmp_path, kineto_text):
+    """Return the folder of a command that was recorded by both profilers, and what was said."""
+    (tmp_path / "trace.json").write_text(kineto_text)
+    words = ("--output", "run", "--profile-mode", "both", "--force", "--", sys.executable, "-c", PROGRAM)
+    for _ in range(ATTEMPTS):
+        ended = collect(tmp_path, *words)
+        if ended.returncode == 0:
+            break
+    return tmp_path, ended
+
+
+def test_both_profilers_record_one_after_the_other_into_one_run(both):
+    folder, ended = both
+    assert ended.returncode == 0, ended.stderr
+    assert [line for line in ended.stdout.splitlines() if line.startswith("recorded by")] == [
+        "recorded by torch",
+        "recorded by nsys",
+    ]
+    found = files(folder / "run")
+    assert {"profile_trace/iteration_3/rank0_trace.json", "report.nsys-rep", "environment.json"} <= found
+    # Numbers come from one of the two, or everything would count twice.
+    assert "1 Nsight Systems traces are not used" in ended.stdout
 
 
 def _process(node, local):

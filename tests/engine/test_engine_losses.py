@@ -94,9 +94,9 @@ def test_a_trace_that_kills_every_worker_is_left_out_and_named(
     assert died[0]["message"].startswith("each of 2 workers that read it died")
 
 
-def with_poison(run: Path, folder: Path, rank: int, **how) -> Path:
+def with_poison(run: Path, scratch: Path, rank: int, **how) -> Path:
     """Return a copy of a run in which the trace of one rank kills whoever reads it."""
-    copy = without(run, folder / "poisoned", rank)
+    copy = without(run, scratch / "poisoned", rank)
     wanted = {"poison": "kill", "rank": rank, **how}
     (copy / f"rank{rank}_trace.json").write_text(json.dumps(wanted))
     return copy

@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import io
 import json
+import subprocess
 import tarfile
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,12 +23,13 @@ from publishing_archives import (
     member,
     with_results,
 )
+from publishing_server import Leaderboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from publishing_archives import Files
-    from publishing_server import Leaderboard
 
 MIB = 1 << 20
 
@@ -90,6 +93,7 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "no card": (lambda files: {k: v for k, v in files.items() if k != CARD}, "workload_card.yaml is missing"),
     "nothing at all": (lambda _: {}, "is missing"),
     "a card that is none": (_card("- 1\n- 2\n"), "no mapping"),
+    "a card that calls a function": (_card("!!python/object/apply:os.system ['id']"), CARD),
     "a bomb of aliases": (_card(_aliases()), "expands to, more than 100,000 values"),
     "a card that is nested deeply": (_card("[" * 5000), "workload_card.yaml"),
     "a card of many bytes": (_card("# " + "x" * MIB), "more than 262,144 bytes"),
@@ -116,6 +120,8 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "a hash that is none": (_first_trace("sha256", "<script>"), "has no SHA-256"),
     "a trace outside of the run": (_first_trace("file", "../../etc/passwd"), "leads out of the run"),
     "a path for a name": (_stated("run", "/home/ada/run"), "a path for a name"),
+    "a name of two lines": (_stated("run", 'run\n{"event": "published"}'), "not printable"),
+    "a trace whose name has two lines": (_first_trace("file", "trace\n.json"), "not printable"),
     "an address that is none": (_stated("trace_url", "javascript:alert(1)"), "is no address"),
     "a version that is none": (_stated("tool_version", "<b>1</b>"), "no version"),
     "a field that no card has": (_stated("fields", {"__class__": 1}), "no field of a card"),
@@ -230,6 +236,14 @@ def test_what_is_no_archive_is_refused(leaderboard: Leaderboard) -> None:
     _refused(leaderboard, hashlib.sha256(b"noise").digest() * 1000, "is damaged, or no tar inside gzip")
 
 
+def test_a_zip_is_refused_wherever_its_names_lead(leaderboard: Leaderboard, bundle: Files) -> None:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as packed:
+        for name, content in {**bundle, "../../evil": b"evil"}.items():
+            packed.writestr(name, content)
+    _refused(leaderboard, raw.getvalue(), "is damaged, or no tar inside gzip")
+
+
 def test_something_behind_the_end_is_refused(leaderboard: Leaderboard, bundle: Files) -> None:
     raw = gzip.decompress(archive(bundle))
     _refused(leaderboard, gzip.compress(raw + b"x" * 512), "goes on behind its end")
@@ -271,6 +285,31 @@ def test_a_report_that_another_program_would_have_to_open_is_refused(
     answer = leaderboard.sent(sent, leaderboard.mallory)  # type: ignore[attr-defined]
     assert answer.status_code == 422
     assert leaderboard.states() == before
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """400 MB are unpacked on a disk of 300."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted: run the tests as root")
+    leaderboard = Leaderboard(place)
+    try:
+        leaderboard.start()
+        info = tarfile.TarInfo("run/trace.json")
+        info.size = 400_000_000
+        zeros = gzip.compress(bytes(50_000_000), 1)
+        answer = leaderboard.sent(
+            gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)) + zeros * 8, leaderboard.token("ada")
+        )
+        assert (answer.status_code, "no room" in answer.json()["detail"]) == (507, True)
+        assert [(line["event"], line["status"]) for line in leaderboard.log] == [("refused", 507)]
+        assert list((place / "uploads").glob("incoming-*")) == []
+        assert leaderboard.asked("GET", "health").status_code == 200
+    finally:
+        leaderboard.close()
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_a_script_in_a_card_is_text(leaderboard: Leaderboard, bundle: Files) -> None:

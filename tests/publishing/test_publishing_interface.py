@@ -96,7 +96,7 @@ def test_no_token_is_kept_as_it_is(leaderboard: Leaderboard) -> None:
         (Role.MAINTAINER, "POST", "bundles/{run}/recompute", 409),
         (Role.MAINTAINER, "POST", "tokens", 403),
         (Role.ADMIN, "POST", "tokens", 201),
-        (Role.ADMIN, "DELETE", "tokens/none", 422),
+        (Role.ADMIN, "DELETE", "tokens/none", 404),
         (Role.MAINTAINER, "POST", "bundles/0000/approve", 404),
         (None, "GET", "bundles/{run}", 200),
         (None, "GET", "bundles/..%2f..%2fetc", 404),
@@ -169,9 +169,11 @@ def test_whatever_its_own_description_allows_is_answered_as_it_says(
     if not program.exists():
         pytest.skip("schemathesis is not installed: make test")
     leaderboard = started("uploads_per_hour = 100000")
-    leaderboard.sent(archive(bundle), leaderboard.token("ada"))
+    run = leaderboard.sent(archive(bundle), leaderboard.token("ada")).json()["id"]
+    (tmp_path / "schemathesis.toml").write_text(f'[parameters]\n"path.run" = "{run}"\n', encoding="utf-8")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-    how = f"--phases examples,coverage,fuzzing --max-examples 3 --generation-deterministic --checks {checks}"
+    how = f"--phases coverage,fuzzing --max-examples 5 --generation-deterministic --checks {checks}"
+    how += " --exclude-operation-id publish_api_v1_bundles_post"  # it cannot make archives
     token = leaderboard.token("root", Role.ADMIN)
     command = [program, "run", f"{leaderboard.address}/openapi.json", *how.split()]
     done = subprocess.run(

@@ -47,6 +47,19 @@ def test_step_times_of_few_ranks_are_lines_of_each() -> None:
     assert over_ranks.summary == "Median steps take from 150 ms on rank 0 to 300 ms on rank 1."
 
 
+def test_step_times_that_hardly_differ_look_alike() -> None:
+    times = StepTimes(
+        "whole trace",
+        [Spread("0", 2, 0.299868, 0.299871, 0.299874)],
+        [Spread("0", 1, 0.299874, 0.299874, 0.299874), Spread("1", 1, 0.299868, 0.299868, 0.299868)],
+    )
+    (over_ranks,) = steps(looked(step_times=times)).charts
+    assert over_ranks.summary == "The median step takes 300 ms on every rank."
+    (dots,) = [layer for layer in over_ranks.spec["layer"] if layer["mark"]["type"] == "point"]
+    low, high = dots["encoding"]["y"]["scale"]["domain"]
+    assert (round(low, 1), round(high, 1)) == (292.4, 307.4)  # 5 % of 299.871 ms
+
+
 def test_step_times_of_many_ranks_are_a_band_and_say_so() -> None:
     spreads = [Spread("0-9", 640, 0.1, 0.2, 0.9), Spread("10-19", 640, 0.1, 0.15, 0.3)]
     times = StepTimes("ProfilerStep", spreads, spreads, None, 10, 4)

@@ -2,32 +2,84 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from pathlib import Path
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.engine import Task, room
-from ccl_bench.engine.room import needed_bytes, room_bytes
+from ccl_bench.engine import Reduced, Task
+from ccl_bench.engine.room import needed_bytes
 from ccl_bench.engine.turns import in_turn
-from ccl_bench.run import open_run
-from ccl_bench.testing import Plan, write_run
 from ccl_bench.trace.discovery import TraceFile
-from ccl_bench.trace.formats import formats
+from ccl_bench.trace.formats import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
-KINETO = next(form for form in map(formats.load().get, ["kineto"]))
+MEGA = 1_000_000
 
 
 def tasks(folder: Path, sizes: Sequence[int]) -> dict[int, Task]:
-    """Return a task for each file of so many bytes of memory."""
+    """Return a task for each Kineto trace of so many megabytes; it takes as much memory."""
+    form = load().get("kineto")
     found = {}
-    for position, size in enumerate(sizes):
+    for position, megabytes in enumerate(sizes):
         path = folder / f"rank{position}.json"
         with path.open("wb") as stream:
-            stream.truncate(size)
-        found[position] = Task(TraceFile(path, path.name, KINETO, position, "file", None, None, size), ())
+            stream.truncate(megabytes * MEGA)
+        trace = TraceFile(path, path.name, form, position, "file", None, None, megabytes * MEGA)
+        assert needed_bytes(trace) == megabytes * MEGA
+        found[position] = Task(trace, ())
     return found
+
+
+class Reading:
+    """Reads nothing for a while, and keeps the most bytes and traces that were in hand at once."""
+
+    def __init__(self) -> None:
+        self.in_hand: list[int] = []
+        self.most_traces = self.most_bytes = 0
+        self.changing = threading.Lock()
+
+    def __call__(self, task: Task) -> Reduced:
+        """Read a trace."""
+        with self.changing:
+            self.in_hand.append(task.trace.size)
+            self.most_traces = max(self.most_traces, len(self.in_hand))
+            self.most_bytes = max(self.most_bytes, sum(self.in_hand))
+        time.sleep(0.02)
+        with self.changing:
+            self.in_hand.remove(task.trace.size)
+        return Reduced(task.trace)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers", "room", "traces", "megabytes"),
+    [
+        ([10] * 6, 2, 1000, 2, 20),  # bounded by workers
+        ([10] * 6, 6, 35, 3, 30),  # bounded by memory
+        ([10] * 3, 6, 9, 1, 10),  # one at least, however little there is
+        ([10, 50, 10], 6, 40, 1, 50),  # the large one alone, and nothing goes before its turn
+    ],
+)
+def test_traces_in_hand_stay_within_workers_and_memory(
+    sizes: list[int], workers: int, room: int, traces: int, megabytes: int, tmp_path: Path
+) -> None:
+    read = Reading()
+    with ThreadPoolExecutor(6) as pool:
+        found = dict(
+            in_turn(
+                tasks(tmp_path, sizes),
+                lambda task: pool.submit(read, task),
+                workers=workers,
+                room=room * MEGA,
+            )
+        )
+
+    assert {position: each.trace.rank for position, each in found.items()} == dict(
+        enumerate(range(len(sizes)))
+    )
+    assert (read.most_traces, read.most_bytes) == (traces, megabytes * MEGA)

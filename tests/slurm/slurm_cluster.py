@@ -82,7 +82,7 @@ class Cluster:
         told = self.run("scontrol", "--oneliner", "show", "job", str(job)).stdout
         return next((word[9:] for word in told.split() if word.startswith("JobState=")), "")
 
-    def ended(self, job: int, *, within_s: float = 240) -> str:
+    def ended(self, job: int, *, within_s: float = 420) -> str:
         """Wait for a job, and return the state in which it ended."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
@@ -147,7 +147,7 @@ class Cluster:
                 )
             )
 
-    def _until(self, holds: object, what: str, within_s: float = 30) -> None:
+    def _until(self, holds: object, what: str, within_s: float = 60) -> None:
         deadline = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > deadline:

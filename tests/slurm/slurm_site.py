@@ -72,7 +72,7 @@ class Job:
         """Return the node that a process runs on."""
         return variable(pid, "SLURMD_NODENAME")
 
-    def until(self, holds: Callable[[], object], what: str, within_s: float = 120) -> None:
+    def until(self, holds: Callable[[], object], what: str, within_s: float = 240) -> None:
         """Wait until something holds, without delay; a job that ends before is a mistake."""
         deadline = time.monotonic() + within_s
         while not holds():

@@ -60,6 +60,30 @@ def test_named_ones_are_submitted_with_further_options_of_sbatch(site: Site) -> 
         assert said in shown
 
 
+def test_a_folder_that_a_user_made_is_submitted_like_the_seven(site: Site) -> None:
+    name, collection = "my llama+1", site.root / "trace_collection"
+    made = site.ran("ccl-bench", "new", name, "--from", TP, "--output", str(collection))
+    assert made.returncode == 0, made.stderr
+    try:
+        done = _submitted(site, name, "--hold")
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.split()[-1]
+        told = site.ran("perlmutter/status.sh", name).stdout
+        site.ran("scancel", job)
+        assert told == f"{name}: job {job} PENDING (JobHeldUser); traces: 0\n"
+        alone = site.scratch / name
+        site.ran("ccl-bench", "new", name, "--from", TP, "--output", str(site.scratch))
+        taken = site.ran("sbatch", "--test-only", "--account=m1234", "run.sbatch", folder=alone)
+        assert taken.returncode == 0, taken.stderr
+        refused = site.ran("./run.sh", folder=alone)
+        assert refused.returncode == 4
+        assert "set CCL_BENCH_ROOT to a checkout of ccl-bench" in refused.stderr
+        found = site.ran("./run.sh", folder=alone, CLUSTER="perlmutter", CCL_BENCH_ROOT=str(site.root))
+        assert "there is no allocation: run.sh trains on the nodes of a Slurm job" in found.stderr
+    finally:
+        shutil.rmtree(collection / name)
+
+
 def test_without_an_allocation_nothing_is_submitted(site: Site) -> None:
     done = _submitted(site, ACCOUNT="")
     assert (done.returncode, done.stdout) == (2, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,25 @@ def shown_name(shown: TraceFile, rank: str) -> str:
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_recorded_run_adds_up_to_its_metrics(name: str, corpus: Path, tmp_path: Path) -> None:
     agrees(corpus / name, drawn(corpus / name, tmp_path / "run.json.gz"))
+
+
+def test_clocks_that_are_moved_apart_change_nothing_on_the_timeline(corpus: Path, tmp_path: Path) -> None:
+    recorded = corpus / "kineto" / "megatron-tp8"
+    (run := tmp_path / "moved").mkdir()
+    for rank, microseconds in enumerate((0, 5_000, -3_000, 12_345, 250, -777, 40_000, -9_000)):
+        trace = json.loads(gzip.decompress((recorded / f"megatron_kineto_{rank}.json.gz").read_bytes()))
+        for event in trace["traceEvents"]:
+            if event["ph"] != "M":
+                event["ts"] += microseconds
+        (run / f"megatron_kineto_{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    shown, moved = drawn(recorded, tmp_path / "one.json"), drawn(run, tmp_path / "other.json")
+    assert moved.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 39.9 ms")
+    assert _placed(moved) == _placed(shown)
+
+
+def _placed(shown: TraceFile) -> list[tuple[str, str, str, int, int]]:
+    first = min(each.start_ns for each in shown.slices)
+    return [(s.process, s.thread, s.name, s.start_ns - first, s.end_ns - first) for s in shown.slices]
 
 
 @pytest.mark.parametrize("name", ["llama-tiny-pp4-gloo", "llama-tiny-fsdp2-tp2-gloo"])

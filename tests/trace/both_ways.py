@@ -56,7 +56,7 @@ def differences(data: bytes) -> list[str]:
 
 
 def _unlike(expected, found) -> list[str]:
-    parts = [name for name, table in expected.tables.items() if not _same(table, found.tables[name])]
+    parts = [name for name in expected.tables if not _same(expected.table(name), found.table(name))]
     for part in ("rank", "world_size", "findings", "attributes"):
         if getattr(expected, part) != getattr(found, part):
             parts.append(f"{part}: {getattr(expected, part)} != {getattr(found, part)}")

@@ -92,7 +92,7 @@ def test_a_real_trace_is_the_same_from_disk(monkeypatch):
 def test_some_columns_can_be_read_alone(large):
     found = read(compact(events()))
     assert found.table("kernels", ("end_ns", "start_ns")).columns == ["end_ns", "start_ns"]
-    assert found.table("memcpy", ("size_bytes",))["size_bytes"].to_list() == [64]
+    assert found.table("memcpy", ("bytes",))["bytes"].to_list() == [64]
 
 
 def test_nothing_stays_on_disk_once_a_large_trace_is_done_with(large):

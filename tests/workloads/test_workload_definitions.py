@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -55,6 +57,20 @@ def test_a_variant_differs_in_what_was_changed_only() -> None:
     before, after = (tomllib.loads(folder_files(d)["train_config.toml"]) for d in (tp, variant))
     assert {section for section in before if before[section] != after[section]} == {"parallelism"}
     assert "#SBATCH --time=01:30:00\n" in folder_files(variant)["run.sbatch"]
+
+
+def test_names_and_descriptions_may_hold_what_shell_and_toml_read_otherwise(tmp_path: Path) -> None:
+    name, description = "it's my $HOME+1", 'A "quoted" \\ one, \N{GREEK SMALL LETTER MU} and \N{ROCKET}.'
+    files = folder_files(read_definition(TP).changed(name=name, description=description))
+    assert tomllib.loads(files["pyproject.toml"])["project"]["description"] == description
+    assert tomllib.loads(files["train_config.toml"])["job"]["description"] == description
+    place = tmp_path / "trace_collection" / name
+    place.mkdir(parents=True)
+    (place / "run.sh").write_text('printf "%s\\n" "$0" "$@"\n')
+    command = ["bash", "-c", files["run.sbatch"], "run.sbatch", "--training.steps", "3"]
+    given = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(place / "run.sh"), "--training.steps", "3"]
 
 
 WRONG = {

@@ -161,7 +161,7 @@ def test_the_folders_are_members_of_the_workspace() -> None:
     assert members == set(DEGREES)
 
 
-@pytest.mark.skipif(not UV, reason="uv is not installed: make test")
+@pytest.mark.skipif(not UV, reason="uv is not installed: pip install uv")
 def test_uv_finds_the_workspace(tmp_path: Path) -> None:
     for path in (ROOT / "pyproject.toml", *COLLECTION.glob("*/pyproject.toml")):
         copy = tmp_path / path.relative_to(ROOT)

@@ -99,16 +99,11 @@ def _occupied(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     Shares are counted in millionths so that a kernel's end takes away exactly what its start added.
     """
     share = (pl.col("occupied") * _PPM).round().cast(pl.Int64)
-    known = inside.drop_nulls("occupied")
-    changes = pl.concat(
-        [
-            known.select("window", pl.col("start_ns").alias("at"), share.alias("change")),
-            known.select("window", pl.col("end_ns").alias("at"), (-share).alias("change")),
-        ]
-    )
+    known = inside.select("window", "start_ns", "end_ns", change=share).drop_nulls("change")
+    rises = known.select("window", "change", at="start_ns")
+    falls = known.select("window", -pl.col("change"), at="end_ns")
     levels = (
-        changes.group_by("window", "at")
-        .agg(pl.col("change").sum())
+        pl.concat([rises, falls])
         .sort("window", "at")
         .with_columns(
             pl.col("change").cum_sum().over("window").clip(0, _PPM).alias("level"),

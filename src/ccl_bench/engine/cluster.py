@@ -176,7 +176,9 @@ def _failure(client: Client, error: object) -> BaseException:
         return InputError("the scheduler is gone, or has dropped the work", where=address, fix=fix)
     if isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
         return _other_program(f"a worker cannot load the program: {error}")
-    return error if isinstance(error, BaseException) else TypeError(f"a worker returned a {type(error).__name__}")
+    if isinstance(error, BaseException):
+        return error
+    return TypeError(f"a worker returned a {type(error).__name__}")
 
 
 def _absolute(task: Task) -> Task:

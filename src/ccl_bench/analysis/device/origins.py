@@ -48,26 +48,19 @@ def _on_device(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFra
     columns = ("start_ns", "end_ns", "kind", "stream", "correlation")
     ran = kernels.with_columns(kind.alias("kind")).select(columns)
     moved = memcpy.with_columns(pl.lit(MEMORY).alias("kind")).select(columns)
-    calls = launches.filter(pl.col("correlation") > 0).unique(
-        "correlation", keep="first", maintain_order=True
+    work = pl.concat([ran, moved]).sort("start_ns", maintain_order=True)
+    started_some = launches["correlation"].is_in(work["correlation"].implode())
+    calls = launches.filter((launches["correlation"] > 0) & started_some).select(
+        "correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"
     )
-    return (
-        pl.concat([ran, moved])
-        .sort("start_ns", maintain_order=True)
-        .join(
-            calls.select("correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"),
-            on="correlation",
-            how="left",
-            maintain_order="left",
-        )
-        .select(
-            *columns[:4],
-            pl.lit(value=True).alias("on_device"),
-            "correlation",
-            "launch_ns",
-            "launch_end_ns",
-            "thread",
-        )
+    first = calls.unique("correlation", keep="first", maintain_order=True)
+    return work.join(first, on="correlation", how="left", maintain_order="left").select(
+        *columns[:4],
+        pl.lit(value=True).alias("on_device"),
+        "correlation",
+        "launch_ns",
+        "launch_end_ns",
+        "thread",
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING
 
 from ccl_bench.collect.workloads.card import workload_card
 from ccl_bench.collect.workloads.definition import torchtitan_version
-from ccl_bench.collect.workloads.toml_text import toml_text
+from ccl_bench.collect.workloads.toml_text import toml_text, toml_value
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,10 +63,12 @@ def _filled(name: str, definition: Definition) -> str:
 def _templates() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ccl_bench.collect.workloads"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
         autoescape=False,  # noqa: S701 (shell and TOML, no page)
     )
+    environment.filters |= {"quoted": shlex.quote, "toml": toml_value}
+    return environment

@@ -13,10 +13,10 @@ _BARE = re.compile(r"[\w-]+", re.ASCII)
 
 
 def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
-    """Return tables, and those inside them, as TOML; JSON writes texts, numbers and truth as TOML does."""
+    """Return tables, and those inside them, as TOML."""
     inner = {key: value for key, value in tables.items() if isinstance(value, dict)}
     parts = [
-        "".join(f"{_key(key)} = {json.dumps(value)}\n" for key, value in tables.items() if key not in inner)
+        "".join(f"{_key(key)} = {toml_value(value)}\n" for key, value in tables.items() if key not in inner)
     ]
     if above and (parts[0] or not inner):
         parts[0] = f"[{above}]\n{parts[0]}"
@@ -26,5 +26,10 @@ def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
     return "\n".join(part for part in parts if part)
 
 
+def toml_value(value: Any) -> str:
+    """Return a text, number, truth or list of them as TOML, which writes them as JSON does."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else json.dumps(name)
+    return name if _BARE.fullmatch(name) else toml_value(name)

@@ -90,8 +90,8 @@ def _about_provenance(bundle: Bundle) -> Iterator[str]:
     made = bundle.provenance
     if made.schema_version != 1:
         yield f"provenance.json has schema {made.schema_version}, this program knows 1"
-    if not 1 <= len(made.run) <= _LONGEST or "/" in made.run:
-        yield "the run has no name, or a path for a name"
+    if not 1 <= len(made.run) <= _LONGEST or "/" in made.run or not made.run.isprintable():
+        yield "the run has no name, a path for a name, or characters in it that are not printable"
     if not _VERSION.fullmatch(made.tool_version):
         yield f"{made.tool_version[:50]!r} is no version of ccl-bench"
     if made.trace_url is not None and not (is_address(made.trace_url) and len(made.trace_url) <= _LONGEST):

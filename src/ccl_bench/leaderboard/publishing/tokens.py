@@ -12,13 +12,15 @@ import re
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from sqlalchemy import insert, select, update
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.errors import UsageError
 from ccl_bench.leaderboard.publishing.clock import now
 from ccl_bench.leaderboard.publishing.tables import TOKENS
+from ccl_bench.leaderboard.refusal import Refused
 from ccl_bench.leaderboard.store import writing
 
 if TYPE_CHECKING:
@@ -108,7 +110,8 @@ def revoke(engine: Engine, token_id: str) -> None:
     with writing(engine) as connection:
         known = connection.execute(select(TOKENS.c.revoked_at).where(TOKENS.c.id == token_id)).first()
         if known is None:
-            raise InputError(f"there is no token {token_id[:20]!r}", fix="list them to see their ids")
+            fix = "list them to see their ids"
+            raise Refused(f"there is no token {token_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
         if known[0] is None:
             connection.execute(update(TOKENS).where(TOKENS.c.id == token_id).values(revoked_at=now()))
 

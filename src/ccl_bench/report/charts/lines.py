@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.charts.scales import HEIGHT, colours, in_order, names
+from ccl_bench.report.charts.scales import HEIGHT, colours, in_order, measured, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def lines_over_names(
         "mark": {"type": "line", "point": len(columns) <= _MARKED, "strokeWidth": 1.6},
         "encoding": {
             "x": {"field": "x", **names(x, columns, labelAngle=0)},
-            "y": _measured("y", y, zero=False),
+            "y": _quantity("y", y, measured(value["y"] for value in values)),
             "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=8, symbolType="stroke")},
             "tooltip": [
                 {"field": "x", "title": x},
@@ -46,6 +46,7 @@ def lines_over_names(
 def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
     """Return a line of medians in a band; a row is (name, least, median, most)."""
     values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
+    scale = measured(end for _, low, _, high in rows for end in (low, high))
     return {
         "width": "container",
         "height": HEIGHT,
@@ -57,7 +58,7 @@ def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, 
         "layer": [
             {
                 "mark": {"type": "area", "color": "var(--c1)", "opacity": 0.25},
-                "encoding": {"y": _measured("least", y, zero=False), "y2": {"field": "most"}},
+                "encoding": {"y": _quantity("least", y, scale), "y2": {"field": "most"}},
             },
             {
                 "mark": {
@@ -65,7 +66,7 @@ def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, 
                     "color": "var(--c1)",
                     "point": {"color": "var(--c1)"} if len(rows) <= _MARKED else False,
                 },
-                "encoding": {"y": _measured("median", y, zero=False)},
+                "encoding": {"y": _quantity("median", y, scale)},
             },
         ],
     }
@@ -74,6 +75,7 @@ def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, 
 def ranges_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
     """Return a stroke from least to most with a dot at the median for each row."""
     values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
+    scale = measured(end for _, low, _, high in rows for end in (low, high))
     return {
         "width": "container",
         "height": HEIGHT,
@@ -85,11 +87,11 @@ def ranges_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str
         "layer": [
             {
                 "mark": {"type": "rule", "color": "var(--c1)", "strokeWidth": 2, "opacity": 0.55},
-                "encoding": {"y": _measured("least", y, zero=False), "y2": {"field": "most"}},
+                "encoding": {"y": _quantity("least", y, scale), "y2": {"field": "most"}},
             },
             {
                 "mark": {"type": "point", "color": "var(--c1)", "size": 36, "opacity": 1},
-                "encoding": {"y": _measured("median", y, zero=False)},
+                "encoding": {"y": _quantity("median", y, scale)},
             },
         ],
     }
@@ -107,7 +109,7 @@ def curves(
         "mark": {"type": "line"},
         "encoding": {
             "x": {"field": "x", "type": "quantitative", "title": x, "axis": {"tickCount": 6, "grid": False}},
-            "y": _measured("y", y, zero=zero),
+            "y": _quantity("y", y, {"zero": zero, "nice": True}),
             "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=4, symbolType="stroke")},
             "order": {"field": "x"},
             "tooltip": [
@@ -119,12 +121,12 @@ def curves(
     }
 
 
-def _measured(field: str, title: str, *, zero: bool) -> dict[str, Any]:
+def _quantity(field: str, title: str, scale: dict[str, Any]) -> dict[str, Any]:
     return {
         "field": field,
         "type": "quantitative",
         "title": title,
-        "scale": {"zero": zero, "nice": True},
+        "scale": scale,
         "axis": {"tickCount": 5},
     }
 

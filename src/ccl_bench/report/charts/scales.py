@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.report.html.colours import CATEGORY, RAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Encoding = dict[str, Any]
 
@@ -19,6 +19,8 @@ _FEW, _MANY, _VERY_MANY = 16, 32, 72
 _DECADES = 3
 """Powers of ten up to which there are marks between them."""
 _MARKS = 8
+_ALIKE = 0.05
+"""Share of a value that fills a chart at least: what differs by less looks alike."""
 
 
 def names(title: str, ordered: Sequence[str], **more: Any) -> Encoding:
@@ -58,6 +60,17 @@ def rows_height(rows: int) -> int:
     """Return the height of a chart of many rows, so that few are comfortable and many still fit."""
     each = 24 if rows <= _FEW else 14 if rows <= _MANY else 8 if rows <= _VERY_MANY else 5
     return rows * each
+
+
+def measured(values: Iterable[float]) -> Encoding:
+    """Return a linear scale around values, so wide that a difference within noise does not fill it."""
+    listed = list(values)
+    scale: Encoding = {"zero": False, "nice": True}
+    low, high = min(listed, default=0.0), max(listed, default=0.0)
+    if high - low >= _ALIKE * high:
+        return scale
+    middle = (low + high) / 2
+    return scale | {"domain": [middle * (1 - _ALIKE / 2), middle * (1 + _ALIKE / 2)]}
 
 
 def logarithmic(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:

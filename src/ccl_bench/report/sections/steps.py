@@ -70,10 +70,10 @@ def _over_ranks(times: StepTimes) -> Chart:
     spec = ranges_over_names(_scaled(times.by_rank, per), x="rank", y=f"step time, {unit}")
     slowest = max(times.by_rank, key=lambda spread: spread.p50_s)
     fastest = min(times.by_rank, key=lambda spread: spread.p50_s)
-    summary = (
-        f"Median steps take from {duration(fastest.p50_s)} on rank {fastest.name} "
-        f"to {duration(slowest.p50_s)} on rank {slowest.name}."
-    )
+    least, most = duration(fastest.p50_s), duration(slowest.p50_s)
+    summary = f"Median steps take from {least} on rank {fastest.name} to {most} on rank {slowest.name}."
+    if least == most:
+        summary = f"The median step takes {most} on every rank."
     several = any(spread.count > 1 for spread in times.by_rank)
     note = "Dots are medians, strokes reach from the shortest to the longest step. " if several else ""
     note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
