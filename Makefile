@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+RECORDED := build/demo-collect
 EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
 CORPUS := ../shared/traces
 EXTRAS := cluster,leaderboard,remote
@@ -12,6 +13,7 @@ EXTRAS := cluster,leaderboard,remote
 CREATED := $(VENV)/.created
 CORE := $(VENV)/.installed-core
 GROUPS := $(VENV)/.installed-groups
+TRAINING := $(VENV)/.installed-training
 TEST := $(VENV)/.installed-test
 CHECK := $(VENV)/.installed-check
 DOCS := $(VENV)/.installed-docs
@@ -26,18 +28,34 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench fuzz docs outputs services lock clean
+.PHONY: help demo demo-collect test check format bench fuzz docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(CORE) ## Install the core and measure the bundled run
 	@echo
 	$(BIN)/ccl-bench inspect $(EXAMPLE)
 	@echo
 	$(BIN)/ccl-metrics --trace $(EXAMPLE) --all
+
+# Four threads would fight for the cores; what the profiler says of itself would bury the rest.
+demo-collect: export OMP_NUM_THREADS = 1
+demo-collect: export KINETO_LOG_LEVEL = 99
+demo-collect: export TORCH_CPP_LOG_LEVEL = ERROR
+demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and validate, measure and report it
+	@echo
+	$(BIN)/ccl-bench collect --output $(RECORDED) --force -- \
+		$(BIN)/torchrun --standalone --nproc-per-node 4 examples/record/train_fsdp_tp.py
+	@echo
+	$(BIN)/ccl-bench validate $(RECORDED)
+	@echo
+	$(BIN)/ccl-metrics --trace $(RECORDED) --all
+	@echo
+	$(BIN)/ccl-bench report $(RECORDED) --output $(RECORDED)/report.html --force
+	@echo "open $(RECORDED)/report.html"
 
 test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
@@ -109,6 +127,10 @@ $(CORE): $(CREATED) $(PINS) $(NATIVE)
 $(GROUPS): $(CREATED)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
 	@touch $@
+
+$(TRAINING): $(GROUPS) $(PINS) $(NATIVE)
+	$(PIP) install --quiet -c constraints.txt -e . --group training
+	@touch $@ $(CORE)
 
 $(TEST): $(GROUPS) $(PINS) $(NATIVE)
 	$(PIP) install --quiet -c constraints.txt -e '.[$(EXTRAS)]' --group test

@@ -69,10 +69,11 @@ def _told(name: str, path: Path) -> Iterator[Told]:
     """Yield what one file tells, each kind once."""
     counts: Counter[tuple[_Kind, bytes]] = Counter()
     with storage.opened(path) as stream:
-        for block, is_again in _blocks(stream, path):
+        for block, seen in _blocks(stream, path):
             for kind in _kinds():
                 if any(hint in block for hint in kind.hints):
-                    counts.update((kind, m[0]) for m in kind.pattern.finditer(block) if m.end() > is_again)
+                    ends = range(seen, len(block))
+                    counts.update((kind, m[0]) for m in kind.pattern.finditer(block) if m.end() in ends)
     for kind in _kinds():
         matches = {text: count for (other, text), count in counts.items() if other is kind}
         if matches:
@@ -84,7 +85,8 @@ def _told(name: str, path: Path) -> Iterator[Told]:
 def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield a file in blocks that overlap, each with the number of bytes that were seen before.
 
-    Of a damaged file, what comes before the damage.
+    A match that reaches the end of a block may go on, and is found whole in the next one; behind the last
+    stands a byte that belongs to none. Of a damaged file, what comes before the damage.
     """
     rest = b""
     try:
@@ -94,7 +96,8 @@ def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     except PermissionError as error:
         raise storage.unreadable(path, error) from error
     except storage.DAMAGED:
-        return
+        pass
+    yield rest + b"\0", len(rest)
 
 
 @cache

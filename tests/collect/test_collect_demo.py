@@ -1,0 +1,42 @@
+"""What `make demo-collect` does: four real ranks, FSDP2 over 2 x tensor parallel over 2, from launch to report."""
+
+from __future__ import annotations
+
+import pytest
+from collected import collect, torchrun
+from commands import ROOT, ran
+
+from ccl_bench.run import open_run
+
+TRAINING = ROOT / "examples/record/train_fsdp_tp.py"
+STEPS = 19
+"""3 skipped, 10 timed, 2 to warm up, 3 recorded, 1 observed."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory, torch_installed):
+    """Return the run directory, and what the launcher said."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder / "run", collect(folder, "--output", "run", "--", *torchrun(TRAINING, ranks=4))
+
+
+def test_the_training_is_seen_and_becomes_a_run(recorded):
+    run, ended = recorded
+    assert ended.returncode == 0, ended.stderr
+    assert f"step {STEPS} of {STEPS} (observed): loss" in ended.stdout
+    assert sorted((trace.form.name, trace.rank) for trace in open_run(run).traces) == [
+        *(("execution_trace", rank) for rank in range(4)),
+        *(("kineto", rank) for rank in range(4)),
+    ]
+
+
+def test_it_is_valid_measured_and_reported(recorded):
+    run, _ = recorded
+    assert ran(["ccl-bench", "validate", str(run)]).stdout.endswith("nothing wrong\n")
+    # Each of 2 layers: 2 all-reduces of tensor parallelism forward and 2 backward. FSDP2 gathers the two layers
+    # and the rest forward, the two layers again backward, and reduce-scatters these three.
+    calls = ran(["ccl-metrics", "--trace", str(run), "--metric", "coll_call_num"])
+    assert int(calls.stdout) == 2 * 4 + 5 + 3
+    page = run / "report.html"
+    assert ran(["ccl-bench", "report", str(run), "--output", str(page)]).returncode == 0
+    assert "throughput_tokens_sec" in page.read_text()
