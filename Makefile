@@ -28,7 +28,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test check format bench fuzz docs outputs services lock clean
+.PHONY: help demo demo-collect test check format bench scale fuzz audit docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -83,8 +83,19 @@ outputs: $(TEST) ## Write the real output of commands into README and manual aga
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
 
-fuzz: $(TEST) ## Compare both readers of traces on 50,000 damaged pieces, watching every access to memory
+scale: $(TEST) ## Measure generated runs of up to 1,024 ranks, on this machine and on workers
+	$(BIN)/python benchmarks/scale.py
+
+fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
+	$(BIN)/python tests/campaigns/guided.py --seconds 320
+	$(BIN)/python tests/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
+
+audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which asks the network
+	$(BIN)/python -m pip --disable-pip-version-check check
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
+	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs
@@ -99,7 +110,7 @@ lock: ## Resolve every dependency anew and write constraints.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	build/lock/bin/python -m pip install --quiet -e '.[$(EXTRAS)]' torch==2.13.0 \
-		--group test --group check --group docs --group fuzz
+		--group test --group check --group docs
 	build/lock/bin/python -m pip freeze --exclude-editable | LC_ALL=C grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' \
 		| sed -E 's/[+][a-z0-9.]+$$//' > constraints.txt
 	rm -rf build/lock

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ SIZES = {"10 MB": 10**7, "1 GB": 10**9, "5 GB": 5 * 10**9}
 
 _PEERS = ("HTA", "json.load", "orjson", "simdjson", "DuckDB")
 _COMMANDS = "commands"
+_CONTROL = "control, "
 _KINDS = {"one metric": ("--metric", "comm_comp_overlap"), "every metric": ("--all",)}
 
 
@@ -56,31 +57,46 @@ class Bench:
         """Measure contestants on one input, each on one core, and print it."""
         entering = [Contestant(name, Path(sys.executable), (self.cpus[0],)) for name in ours]
         entering += [Contestant(name, self.peer, (self.cpus[0],)) for name in theirs]
-        self._measured(measured, entering, ours[0], what)
+        self._print(table(measured, self._figures(measured, entering), reference=ours[0], what=what))
 
     def cores(self, measured: Input) -> None:
         """Measure many ranks, and a control, on one core and on two, and print it."""
         places = {f"{count} core" + "s" * (count > 1): tuple(self.cpus[:count]) for count in (1, 2)}
-        for kind in ("", "control, "):
-            entering = [Contestant(kind + name, Path(sys.executable), cpus) for name, cpus in places.items()]
-            self._measured(measured, entering, f"{kind}2 cores", "" if kind else ", by ccl-bench")
+        found = self._figures(
+            measured,
+            [
+                Contestant(kind + name, Path(sys.executable), cpus)
+                for kind in ("", _CONTROL)
+                for name, cpus in places.items()
+            ],
+            rounds=2 * self.options.rounds,
+        )
+        ours, control = ({kind + name: found[kind + name] for name in places} for kind in ("", _CONTROL))
+        self._print(table(measured, ours, reference="2 cores", what=", by ccl-bench"))
+        two = replace(measured, name="control", files=measured.files[:2], size=measured.size // RANKS * 2)
+        self._print(table(two, control, reference=f"{_CONTROL}2 cores"))
 
-    def _measured(self, measured: Input, entering: Sequence[Contestant], reference: str, what: str) -> None:
+    def _figures(
+        self, measured: Input, entering: Sequence[Contestant], *, rounds: int = 0
+    ) -> dict[str, Figures]:
         warm_up = self.options.corpus / inputs.WARM_UP
-        figures = interleaved(entering, measured, warm_up, rounds=self.options.rounds)
+        figures = interleaved(entering, measured, warm_up, rounds=rounds or self.options.rounds)
         self.figures.setdefault(measured.name, {}).update(figures)
-        print(table(measured, figures, reference=reference, what=what), end="\n\n", flush=True)
+        return figures
+
+    def _print(self, text: str) -> None:
+        print(text, end="\n\n", flush=True)
 
     def whole(self, file: Input) -> None:
         """Measure whole commands, and print it."""
         found = self.timed[_COMMANDS] = commands.whole(file.files[0], self.options.rounds)
-        print(commands.whole_table(file, found), end="\n\n", flush=True)
+        self._print(commands.whole_table(file, found))
 
     def sizes(self, files: Sequence[Input]) -> None:
         """Measure files of several sizes, and print it."""
         for kind, wanted in _KINDS.items():
             found = self.timed[kind] = commands.by_size(files, wanted)
-            print(commands.size_table(files, found, kind), end="\n\n", flush=True)
+            self._print(commands.size_table(files, found, kind))
 
     def targets(self, one: Input, ranks: Input) -> Iterable[Target]:
         """Yield what is aimed at, beside what was measured."""

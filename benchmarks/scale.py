@@ -120,10 +120,11 @@ def _files(options: argparse.Namespace) -> list[Row]:
             place, answers = written(options.work, ranks, int(options.megabytes * _MEGA))
             cost = cost_of(_command(place))
             rows.append(_row(ranks, place, answers, cost))
+            print(f"{ranks:,} ranks: {cost.wall_s:.0f} s", flush=True)
             if address:
-                same = cost_of(_command(place, "--engine", address)).output == cost.output
-                said = "the same bytes" if same else "ANOTHER ANSWER"
-                print(f"{ranks:,} ranks on {options.dask} workers of Dask: {said}", flush=True)
+                there = cost_of(_command(place, "--engine", address))
+                said = "the same bytes" if there.output == cost.output else "ANOTHER ANSWER"
+                print(f"  on {options.dask} workers of Dask: {there.wall_s:.0f} s, {said}", flush=True)
     print(_table(f"every metric of ranks with {options.megabytes:g} MB each, `auto`", rows))
     return rows
 

@@ -62,6 +62,7 @@ WRITTEN = {
         "Findings": "findings.md",
         "Comparing runs": "comparing.md",
         "A timeline of all ranks": "timeline.md",
+        "Many ranks, many machines": "many-machines.md",
     },
     "Publish": {
         "Publishing a run": "publishing.md",
@@ -72,6 +73,7 @@ WRITTEN = {
         "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
     },
     "What it withstands": {
+        "Speed and memory": "benchmarks.md",
         "Damage and limits": "robustness.md",
         "Threat model": "threat-model.md",
     },

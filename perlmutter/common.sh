@@ -134,10 +134,10 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
     local collect=(ccl-bench collect --output "$run" --profile-mode "$PROFILE_MODE")
     # What a card says of GPUs and of the whole model is not so on a CPU; there it holds what is observed.
     [[ $DEVICE == cpu ]] || collect+=(--workload-card "$folder/workload_card.yaml")
-    [[ -z $NSYS_OPTIONS ]] || collect+=(--nsys-options "$NSYS_OPTIONS")
+    [[ -z $NSYS_OPTIONS ]] || collect+=("--nsys-options=$NSYS_OPTIONS")
     [[ $FORCE != 1 ]] || collect+=(--force)
 
-    say "$((NODES * RANKS_PER_NODE)) ranks on $NODES nodes ($CLUSTER), profile mode $PROFILE_MODE, traces in $run"
+    say "ranks: $((NODES * RANKS_PER_NODE)), nodes: $NODES ($CLUSTER), profile mode $PROFILE_MODE, traces in $run"
     say "should the job be killed: ccl-bench collect --output '$run' gathers what it left"
     supervised "${collect[@]}" -- "${train[@]}" || status=$?
     release "$run"
@@ -157,7 +157,7 @@ claim() { # claim RUN
             fail 2 "$1 is being recorded by $job" \
                 "wait until it has ended (squeue --me), or export TRACES=... to record beside it"
         fi
-        claimant >"$mark"
+        claimant >"$mark" || fail 4 "$mark cannot be written" "free space there, or export SCRATCH=/other/storage"
     fi
 }
 

@@ -141,10 +141,14 @@ def to_json(observed: Observation) -> bytes:
     return msgspec.json.format(msgspec.json.encode(observed), indent=2)
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(Observation)
+
+
 def from_json(text: bytes) -> Observation:
     """Return the observation in `text`, or raise InputError where it is none or of a later schema."""
     try:
-        observed = msgspec.json.decode(text, type=Observation)
+        observed = _DECODER.decode(text)
     except msgspec.DecodeError as error:
         raise InputError(
             f"this is no report: {error}", fix="make it with ccl-bench report RUN --format json"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import judging
@@ -15,8 +19,6 @@ from subjects import made
 from watching import Answer, Watched
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from subjects import Subject
 
 OF_EACH_KIND = 3
@@ -64,6 +66,18 @@ def test_some_damage_of_every_kind_of_file_breaks_no_promise(subjects: list[Subj
         campaign.close()
     assert campaign.broken == {}
     assert campaign.report(1.0)["cases"] == OF_EACH_KIND * len(tried)
+
+
+def test_fuzzing_guided_by_code_finds_nothing_in_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed: make test")
+    monkeypatch.delenv("CCL_BENCH_CORPUS", raising=False)
+    program = Path(__file__).with_name("guided.py")
+    words = ["--only", "metadata", "--seconds", "1", "--inputs", str(tmp_path)]
+    done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(r"metadata: [1-9]\d* inputs in 1 s\n", done.stdout)
 
 
 def test_the_name_of_a_case_repeats_it_byte_for_byte(subjects: list[Subject], tmp_path: Path) -> None:

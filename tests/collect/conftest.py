@@ -38,28 +38,41 @@ def torch_installed():
 
 
 @pytest.fixture(scope="session")
-def record(tmp_path_factory, torch_installed):
-    """Return what records the training loop under a name, or returns the recording of that name."""
+def once(tmp_path_factory, torch_installed):
+    """Return what makes a recording under a name, or returns the one of that name with its folder."""
     base = tmp_path_factory.getbasetemp()
     # A path that a shell, a glob or a URL would trip over.
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings + their files"
 
-    def recorded(name, *arguments, profile_mode="torch", attempts=1):
+    def made(name, make):
         shared.mkdir(exist_ok=True)
         folder, said = shared / name, shared / f"{name}.json"
-        command = torchrun(LOOP, folder / "own", *arguments)
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            while not said.exists():
+            if not said.exists():
                 folder.mkdir(exist_ok=True)
-                wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
+                ended = make(folder)
+                said.write_text(json.dumps([ended.args, ended.returncode, ended.stdout, ended.stderr]))
+        return Recorded(folder / "run", folder, subprocess.CompletedProcess(*json.loads(said.read_text())))
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def record(once):
+    """Return what records the training loop under a name, or returns the recording of that name."""
+
+    def recorded(name, *arguments, profile_mode="torch", attempts=1):
+        def make(folder):
+            wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
+            command = torchrun(LOOP, folder / "own", *arguments)
+            for _ in range(attempts):
                 ended = collect(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
-                attempts -= 1
-                if ended.returncode == 0 or attempts <= 0:
-                    said.write_text(json.dumps([ended.returncode, ended.stdout, ended.stderr]))
-        return Recorded(
-            folder / "run", folder, subprocess.CompletedProcess(command, *json.loads(said.read_text()))
-        )
+                if ended.returncode == 0:
+                    break
+            return ended
+
+        return once(name, make)
 
     return recorded
 

@@ -1,4 +1,4 @@
-"""What `make demo-collect` does: four real ranks, FSDP2 over 2 x tensor parallel over 2, from launch to report."""
+"""What `make demo-collect` does, from launch to report: four ranks, FSDP2 over 2 x tensor parallel over 2."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ STEPS = 19
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory, torch_installed):
+def recorded(once):
     """Return the run directory, and what the launcher said."""
-    folder = tmp_path_factory.mktemp("demo")
-    return folder / "run", collect(folder, "--output", "run", "--", *torchrun(TRAINING, ranks=4))
+    command = torchrun(TRAINING, ranks=4)
+    made = once("demo", lambda folder: collect(folder, "--output", "run", "--", *command))
+    return made.run, made.ended
 
 
 def test_the_training_is_seen_and_becomes_a_run(recorded):
@@ -33,8 +34,8 @@ def test_the_training_is_seen_and_becomes_a_run(recorded):
 def test_it_is_valid_measured_and_reported(recorded):
     run, _ = recorded
     assert ran(["ccl-bench", "validate", str(run)]).stdout.endswith("nothing wrong\n")
-    # Each of 2 layers: 2 all-reduces of tensor parallelism forward and 2 backward. FSDP2 gathers the two layers
-    # and the rest forward, the two layers again backward, and reduce-scatters these three.
+    # Each of 2 layers: 2 all-reduces of tensor parallelism forward and 2 backward. FSDP2 gathers the layers
+    # and the rest forward, the layers again backward, and reduce-scatters the three.
     calls = ran(["ccl-metrics", "--trace", str(run), "--metric", "coll_call_num"])
     assert int(calls.stdout) == 2 * 4 + 5 + 3
     page = run / "report.html"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+from commands import ran
 
 from ccl_bench.collect.launch import slurm
 from ccl_bench.collect.launch.failing import failure_of
@@ -133,3 +134,9 @@ def test_a_signal_to_the_launcher_is_told():
     found = failure_of(Ended(-15, "working\n", 7.0, signal.SIGTERM))
     assert found.what == "stopped by SIGTERM after 7 s"
     assert found.lines == ("working",)
+
+
+@pytest.mark.parametrize("written", ["-t nvtx,osrt -s none", "--cuda-graph-trace=node", ""])
+def test_options_of_nsys_may_begin_with_a_dash_and_be_none(tmp_path, written):
+    command = ["ccl-bench", "collect", "--output", str(tmp_path / "run"), "--nsys-options", written]
+    assert ran([*command, "--", "echo", "begun"]).stdout.startswith("begun\n")

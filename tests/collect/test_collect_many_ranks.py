@@ -16,20 +16,23 @@ OBSTACLE = "profile_trace/iteration_3/rank5_trace.json"
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory, torch_installed):
+def recorded(once):
     """Return the run directory, and what the ranks said; a folder lies where rank 5 wants to write."""
-    folder = tmp_path_factory.mktemp("many + ranks")
-    (folder / "run" / OBSTACLE / "taken").mkdir(parents=True)
-    ended = subprocess.run(
-        [sys.executable, str(HERE / "many_ranks.py"), str(folder / "run")],
-        env={**ENVIRONMENT, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return folder / "run", ended
+
+    def make(folder):
+        (folder / "run" / OBSTACLE / "taken").mkdir(parents=True)
+        return subprocess.run(
+            [sys.executable, str(HERE / "many_ranks.py"), str(folder / "run")],
+            env={**ENVIRONMENT, "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    made = once("many ranks", make)
+    assert made.ended.returncode == 0, made.ended.stderr
+    return made.run, made.ended
 
 
 def test_ranks_write_a_few_at_a_time(recorded):

@@ -104,7 +104,7 @@ def test_the_cost_of_recording_is_measured_against_steps_without_a_profiler(apar
         fmean(max(own[0][s], own[1][s]) for s in steps) for steps in (TIMED, ACTIVE, OBSERVED)
     )
     assert recording["overhead"]["active"] == pytest.approx(profiled / plain - 1, abs=0.25)
-    assert recording["overhead"]["observed"] == pytest.approx(observed / plain - 1, abs=0.25)
+    assert recording["overhead"]["observed"] == pytest.approx(observed / plain - 1, abs=0.5)
     assert "overhead" in apart.ended.stdout
 
 

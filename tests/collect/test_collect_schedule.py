@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from collected import ENVIRONMENT, torchrun
 
 from ccl_bench.collect import Phase, Schedule, profile
 from ccl_bench.collect.profiling import place
+from ccl_bench.collect.profiling.exporting import export
 from ccl_bench.errors import UsageError
 
 
@@ -212,3 +215,19 @@ def test_a_loop_that_is_too_short_is_told_so_and_leaves_what_there_is(
     }
     assert found == {f"ProfilerStep#{step}" for step in recorded}
     assert (tmp_path / "run/step_times_per_rank.json").exists()
+
+
+class Written:
+    """Stands where a profiler does, with a trace that hardly gets smaller."""
+
+    def export_chrome_trace(self, path):
+        """Write 40 kB."""
+        Path(path).write_bytes(b'{"traceEvents": ["' + random.Random(0).randbytes(40_000) + b'"]}')
+
+
+def test_a_trace_that_cannot_be_packed_stays_whole(small_disk):
+    file = small_disk / "rank0_trace.json"
+    said = export(Written(), file, is_packed=True, cut_step=None)
+    assert said == "the trace is not packed: No space left on device"
+    assert file.stat().st_size > 40_000
+    assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "rank0_trace.json"]

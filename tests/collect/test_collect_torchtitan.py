@@ -44,18 +44,22 @@ log_freq = 1
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory, torch_installed):
+def recorded(once):
     """Return the folder in which torchtitan ran, and what the launcher said."""
     if importlib.util.find_spec("torchtitan") is None:
         pytest.skip("torchtitan is not installed: make test")
-    folder = tmp_path_factory.mktemp("torch + titan")
-    (folder / "config.toml").write_text(CONFIG)
-    data = [sys.executable, str(ON_CPU / "synthetic_data.py"), str(folder / "assets")]
-    subprocess.run(data, env=ENVIRONMENT, check=True)
-    path = f"{ON_CPU}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    options = ("--job.config_file", "config.toml", "--training.seq_len=64")
-    command = torchrun(ON_CPU / "on_cpu.py", *options)
-    return folder, collect(folder, "--output", "run", "--", *command, PYTHONPATH=path, DEVICE="cpu")
+
+    def make(folder):
+        (folder / "config.toml").write_text(CONFIG)
+        data = [sys.executable, str(ON_CPU / "synthetic_data.py"), str(folder / "assets")]
+        subprocess.run(data, env=ENVIRONMENT, check=True)
+        path = f"{ON_CPU}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        options = ("--job.config_file", "config.toml", "--training.seq_len=64")
+        command = torchrun(ON_CPU / "on_cpu.py", *options)
+        return collect(folder, "--output", "run", "--", *command, PYTHONPATH=path, DEVICE="cpu")
+
+    made = once("torchtitan", make)
+    return made.folder, made.ended
 
 
 def test_what_torchtitan_wrote_to_its_own_folder_is_in_the_run(recorded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
@@ -68,6 +72,7 @@ class Cluster:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         self.processes.append(process)
         return process
@@ -87,6 +92,11 @@ class Cluster:
         """End every process of every session that was started."""
         for process in self.processes:
             end(process)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when that of the tests is killed, which then ends no cluster."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager

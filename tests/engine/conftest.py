@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a generated run of 16 ranks, with a card."""
+    """Return a generated run of eight ranks, with a card."""
     folder = tmp_path_factory.mktemp("engine") / "run"
     write_run(
-        Plan(dp_shard=4, tp=2, pp=2, microbatches=2, jitter_ns=5_000), folder, style=Style(compresses=True)
+        Plan(dp_shard=2, tp=2, pp=2, microbatches=2, jitter_ns=5_000), folder, style=Style(compresses=True)
     )
     return folder
 

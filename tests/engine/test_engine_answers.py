@@ -9,8 +9,6 @@ from commands import EXAMPLE, ran
 
 from ccl_bench import engine, metrics
 from ccl_bench.evaluate import evaluate
-from ccl_bench.inspect_run import inspect
-from ccl_bench.inspection import to_json as inspection_json
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 
@@ -62,17 +60,11 @@ def test_one_connection_serves_several_runs(run: Path, expected: bytes, cluster:
     assert to_json(results[1]) == answer(EXAMPLE, "local")
 
 
-def test_an_inspection_is_the_same_on_a_cluster(run: Path, cluster: Cluster) -> None:
-    here = inspection_json(inspect(open_run(run), use_cache=False))
-    with engine.used(cluster.address):
-        assert inspection_json(inspect(open_run(run), use_cache=False)) == here
-
-
 @pytest.mark.parametrize("command", ["ccl-metrics --all --format json --trace", "ccl-bench inspect --json"])
 def test_commands_print_the_same_with_every_engine(command: str, run: Path, cluster: Cluster) -> None:
     printed = {
         name: ran([*command.split(), str(run), "--engine", name, "--no-cache"]).stdout
-        for name in (*HERE, cluster.address)
+        for name in ("local", "processes", cluster.address)
     }
     assert len(printed["local"]) > 1000
     assert set(printed.values()) == {printed["local"]}
@@ -80,7 +72,7 @@ def test_commands_print_the_same_with_every_engine(command: str, run: Path, clus
 
 def test_the_number_of_threads_of_a_worker_changes_no_bit(run: Path) -> None:
     command = ["ccl-metrics", "--trace", str(run), "--all", "--format", "json", "--no-cache"]
-    printed = {ran(command, POLARS_MAX_THREADS=threads).stdout for threads in ("1", "2", "7")}
+    printed = {ran(command, POLARS_MAX_THREADS=threads).stdout for threads in ("1", "7")}
     assert len(printed) == 1
 
 

@@ -25,7 +25,7 @@ from ccl_bench.run import open_run
 if TYPE_CHECKING:
     from clusters import Cluster
 
-RANKS = 16
+RANKS = 8
 
 
 def answer(place: Path, name: str = "local", progress=None) -> bytes:

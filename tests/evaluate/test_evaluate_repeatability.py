@@ -28,7 +28,7 @@ def test_sums_over_many_ranks_do_not_depend_on_an_order(tmp_path):
         write(tmp_path / f"kineto_trace_{rank}.json", whole)
     names = ("gpu_busy", "gpu_idle", "comm_comp_overlap", "sm")
 
-    assert len({result.to_json(measured(tmp_path, *names)) for _ in range(10)}) == 1
+    assert len({result.to_json(measured(tmp_path, *names)) for _ in range(4)}) == 1
 
 
 def test_tables_from_the_cache_give_the_same_bytes():

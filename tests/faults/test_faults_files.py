@@ -156,6 +156,18 @@ def test_links_that_go_in_circles_end(run: Path, capsys: Said) -> None:
     assert after[METRIC]["value"] == before[METRIC]["value"]
 
 
+def test_what_lies_outside_of_the_run_is_read_and_told(run: Path, capsys: Said) -> None:
+    before = measured(capsys, run)
+    outside = run.with_name("elsewhere.json")
+    (run / "rank1_trace.json").rename(outside)
+    (run / "rank1_trace.json").symlink_to(outside)
+    assert measured(capsys, run)[METRIC]["value"] == before[METRIC]["value"]
+    assert bench.main(["inspect", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "rank1_trace.json" in said
+    assert "1 file is a link that leads out of the run: rank1_trace.json" in " ".join(said.split())
+
+
 def test_a_link_to_nothing_but_itself_is_refused(tmp_path: Path, capsys: Said) -> None:
     (tmp_path / "self").symlink_to("self")
     refused(capsys, tmp_path / "self")

@@ -48,11 +48,11 @@ def test_a_server_prints_its_address_answers_and_stops_when_told(
     serving: tuple[subprocess.Popen[str], str], stop: signal.Signals
 ) -> None:
     server, address = serving
-    page = httpx.get(address, timeout=30)
+    page = httpx.get(address, timeout=90)
     assert "3 runs" in page.text
     assert "server" not in page.headers
     server.send_signal(stop)
-    _, told = server.communicate(timeout=30)
+    _, told = server.communicate(timeout=90)
     assert server.returncode == 0
     assert "Traceback" not in told
 

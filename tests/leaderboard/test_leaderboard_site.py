@@ -19,8 +19,9 @@ from ccl_bench.errors import UsageError
 from ccl_bench.leaderboard.pages.defaults import completed
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.store import State, Store, event, open_store
-from ccl_bench.leaderboard.store.answer import answered, phases
+from ccl_bench.leaderboard.store.answer import answered, choices, phases
 from ccl_bench.leaderboard.store.question import Question
+from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ MADE = [
         description="</script>" + SCRIPT,
         model=SCRIPT,
         values={"mfu": 1.0},
+        findings=(ResultFinding("ranks-missing", "error", "a rank has no trace"),),
         day=301,
     ),
 ]
@@ -86,11 +88,18 @@ def _names(page: Page) -> list[str]:
     return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
 
 
-def _expected(store: Store, question: Question) -> tuple[list[str], int]:
+def _expected(store: Store, question: Question) -> tuple[list[str], int, dict[str, list[str]]]:
+    """Return the runs on the page, how many there are, and the choices of each filter."""
     with store.engine.connect() as connection:
         asked = completed(question, phases(connection))
         found = answered(connection, asked, asked.columns)
-    return [each.run["id"][:12] for each in found.runs], found.total
+        offered = choices(connection, asked)
+    told = {name: [f"{value} ({count:,})" for value, count in each] for name, each in offered.items()}
+    return [each.run["id"][:12] for each in found.runs], found.total, told
+
+
+CHOICES = """() => Object.fromEntries([...document.querySelectorAll("#filters .fields select")]
+  .map(each => [each.name, [...each.options].slice(1).map(one => one.textContent)]))"""
 
 
 FIRST_COLUMNS = ["throughput_tokens_sec", "iteration_wall_clock_time", "mfu"]
@@ -118,8 +127,10 @@ def test_a_site_on_a_disk_answers_every_question_as_the_server_does(
         for asked in QUESTIONS:
             page.goto(f"{(site / 'index.html').as_uri()}?{urlencode(asked, doseq=True)}")
             page.wait_for_selector("#runs[data-shown]")
-            names, total = _expected(published, Question(**asked))
+            names, total, offered = _expected(published, Question(**asked))
             assert _names(page) == names, asked
+            shown = page.evaluate(CHOICES)
+            assert {name: shown[name] for name in offered} == offered, asked
             words = page.locator("#count").inner_text()
             assert words.startswith("No run fits") if not total else f"of {total} run" in words
 
@@ -199,6 +210,9 @@ def test_hostile_text_is_shown_on_a_site_and_never_run(site: Path, browser: Brow
         page.goto(f"{(site / 'index.html').as_uri()}?phase=any&q=alert&sort={SCRIPT}&columns={SCRIPT}")
         page.wait_for_selector("#runs[data-shown]")
         assert SCRIPT in page.locator("#runs").inner_text()
+        page.goto(f"{(site / 'index.html').as_uri()}?phase=any&q=alert&columns=mfu")
+        page.wait_for_selector("#runs[data-shown]")
+        assert page.locator("#runs tbody td.number").inner_text().split() == ["1", "!", "doubtful"]
         page.locator("#runs tbody th.run a").first.click()
         assert SCRIPT in page.locator("main").inner_text()
 

@@ -56,6 +56,14 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Leaderboard]]:
         each.close()
 
 
+@pytest.fixture
+def unserved(tmp_path: Path, database: str | None) -> Iterator[Leaderboard]:
+    """Return a leaderboard without a server, on either database."""
+    made = Leaderboard(tmp_path / "data", database)
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="module")
 def leaderboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaderboard]:
     """Return a leaderboard that the tests of a file share."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
 
     from publishing_archives import Files
 
-CROWD = 50
+    from ccl_bench.leaderboard.bundle.parcel import Parcel
+
+CROWD, AGAIN = 50, 10
 
 
-def test_fifty_submitters_who_all_send_twice_are_there_once(
+def test_fifty_submitters_some_of_whom_send_twice_are_there_once(
     started: Callable[..., Leaderboard], bundle: Files, database: str | None
 ) -> None:
     """On PostgreSQL they meet two servers on the same directory."""
@@ -29,15 +33,16 @@ def test_fifty_submitters_who_all_send_twice_are_there_once(
         names = [f"submitter-{number}" for number in range(CROWD)]
         calls = [(first.token(name), archive(another(bundle, name))) for name in names]
         servers = [first, second] * CROWD
+        twice = [*calls[:AGAIN], *calls]
         with ThreadPoolExecutor(CROWD) as crowd:
-            answers = list(crowd.map(lambda at, call: at.sent(call[1], call[0]), servers, [*calls, *calls]))
-        assert Counter(answer.status_code for answer in answers) == {201: CROWD, 200: CROWD}
+            answers = list(crowd.map(lambda at, call: at.sent(call[1], call[0]), servers, twice))
+        assert Counter(answer.status_code for answer in answers) == {201: CROWD, 200: AGAIN}
         owners = {answer.json()["id"]: answer.json()["submitter"] for answer in answers}
         assert sorted(owners.values()) == sorted(names)
         assert first.states() == {run: ["self_reported"] for run in owners}
         assert {run["id"]: run["submitter"] for run in second.runs()} == owners
         events = Counter(line["event"] for line in first.log)
-        assert events == {"published": CROWD, "published-again": CROWD}
+        assert events == {"published": CROWD, "published-again": AGAIN}
         assert list((first.data / "uploads").glob("incoming-*")) == []
         assert {first.sent(archive(bundle), token).status_code for token, _ in calls[:3]} == {429}
     finally:
@@ -77,3 +82,32 @@ def test_of_what_one_submitter_sends_of_the_same_traces_the_last_stays(
         "superseded": 7,
     }
     assert len(leaderboard.runs()) == 1
+
+
+READERS = """
+import sys, threading
+from pathlib import Path
+from ccl_bench import observation, result
+from ccl_bench.leaderboard.store.bundle import Bundle
+
+sys.setswitchinterval(1e-6)
+folder, start = Path(sys.argv[1]), threading.Barrier(12)
+
+def read():
+    start.wait()
+    Bundle(folder).provenance, Bundle(folder).history
+    result.from_json((folder / "results.json").read_bytes())
+    observation.from_json((folder / "report.json").read_bytes())
+
+threads = [threading.Thread(target=read) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_many_threads_may_be_the_first_to_read_a_bundle(parcel: Parcel) -> None:
+    """In a process of its own: types become known once, and a crash would end the tests."""
+    for _ in range(3):
+        command = [sys.executable, "-c", READERS, str(parcel.bundle.folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr

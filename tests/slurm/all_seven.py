@@ -47,6 +47,8 @@ def row(site: Site, name: str) -> str:
 def main(names: list[str]) -> None:
     """Print the table, a line when each job has ended."""
     every = sorted(path.name for path in (ROOT / "trace_collection").iterdir() if path.is_dir())
+    if unknown := sorted(set(names) - set(every)):
+        sys.exit(f"{', '.join(unknown)}: no such workload; there are {', '.join(every)}")
     with tempfile.TemporaryDirectory(prefix="ccl-bench-seven-") as name:
         folder = Path(name)
         (folder / "scratch").mkdir()

@@ -150,9 +150,10 @@ class Cluster:
     def _until(self, holds: object, what: str, within_s: float = 60) -> None:
         deadline = time.monotonic() + within_s
         while not holds():
-            if time.monotonic() > deadline:
+            ended = [daemon.args for daemon in self.daemons if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
                 logs = "".join(path.read_text()[-1500:] for path in sorted(self.folder.glob("*.log")))
-                raise TimeoutError(f"waited {within_s} s for {what}\n{logs}")
+                raise TimeoutError(f"no {what} within {within_s} s; ended: {ended}\n{logs}")
             time.sleep(0.1)
 
 

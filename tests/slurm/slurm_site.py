@@ -85,14 +85,20 @@ class Job:
         It logs the tokens per second and device that one data-parallel rank sees, so a rank's own tokens are
         those times the ranks that share them.
         """
-        said = [
+        settings = self.card_values()
+        tokens = settings["batch"] * settings["seq_len"] / settings["dp"]
+        return sorted(tokens / (rate * settings["sharing"]) for rate in self._logged_rates(last))
+
+    def logged_precision(self, last: int) -> float:
+        """Return by which share a logged time may be off, because torchtitan logs whole tokens per second."""
+        return 0.5 / min(self._logged_rates(last))
+
+    def _logged_rates(self, last: int) -> list[int]:
+        return [
             int(found[1].replace(",", ""))
             for path in self.run.glob("logs/*/attempt_0/*/stdout.log")
             if (found := re.search(rf" step: +{last} .* tps: ([\d,]+)", path.read_text()))
         ]
-        settings = self.card_values()
-        tokens = settings["batch"] * settings["seq_len"] / settings["dp"]
-        return sorted(tokens / (rate * settings["sharing"]) for rate in said)
 
     def card_values(self) -> dict[str, int]:
         """Return the sizes in the card of the run, which was filled with what was observed."""

@@ -6,6 +6,8 @@
 import errno
 import gc
 import io
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,22 @@ def test_nothing_stays_on_disk_once_a_large_trace_is_done_with(large):
     del found
     gc.collect()
     assert len(files_of_scratch()) == before
+
+
+def test_what_a_killed_process_left_on_disk_is_removed_after_two_days(large):
+    left = [storage.cache_directory() / "scratch" / name for name in ("left", "in-use")]
+    for folder in left:
+        folder.mkdir(parents=True)
+    old = time.time() - ondisk.FORGOTTEN_S - 1
+    os.utime(left[0], (old, old))
+    read(compact(events()))
+    assert [folder.exists() for folder in left] == [False, True]
+
+
+def test_a_large_trace_of_nothing_but_arrows_is_read(monkeypatch):
+    ends = [event("fwdbwd", ts=n, ph=phase) | {"id": n} for n in range(60) for phase in "sf"]
+    found = as_large(compact(ends), monkeypatch)
+    assert found.height("autograd_links") == 60
 
 
 def test_a_large_trace_is_held_in_memory_where_there_is_no_room_on_disk(monkeypatch):

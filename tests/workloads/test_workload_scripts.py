@@ -141,12 +141,14 @@ def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> N
 
 def test_what_is_configured_reaches_the_launcher(tmp_path: Path) -> None:
     assets = _with_tokenizer(tmp_path)
-    done = _cpu_run(TP, tmp_path, PROFILE_MODE="torch", FORCE="1", NSYS_OPTIONS="--gpu-metrics-devices all")
+    done = _cpu_run(
+        TP, tmp_path, PROFILE_MODE="torch", FORCE="1", NSYS_OPTIONS="-t nvtx --gpu-metrics-devices all"
+    )
     assert done.returncode == 0, done.stderr
     words = done.stdout.splitlines()
     assert words[:3] == ["collect", "--output", f"{tmp_path}/ccl-bench-traces/{TP.name}"]
     assert words[words.index("--profile-mode") + 1] == "torch"
-    assert words[words.index("--nsys-options") + 1] == "--gpu-metrics-devices all"
+    assert "--nsys-options=-t nvtx --gpu-metrics-devices all" in words
     assert "--force" in words
     assert words[words.index("--model.hf_assets_path") + 1] == str(assets)
     assert words[words.index("--job.config_file") + 1] == str(TP / "train_config.toml")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 MEMORY_BYTES = 1 << 34
 
@@ -41,10 +42,23 @@ torch.histc = histogram
 torch.profiler.profile = Profile
 FSDPModule.set_gradient_divide_factor = summed_and_divided
 
-from torchtitan.models.deepseek_v3 import deepseekv3_args  # noqa: E402 (chooses its device while it is imported)
+# Imported here because torchtitan chooses its device while it is imported.
+from torchtitan.models.attention import ScaledDotProductAttentionWrapper as Attention  # noqa: E402
+from torchtitan.models.deepseek_v3 import deepseekv3_args  # noqa: E402
 from torchtitan.models.llama3 import llama3_args  # noqa: E402
 from torchtitan.models.qwen3 import qwen3_args  # noqa: E402
 from torchtitan.train import Trainer, main  # noqa: E402
+
+
+def attention_of_own_heads(module, query, key, value, attention=Attention.forward, **options):
+    """Attend with this rank's heads: DTensor has no sharding of the attention operator of processors."""
+    if not isinstance(query, DTensor):
+        return attention(module, query, key, value, **options)
+    own = attention(module, query.to_local(), key.to_local(), value.to_local(), **options)
+    return DTensor.from_local(own, query.device_mesh, query.placements)
+
+
+Attention.forward = attention_of_own_heads
 
 SMALL = {"dim": 128, "n_heads": 4, "n_layers": 4}
 LATENT = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}

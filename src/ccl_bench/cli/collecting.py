@@ -45,7 +45,12 @@ Profiler = Annotated[
     Parameter(help="Profiler: torch as the command itself uses it, nsys around it, both in two runs."),
 ]
 NsysOptions = Annotated[
-    str, Parameter(metavar="TEXT", help="Further options of nsys profile, as on its command line.")
+    str,
+    Parameter(
+        allow_leading_hyphen=True,
+        metavar="TEXT",
+        help="Further options of nsys profile, as on its command line.",
+    ),
 ]
 Force = Annotated[bool, Parameter(help="Replace a run that is recorded in DIR already.")]
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 LARGE_ROWS = 1 << 20
 """Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""
+
+FORGOTTEN_S = 2 * 86_400
+"""Age after which a scratch folder belongs to no process: none works on one trace for two days."""
 
 
 class Scratch:
@@ -78,8 +82,17 @@ def scratch() -> Scratch:
     place = storage.cache_directory() / "scratch"
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
+        _sweep(place)
         return Scratch(place)
     return Scratch()
+
+
+def _sweep(place: Path) -> None:
+    """Remove folders that processes left which were killed: those that nobody wrote into for long."""
+    for folder in place.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def no_room() -> tuple[type[Exception], ...]:

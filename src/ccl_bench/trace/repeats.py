@@ -25,17 +25,12 @@ def each_once(tables: dict[str, pl.DataFrame], file: str) -> tuple[dict[str, pl.
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table without rows that are alike in every column; only rows of one start are compared."""
-    if "start_ns" not in table.columns:
+    if "start_ns" not in table.columns or table.height < 2:
         return table
     starts = table["start_ns"]
-    if starts.is_sorted():
-        again = (starts == starts.shift(1)).fill_null(value=False)
-        candidates = again | again.shift(-1, fill_value=False)
-    else:
-        candidates = starts.is_duplicated()
-    if not candidates.any():
+    if starts.is_sorted() and not (starts.slice(1) == starts.slice(0, table.height - 1)).any():
         return table
-    alike = table.with_row_index(_ROW).filter(candidates)
+    alike = table.with_row_index(_ROW).filter(starts.is_duplicated())
     first = alike.unique(table.columns, keep="first", maintain_order=True)
     if first.height == alike.height:
         return table

@@ -111,5 +111,7 @@ def _links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
         return []
     names = [relative(path, root) for path in outside[:_NAMED]]
     listed = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
-    message = f"{len(outside)} files are links that lead out of the run: {listed}"
-    return [Finding("links-outside", "note", message, names[0], count=len(outside), touches=NO_NUMBER)]
+    count = len(outside)
+    links = "1 file is a link that leads" if count == 1 else f"{count} files are links that lead"
+    message = f"{links} out of the run: {listed}"
+    return [Finding("links-outside", "note", message, names[0], count=count, touches=NO_NUMBER)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.collect.profiling import place
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ccl_bench.collect.profiling.clock import Clock
     from ccl_bench.collect.profiling.options import Options
     from ccl_bench.collect.profiling.schedule import Schedule
+
+_LOG = logging.getLogger("ccl_bench.collect")
+"""Goes to stderr as it is, unless the training says where its logging goes."""
 
 
 def part_of(
@@ -79,4 +82,4 @@ def too_short(steps: int, schedule: Schedule) -> str:
 def warn(texts: Iterable[str]) -> None:
     """Say what went wrong, without ending a training."""
     for text in texts:
-        warnings.warn(f"ccl-bench: {text}", stacklevel=2)
+        _LOG.warning("ccl-bench: %s", text)

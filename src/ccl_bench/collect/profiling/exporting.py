@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import shutil
@@ -24,9 +25,7 @@ def export(profiler: Any, file: Path, *, is_packed: bool, cut_step: int | None) 
         return f"the trace is incomplete: {_free_space(file)} are free on its disk"
     if cut_step is not None:
         _rename_step(file, cut_step)
-    if is_packed:
-        _pack(file)
-    return ""
+    return _packing_problem(file) if is_packed else ""
 
 
 def _is_whole(file: Path) -> bool:
@@ -45,11 +44,11 @@ def _free_space(file: Path) -> str:
 def _rename_step(file: Path, step: int) -> None:
     """Take the number from the range of a step that was cut short: its length is not that of a step."""
     before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
-    changed = file.with_name(f".{file.name}.{os.getpid()}")
-    with file.open("rb") as source, changed.open("wb") as target:
-        for piece in _replaced(source, before, after):
-            target.write(piece)
-    changed.replace(file)
+    with _beside(file) as changed:
+        with file.open("rb") as source, changed.open("wb") as target:
+            for piece in _replaced(source, before, after):
+                target.write(piece)
+        changed.replace(file)
 
 
 def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
@@ -63,8 +62,24 @@ def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
     yield rest
 
 
-def _pack(file: Path) -> None:
-    packed = file.with_name(f"{file.name}.gz")
-    with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
-        shutil.copyfileobj(source, target, _CHUNK_BYTES)
+def _packing_problem(file: Path) -> str:
+    """Pack a trace and return why it stays as it is, where it does."""
+    try:
+        with _beside(file) as packed:
+            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+            packed.replace(file.with_name(f"{file.name}.gz"))
+    except OSError as error:
+        return f"the trace is not packed: {error.strerror}"
     file.unlink()
+    return ""
+
+
+@contextlib.contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """Give a hidden file beside this one to write, which is gone afterwards unless it was renamed."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)

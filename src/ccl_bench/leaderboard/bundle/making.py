@@ -68,8 +68,9 @@ def made(
         )
     (folder / CARD).write_bytes(card.read_bytes())
     told = _without_paths(run, observed, metrics)
-    (folder / RESULTS).write_bytes(anywhere(results_json(told.results), run.path, name_of(run)))
-    (folder / REPORT).write_bytes(anywhere(report_json(told), run.path, name_of(run)))
+    for name, text in ((RESULTS, results_json(told.results)), (REPORT, report_json(told))):
+        of_run = anywhere(text, run.path, name_of(run))
+        (folder / name).write_bytes(anywhere(of_run, card, CARD))
     provenance = _provenance(run, told.results)
     if storage:
         trace_url = f"{storage.rstrip('/')}/{recording_of(provenance, name_of(run))[:16]}"

@@ -62,9 +62,8 @@ def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) ->
 
     Raises InputError where the bundle would be refused, holds a secret, or takes files from outside the run.
     """
-    reopened = partial(open_run, card=wanted.card)
-    place = Path(wanted.place)
-    run = reopened(wanted.place if "://" in wanted.place else place.expanduser().absolute())
+    reopened = partial(open_run, card=wanted.card and _whole(wanted.card))
+    run = reopened(_whole(wanted.place))
     hands_out = wanted.with_traces or wanted.storage is not None
     _refuse_links(links_out(run, files_of(run) if hands_out else {}))
     scrubbed: list[str] = []
@@ -88,6 +87,11 @@ def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) ->
     told = told_by(leaving | {f"{RUN}/{name}": path for name, path in run_files.items()})
     refuse_secrets(told)
     return Parcel(done.id, bundle, run_files, scrubbed, told, run_files if wanted.with_traces else {})
+
+
+def _whole(place: str) -> str:
+    """Return an address, or the whole path of a file or folder, by which it is found in what is told."""
+    return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def _refuse_links(outside: list[str]) -> None:

@@ -50,6 +50,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(self.archive_bytes, self.unpacked_bytes, self.files, self.text_bytes)
 
 
+# Has the type known before there are threads: msgspec 0.22 crashes where two are the first to need it.
+msgspec.json.Decoder(Settings)
+
+
 def settings_of(data: Path) -> Settings:
     """Return the settings of a data directory."""
     path = data / FILE

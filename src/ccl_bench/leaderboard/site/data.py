@@ -75,9 +75,10 @@ def _runs(connection: Connection, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _values(connection: Connection, metric: str, places: dict[str, int]) -> list[Any]:
-    """Return one item a run: value, text, rank, ranked, kind and what sets it apart; 0 without a number.
+    """Return one item a run: value, text, rank, ranked, kind, note, doubt; 0 without a number.
 
-    Only numbers of one kind compare: of one revision and unit, measured alike.
+    Only numbers of one kind compare: of one revision and unit, measured alike. A number that an error makes
+    doubtful says so; note and doubt are left out where neither tells anything.
     """
     found: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
@@ -88,7 +89,8 @@ def _values(connection: Connection, metric: str, places: dict[str, int]) -> list
         if row["run"] in places:
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
             item = [number.value, shown.text, number.place, number.ranked, kind]
-            found[places[row["run"]]] = [*item, shown.note] if shown.note else item
+            apart = [shown.note, bool(number.errors)]
+            found[places[row["run"]]] = [*item, *apart] if any(apart) else item
     return found
 
 

@@ -78,6 +78,10 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_version: int = 1
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_PROVENANCE = msgspec.json.Decoder(BundleProvenance)
+
+
 @dataclass(frozen=True)
 class Bundle:
     """One published run as it lies on disk."""
@@ -102,7 +106,7 @@ class Bundle:
     @cached_property
     def provenance(self) -> BundleProvenance:
         """Where they are from."""
-        return _decoded(self.folder / PROVENANCE, lambda raw: msgspec.json.decode(raw, type=BundleProvenance))
+        return _decoded(self.folder / PROVENANCE, _PROVENANCE.decode)
 
     @cached_property
     def history(self) -> list[Event]:

@@ -56,6 +56,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Run that replaces this one."""
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(list[Event])
+
+
 def event(
     state: State,
     by: str = "",
@@ -73,7 +77,7 @@ def read_history(folder: Path) -> list[Event]:
     """Return the events of a run, oldest first; a bundle that nobody touched is self-reported."""
     path = folder / HISTORY
     try:
-        events = msgspec.json.decode(path.read_bytes(), type=list[Event])
+        events = _DECODER.decode(path.read_bytes())
     except FileNotFoundError:
         return [Event(State.SELF_REPORTED, "")]
     except (OSError, msgspec.DecodeError) as error:

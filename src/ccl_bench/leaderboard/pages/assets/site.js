@@ -33,7 +33,7 @@
   };
   bench.number = (metric, run) => {
     const found = bench.numbers[metric]?.[run.row];
-    return found ? { value: found[0], text: found[1], place: found[2], ranked: found[3], kind: found[4], note: found[5] || "" } : null;
+    return found ? { value: found[0], text: found[1], place: found[2], ranked: found[3], kind: found[4], note: found[5] || "", isDoubtful: Boolean(found[6]) } : null;
   };
   const { element, badge, unseen } = bench;
   const thousands = (count) => count.toLocaleString("en-US");
@@ -124,7 +124,8 @@
     const isBest = number.place === 1 && number.ranked > 1;
     const mark = isBest ? element("span", { class: "mark", "aria-hidden": "true" }, "★") : null;
     const note = number.note ? element("span", { class: "apart" }, number.note) : null;
-    return element("td", { class: isBest ? "number best" : "number" }, mark, isBest ? unseen("best: ") : null, element("data", { value: number.value }, number.text), note);
+    const doubt = number.isDoubtful ? element("span", { class: "doubt", title: "an error in the data makes this number doubtful" }, " !", unseen(" doubtful")) : null;
+    return element("td", { class: isBest ? "number best" : "number" }, mark, isBest ? unseen("best: ") : null, element("data", { value: number.value }, number.text), doubt, note);
   };
   const row = (asked, run) => {
     const name = run.model || run.name;
@@ -134,13 +135,13 @@
       ? [element("strong", {}, leading.place), element("span", { class: "of" }, ` of ${leading.ranked}`), asked.isMetric ? null : element("span", { class: "under" }, ranking.replaceAll("_", "_\u200b"))]
       : [element("span", { class: "none", "aria-hidden": "true" }, "–"), unseen("not ranked")];
     const under = (text) => element("span", { class: "under" }, text);
-    const brief = element("span", { class: "under brief" }, bench.hardware(run), leading ? `, ${leading.text} ${bench.site.metrics[ranking].unit}` : "");
+    const brief = (text) => element("span", { class: "under brief" }, text);
     const named = (one, version) => `${run[one] || "unknown"}${run[one] && run[version] ? ` ${run[version]}` : ""}`;
     const nodes = run.node_count > 1 ? element("span", { class: "of" }, `, ${run.node_count} nodes`) : null;
     return element("tr", {},
       element("td", { class: "pick" }, element("input", { type: "checkbox", name: "run", value: bench.short(run), form: "compare", "aria-label": `Select ${name}, ${run.id.slice(0, 8)}` })),
       element("td", { class: "place" }, ...place),
-      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10)].filter(Boolean).join(", ")), brief),
+      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10)].filter(Boolean).join(", ")), brief(bench.hardware(run)), leading ? brief(`${leading.text} ${bench.site.metrics[ranking].unit}`) : null),
       element("td", {}, bench.hardware(run), nodes, under(bench.parallelism(run))),
       element("td", {}, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
       ...asked.columns.map((metric) => cell(bench.number(metric, run))));
@@ -178,10 +179,26 @@
     const link = (title, place, rel) => (place < 1 || place > last || place === asked.page ? null : element("a", { href: address(asked, { page: place }), rel }, title));
     return [element("nav", { class: "pages", "aria-label": "Pages" }, link("First", 1, "first"), link("Previous", asked.page - 1, "prev"), element("span", {}, `Page ${thousands(asked.page)} of ${thousands(last)}`), link("Next", asked.page + 1, "next"), link("Last", last, "last"))];
   };
+  // The values of a filter, each with the runs that are left then, whatever it is set to.
+  const choices = (asked, name) => {
+    const counts = new Map();
+    for (const run of bench.runs.rows.filter(fits({ ...asked, [name]: bench.site.texts.includes(name) ? [] : null }))) {
+      if (run[name] !== null) counts.set(run[name], (counts.get(run[name]) || 0) + 1);
+    }
+    const key = (value) => (typeof value === "string" ? value.toLowerCase() : value);
+    return [...counts].sort(([one], [two]) => compared(key(one), key(two)));
+  };
   const fillForm = (asked) => {
     const form = document.getElementById("filters");
-    for (const box of form.querySelectorAll("input[name=columns]")) box.checked = asked.columns.includes(box.value);
-    for (const name of ["q", "state", "order", ...bench.site.texts, ...bench.site.degrees]) form.elements[name].value = String(asked[name] ?? "");
+    for (const name of [...bench.site.texts, ...bench.site.degrees]) {
+      const options = choices(asked, name).map(([value, count]) => element("option", { value }, `${value} (${thousands(count)})`));
+      form.elements[name].replaceChildren(element("option", { value: "" }, "any"), ...options);
+      form.elements[name].value = String([asked[name] ?? ""].flat().at(-1) ?? "");
+    }
+    const boxes = form.querySelectorAll("input[name=columns]");
+    for (const box of boxes) box.checked = asked.columns.includes(box.value);
+    form.querySelector(".columns").closest("details").querySelector(".of").textContent = `${asked.columns.length} of ${boxes.length}`;
+    for (const name of ["q", "state", "order"]) form.elements[name].value = asked[name];
     const sort = form.elements.sort;
     for (const name of [...asked.columns].reverse()) if (![...sort.options].some((each) => each.value === name)) sort.prepend(element("option", { value: name }, name));
     sort.value = asked.sort;

@@ -150,7 +150,8 @@ class Gathering:
     def starts(self, base_ns: int) -> pl.Series:
         """Return the start of everything that has one, ns."""
         rows = (frame for name in _TIMED for frame in self._rows.take(name, ["ts", "dur"]))
-        return pl.concat([values.absolute(frame, base_ns)["start_ns"] for frame in rows])
+        none = pl.Series("start_ns", dtype=pl.Int64)
+        return pl.concat([none, *(values.absolute(frame, base_ns)["start_ns"] for frame in rows)])
 
     def tables(self, base_ns: int) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield every table, with absolute times, in order of time; to be called once."""
@@ -176,7 +177,7 @@ def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
         starts = pl.DataFrame(whole["start_ns"])
         order = starts.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
         for name in whole:
-            whole[name] = whole[name].gather(order)
+            whole[name] = whole[name][order]
     return pl.DataFrame(whole)
 
 
