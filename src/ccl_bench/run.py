@@ -116,7 +116,7 @@ def _set_aside(reports: list[TraceFile]) -> list[Finding]:
     if not reports:
         return []
     message = (
-        f"{len(reports)} Nsight Systems traces are not used, since torch's profiler recorded the run too"
+        f"traces of Nsight Systems ({len(reports)}) are not used, since torch's profiler recorded the run too"
     )
     return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 

@@ -101,7 +101,7 @@ def test_both_profilers_record_one_after_the_other_into_one_run(both):
     found = files(folder / "run")
     assert {"profile_trace/iteration_3/rank0_trace.json", "report.nsys-rep", "environment.json"} <= found
     # Numbers come from one of the two, or everything would count twice.
-    assert "1 Nsight Systems traces are not used" in ended.stdout
+    assert "traces of Nsight Systems (1) are not used" in ended.stdout
 
 
 def _process(node, local):

@@ -90,6 +90,20 @@ def test_a_group_without_size_is_one_group_unless_the_card_states_several():
     assert (finding.code, finding.count) == ("groups-assumed", 1)
 
 
+def test_an_assumed_group_in_which_one_call_does_not_fit_tells_no_waiting_at_all():
+    names = {0: ["all_reduce", "all_gather", "all_reduce"], 1: ["all_reduce", "all_reduce", "all_reduce"]}
+    rows = [
+        call(rank, number, 100 * number + rank, 100 * number + 50, collective=name, group="? size")
+        for rank, called in names.items()
+        for number, name in enumerate(called, 1)
+    ]
+    found = matched(rows, group("? size"))
+    assert found["wait_ns"].to_list() == [None] * 6
+    [finding] = cross_rank_findings({"matched": found})
+    assert (finding.code, finding.severity) == ("groups-assumed", "warning")
+    assert "the calls of 1 do not fit together" in finding.message
+
+
 def test_ranks_that_are_not_known_count_one_by_one():
     rows = [
         {"group": "? size 2", "size": 2, "known_from": "name", "trace": t, "rank": None} for t in range(3)

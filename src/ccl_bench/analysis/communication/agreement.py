@@ -23,9 +23,14 @@ def cross_rank_findings(tables: Mapping[str, object]) -> list[Finding]:
     return found
 
 
+_KEY = ["iteration", "group", "number"]
+"""What tells one collective from another."""
+
+
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
-    key = ["iteration", "group", "number"]
-    odd = matched.filter(~pl.col("agrees")).unique(key, keep="first", maintain_order=True)
+    """Tell what ranks of a recorded group contradict each other in; of an assumed one it is no contradiction."""
+    known = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
+    odd = known.unique(_KEY, keep="first", maintain_order=True)
     if odd.is_empty():
         return []
     first = odd.row(0, named=True)
@@ -37,8 +42,7 @@ def _disagreements(matched: pl.DataFrame) -> list[Finding]:
 
 
 def _missing_members(matched: pl.DataFrame) -> list[Finding]:
-    key = ["iteration", "group", "number"]
-    partial = matched.filter(pl.col("present") < pl.col("size")).unique(key)
+    partial = matched.filter(pl.col("present") < pl.col("size")).unique(_KEY)
     if partial.is_empty():
         return []
     message = (
@@ -71,13 +75,16 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
 
 
 def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
-    silent = matched.filter(pl.col("size").is_null()).select("group").n_unique()
-    if not silent:
+    assumed = matched.filter(pl.col("size").is_null())
+    if assumed.is_empty():
         return []
+    silent = assumed["group"].n_unique()
     message = (
         f"{silent} process groups have no recorded members or size; calls on the same stream are "
         "taken for one group of all ranks that use it"
     )
+    if unfit := assumed.filter(~pl.col("agrees"))["group"].n_unique():
+        message += f"; the calls of {unfit} do not fit together, and no waiting is told for them"
     return [Finding("groups-assumed", "warning", message, count=silent, touches=("matched",))]
 
 

@@ -61,6 +61,7 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         pl.col("uneven", "own_sizes").any().over(key),
         duration.min().over(key).alias("shortest_ns"),
     ).filter(pl.col("present") > 1)
+    together = together.with_columns(_agreement_of_assumed_groups().alias("agrees"))
     symmetric = pl.col("collective").is_in(symmetric_collectives()) & ~pl.col("uneven") & pl.col("agrees")
     transfer = pl.when(symmetric).then("shortest_ns")
     return together.with_columns(
@@ -79,6 +80,16 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     sound = (pl.col("sequence").is_not_null() & ~repeats).all().over("iteration", "group")
     order = pl.struct("order", "start_ns").rank("ordinal").over(one_trace).cast(pl.Int64)
     return calls.with_columns(pl.when(sound).then("sequence").otherwise(order).alias("number"))
+
+
+def _agreement_of_assumed_groups() -> pl.Expr:
+    """Whether members agree; those of a group that nobody recorded must do so in every collective.
+
+    That they agree is all that speaks for such a group, and after one call too many on a rank the k-th
+    is no longer the k-th of its peers.
+    """
+    everywhere = pl.col("agrees").all().over("iteration", "group")
+    return pl.when(pl.col("size").is_null()).then(everywhere).otherwise("agrees")
 
 
 def _agreement(key: list[str]) -> pl.Expr:
