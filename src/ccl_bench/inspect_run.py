@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.answering import answered
 from ccl_bench.engine import UNREAD
 from ccl_bench.evaluate import gathered, needs_of, with_other_source
+from ccl_bench.evaluate.answering import answered
 from ccl_bench.findings import way_out
 from ccl_bench.frames import pl
-from ccl_bench.inspection import (
+from ccl_bench.result.inspection import (
     InspectedDevice,
     InspectedFact,
     InspectedGroup,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ccl_bench.card import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.evidence import Evidence
+    from ccl_bench.evaluate.evidence import Evidence
     from ccl_bench.findings import Finding
     from ccl_bench.result import Result
     from ccl_bench.run import Run

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.errors import InputError
-from ccl_bench.inspection import InspectedIssue, Validation
+from ccl_bench.result.inspection import InspectedIssue, Validation
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from faulty import EXPECTED_ENDS, METRIC, small_run
 
-from ccl_bench import inflating
 from ccl_bench.cli import bench, metrics
+from ccl_bench.storage import inflating
 from ccl_bench.trace import walking
 from ccl_bench.trace.formats.kineto import pieces
 from ccl_bench.trace.formats.kineto.reader import read_kineto

@@ -87,7 +87,8 @@ def test_of_what_one_submitter_sends_of_the_same_traces_the_last_stays(
 READERS = """
 import sys, threading
 from pathlib import Path
-from ccl_bench import observation, result
+from ccl_bench import result
+from ccl_bench.result import observation
 from ccl_bench.leaderboard.store.bundle import Bundle
 
 sys.setswitchinterval(1e-6)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from ccl_bench.observation import Observation
+    from ccl_bench.result.observation import Observation
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 

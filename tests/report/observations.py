@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.inspection import InspectedFact, Inspection
-from ccl_bench.observation import Observation, Series
 from ccl_bench.observe_run import observed
 from ccl_bench.report.sections.seen import Seen, seen
 from ccl_bench.result import Result
+from ccl_bench.result.inspection import InspectedFact, Inspection
+from ccl_bench.result.observation import Observation, Series
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

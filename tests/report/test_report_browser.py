@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from ccl_bench.observation import Observation
+    from ccl_bench.result.observation import Observation
 
 MOST_BYTES = 2_000_000
 WIDE, PHONE = 1400, 390

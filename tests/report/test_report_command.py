@@ -14,8 +14,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ccl_bench.cli.bench import main
-from ccl_bench.observation import from_json
 from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.result.observation import from_json
 
 FROM_CACHE_S = 5.0
 

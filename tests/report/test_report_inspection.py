@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ccl_bench.inspection import (
+from ccl_bench.report import inspection, validation
+from ccl_bench.report.console import printed
+from ccl_bench.result.inspection import (
     InspectedIssue,
     InspectedMetric,
     InspectedTrace,
@@ -10,8 +12,6 @@ from ccl_bench.inspection import (
     Validation,
     to_json,
 )
-from ccl_bench.report import inspection, validation
-from ccl_bench.report.console import printed
 
 
 def _lines(found: Inspection, width: int | None = None) -> list[str]:

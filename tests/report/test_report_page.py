@@ -11,7 +11,13 @@ import pytest
 from observations import made, missing, ok, renamed, rows, tables
 
 from ccl_bench.errors import InputError
-from ccl_bench.observation import (
+from ccl_bench.report.forms import form_of, report, report_again
+from ccl_bench.report.html.frame import LIBRARY, SCRIPT, STYLES, html_page, shared_files
+from ccl_bench.report.html.run import run_page
+from ccl_bench.report.markdown import markdown
+from ccl_bench.report.page import SECTIONS, charts_of, report_page
+from ccl_bench.report.parts import Quantity, Term
+from ccl_bench.result.observation import (
     Grid,
     MemoryCurve,
     MessageSize,
@@ -22,12 +28,6 @@ from ccl_bench.observation import (
     from_json,
     to_json,
 )
-from ccl_bench.report.forms import form_of, report, report_again
-from ccl_bench.report.html.frame import LIBRARY, SCRIPT, STYLES, html_page, shared_files
-from ccl_bench.report.html.run import run_page
-from ccl_bench.report.markdown import markdown
-from ccl_bench.report.page import SECTIONS, charts_of, report_page
-from ccl_bench.report.parts import Quantity, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,6 @@ from typing import Any
 
 from observations import looked, missing, ok, quantity, rows
 
-from ccl_bench.inspection import InspectedDevice, InspectedIssue
-from ccl_bench.observation import Grid, MemoryCurve, MessageSize, Spread, StepTimes
 from ccl_bench.report.sections.bandwidth import bandwidth
 from ccl_bench.report.sections.communication import communication
 from ccl_bench.report.sections.experts import experts
@@ -20,6 +18,8 @@ from ccl_bench.report.sections.steps import steps
 from ccl_bench.report.sections.training import training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result import ResultFinding
+from ccl_bench.result.inspection import InspectedDevice, InspectedIssue
+from ccl_bench.result.observation import Grid, MemoryCurve, MessageSize, Spread, StepTimes
 
 SIZE = MessageSize("all_reduce", "tp", "inside a node", "wait-free", 2**20, 2**20, 50, 90.0, 100.0, 110.0)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ccl_bench.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
 from ccl_bench.report.file_names import text_report_name
 from ccl_bench.report.text import COLUMNS, text
 from ccl_bench.result import Result
+from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
 
 MADE = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.analysis.execution_trace.et_calls import et_described_calls
 from ccl_bench.chakra.device import TABLES, Timing, timing
 from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
 from ccl_bench.chakra.messages import VERSION, attribute, framed, message
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.schema import TABLES as RAW
+from ccl_bench.storage import remote
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
 from ccl_bench.trace.formats.execution_trace.pieces import Document

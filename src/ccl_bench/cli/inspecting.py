@@ -50,7 +50,7 @@ def inspect(
     with used(engine), progress_bar(len(opened.traces)) as progress:
         found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
     if json:
-        from ccl_bench.inspection import to_json
+        from ccl_bench.result.inspection import to_json
 
         sys.stdout.write(to_json(found).decode() + "\n")
     else:

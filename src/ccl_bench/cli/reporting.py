@@ -15,7 +15,7 @@ from ccl_bench.report.forms import Form, ImageForm, form_of
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.observation import Observation
+    from ccl_bench.result.observation import Observation
 
 ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
 

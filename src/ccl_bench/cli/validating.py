@@ -49,7 +49,7 @@ def validate(
         with progress_bar(1) as progress:
             found.append(validated(place, jobs=jobs, use_cache=not no_cache, progress=progress))
     if json:
-        from ccl_bench.inspection import to_json
+        from ccl_bench.result.inspection import to_json
 
         sys.stdout.write(to_json(found).decode() + "\n")
     else:

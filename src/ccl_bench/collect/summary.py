@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.collect.collecting import Collected
     from ccl_bench.collect.launch.failing import Failure
-    from ccl_bench.inspection import Inspection
+    from ccl_bench.result.inspection import Inspection
 
 _MEASURED = "ok"
 

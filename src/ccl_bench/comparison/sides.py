@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.comparison.fields import fields_of
 from ccl_bench.comparison.side import Side
 from ccl_bench.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import from_json
 from ccl_bench.run import found_at, open_run
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

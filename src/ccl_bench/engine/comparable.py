@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.derived import raw_needs
 from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.findings import Finding
-from ccl_bench.one_run import listed, several_runs
+from ccl_bench.run.one_run import listed, several_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

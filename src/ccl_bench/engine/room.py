@@ -9,8 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote
-from ccl_bench.storage import GZIP_MAGIC
+from ccl_bench.storage import GZIP_MAGIC, remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

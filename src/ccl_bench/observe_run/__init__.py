@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.inspect_run import looked_at
-from ccl_bench.observation import Observation, Series
 from ccl_bench.observe_run.bandwidth import bus_bandwidth
 from ccl_bench.observe_run.memory import memory_curves
 from ccl_bench.observe_run.times import step_times, time_parts, waits
+from ccl_bench.result.observation import Observation, Series
 
 if TYPE_CHECKING:
     from ccl_bench.engine import Progress
-    from ccl_bench.evidence import Evidence
+    from ccl_bench.evaluate.evidence import Evidence
     from ccl_bench.run import Run
 
 TABLES = ("step_times", "breakdown", "waits", "transfers", "memory_outline")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.frames import pl
-from ccl_bench.observation import MessageSize
+from ccl_bench.result.observation import MessageSize
 
 _MOST = 300
 """Sizes that are told apart before neighbours are drawn together."""

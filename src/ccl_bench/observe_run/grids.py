@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics.rows import SECOND_NS, label, step_labels
-from ccl_bench.observation import Grid
+from ccl_bench.result.observation import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

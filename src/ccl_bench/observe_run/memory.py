@@ -6,7 +6,7 @@ from typing import Any
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics.rows import SECOND_NS, label
-from ccl_bench.observation import MemoryCurve
+from ccl_bench.result.observation import MemoryCurve
 
 _DEVICES = 4
 """Devices that a chart can show."""

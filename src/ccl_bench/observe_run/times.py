@@ -5,8 +5,8 @@ from __future__ import annotations
 from ccl_bench.analysis.communication.waits import by_rank_and_step
 from ccl_bench.frames import pl
 from ccl_bench.metrics.rows import SECOND_NS
-from ccl_bench.observation import Grid, Spread, StepTimes, TimeParts
 from ccl_bench.observe_run.grids import grid, ranks_of, steps_of
+from ccl_bench.result.observation import Grid, Spread, StepTimes, TimeParts
 
 _FEW_RANKS = 8
 """Ranks whose lines can be told apart by colour."""

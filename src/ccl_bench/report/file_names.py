@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ccl_bench.inspection import Inspection
+    from ccl_bench.result.inspection import Inspection
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 

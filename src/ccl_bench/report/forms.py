@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from ccl_bench.observation import Observation
+    from ccl_bench.result.observation import Observation
 
 Form = Literal["html", "markdown", "json", "text"]
 ImageForm = Literal["svg", "png"]
@@ -37,7 +37,7 @@ def form_of(file: str) -> Form:
 def report(observed: Observation, form: Form) -> str:
     """Return the report of a run; the same observation gives the same report."""
     if form == "json":
-        from ccl_bench.observation import to_json
+        from ccl_bench.result.observation import to_json
 
         return to_json(observed).decode() + "\n"
     if form == "text":
@@ -58,7 +58,7 @@ def report(observed: Observation, form: Form) -> str:
 
 def report_again(text: bytes, form: Form) -> str:
     """Return a report that was written as JSON in another form; InputError where it is none."""
-    from ccl_bench.observation import from_json
+    from ccl_bench.result.observation import from_json
 
     observed = from_json(text)
     try:

@@ -10,7 +10,7 @@ from ccl_bench.report.words import counted, ranges
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.inspection import Inspection
+    from ccl_bench.result.inspection import Inspection
 
 _AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
+    from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
 
 ROWS = 16
 """Rows of a table that are shown; what is beyond is counted."""

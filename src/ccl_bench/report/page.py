@@ -26,8 +26,8 @@ from ccl_bench.report.sections.waiting import waiting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.observation import Observation
     from ccl_bench.report.parts import Chart, Number, Section
+    from ccl_bench.result.observation import Observation
 
 SECTIONS = (
     serving,

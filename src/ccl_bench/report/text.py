@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.inspection import Inspection
     from ccl_bench.result import Result
+    from ccl_bench.result.inspection import Inspection
 
 COLUMNS = 100
 """Width of a page that is written to a file."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.inspection import Validation
+    from ccl_bench.result.inspection import Validation
 
 
 def page(validations: Sequence[Validation]) -> Group:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
+from ccl_bench.storage import remote
 from ccl_bench.trace import ondisk
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.ondisk import OnDisk

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
+from ccl_bench.storage import remote
 from ccl_bench.trace import copies, formats, identity, walking
 from ccl_bench.trace.formats import Part
 from ccl_bench.trace.walking import files_under

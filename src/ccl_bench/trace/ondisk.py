@@ -19,7 +19,7 @@ from ccl_bench.frames import pl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.table import Table
+    from ccl_bench.schema.table import Table
 
 LARGE_ROWS = 1 << 20
 """Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""

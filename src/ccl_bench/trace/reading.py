@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
+from ccl_bench.storage import remote
 from ccl_bench.trace import cache
 
 if TYPE_CHECKING:

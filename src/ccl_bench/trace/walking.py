@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -28,7 +28,7 @@ _KEY = ["iteration", "group", "number"]
 
 
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
-    """Tell what ranks of a recorded group contradict each other in; of an assumed one it is no contradiction."""
+    """Tell what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
     known = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
     odd = known.unique(_KEY, keep="first", maintain_order=True)
     if odd.is_empty():

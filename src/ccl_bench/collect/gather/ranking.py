@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccl_bench.completeness import RANK_MAP
 from ccl_bench.errors import InputError
+from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.storage import replacing
 from ccl_bench.trace.formats.nsys import NSYS
 

@@ -15,8 +15,8 @@ from ccl_bench.card.addresses import is_address
 from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.limits import unsafe
 from ccl_bench.leaderboard.store.bundle import CARD, REPORT, REQUIRED, Bundle, is_field
-from ccl_bench.observation import from_json as report_from_json
 from ccl_bench.result import SCHEMA_VERSION
+from ccl_bench.result.observation import from_json as report_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,6 @@ import msgspec
 
 from ccl_bench import __version__, storage
 from ccl_bench.comparison import fields_of
-from ccl_bench.completeness import RANK_MAP
 from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.environment import environment_of
 from ccl_bench.leaderboard.store.bundle import (
@@ -23,16 +22,17 @@ from ccl_bench.leaderboard.store.bundle import (
     TraceFile,
     bundle_id,
 )
-from ccl_bench.observation import to_json as report_json
 from ccl_bench.result import to_json as results_json
-from ccl_bench.stated import CARD as CARD_KIND
+from ccl_bench.result.observation import to_json as report_json
+from ccl_bench.run.completeness import RANK_MAP
+from ccl_bench.run.stated import CARD as CARD_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from ccl_bench.observation import Observation
     from ccl_bench.result import Result
+    from ccl_bench.result.observation import Observation
     from ccl_bench.run import Run
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.collect.environment import FILE_NAME
-from ccl_bench.completeness import RANK_MAP
 from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.making import files_of, name_of
 from ccl_bench.leaderboard.bundle.scrubbing import scrub
 from ccl_bench.run import open_run
+from ccl_bench.run.completeness import RANK_MAP
+from ccl_bench.storage import remote
 from ccl_bench.trace.formats.nsys.export import exported
 
 if TYPE_CHECKING:

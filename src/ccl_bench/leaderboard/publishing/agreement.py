@@ -15,15 +15,15 @@ import msgspec
 from ccl_bench import __version__
 from ccl_bench.leaderboard.store.bundle import REPORT
 from ccl_bench.leaderboard.store.rows import measured
-from ccl_bench.observation import from_json as report_from_json
+from ccl_bench.result.observation import from_json as report_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.inspection import InspectedIssue
     from ccl_bench.leaderboard.publishing.measuring import Answer
     from ccl_bench.leaderboard.store.bundle import Bundle
     from ccl_bench.result import Result
+    from ccl_bench.result.inspection import InspectedIssue
 
 TOLERANCE = 1e-9
 """Relative difference up to which two numbers are the same: sums in another order differ by less."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from ccl_bench import remote
 from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.publishing.recomputing import Interrupted
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from ccl_bench.errors import CclBenchError
-from ccl_bench.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
-from ccl_bench.observation import Series
 from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.result.observation import Series
 
 _PR_SET_PDEATHSIG = 1
 """Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""

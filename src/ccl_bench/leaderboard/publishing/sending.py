@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from ccl_bench import remote
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import write_archive
 from ccl_bench.leaderboard.publishing.client import TOKEN_VARIABLE
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Collection

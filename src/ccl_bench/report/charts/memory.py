@@ -8,8 +8,8 @@ from ccl_bench.report.charts.scales import HEIGHT, colours
 from ccl_bench.report.numbers import GIGA
 
 if TYPE_CHECKING:
-    from ccl_bench.observation import MemoryCurve
     from ccl_bench.report.parts import Spec
+    from ccl_bench.result.observation import MemoryCurve
 
 _PARTS = [("allocated", "var(--memory)"), ("reserved", "var(--quiet)")]
 

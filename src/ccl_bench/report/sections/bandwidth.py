@@ -14,9 +14,9 @@ from ccl_bench.report.traffic import BANDWIDTHS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.observation import MessageSize
     from ccl_bench.report.parts import Table
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.observation import MessageSize
 
 KEY, TITLE = "bandwidth", "Bus bandwidth"
 

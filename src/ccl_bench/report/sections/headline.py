@@ -12,9 +12,9 @@ from ccl_bench.report.words import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.inspection import InspectedIssue
     from ccl_bench.report.parts import Number
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.inspection import InspectedIssue
 
 _ALIKE = 2
 """Findings of one kind that are told one by one; the others are counted."""

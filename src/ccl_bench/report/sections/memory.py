@@ -13,9 +13,9 @@ from ccl_bench.report.sections.seen import absent, table, tile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.observation import MemoryCurve
     from ccl_bench.report.parts import Cell, Table
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.observation import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
 

@@ -12,10 +12,10 @@ from ccl_bench.report.results import STATUS_WORDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ccl_bench.inspection import Inspection
-    from ccl_bench.observation import Observation, Series
     from ccl_bench.report.parts import Cell
     from ccl_bench.result import Result
+    from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.observation import Observation, Series
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from ccl_bench.report.sections.seen import absent, table, tile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.observation import Grid, Spread, StepTimes
     from ccl_bench.report.parts import Cell, Table
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.observation import Grid, Spread, StepTimes
 
 KEY, TITLE = "steps", "Step times"
 

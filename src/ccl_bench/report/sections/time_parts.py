@@ -12,9 +12,9 @@ from ccl_bench.report.sections.seen import absent, table, tile, together
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.observation import TimeParts
     from ccl_bench.report.parts import Cell, Table
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.observation import TimeParts
 
 KEY, TITLE = "time", "Where the time goes"
 

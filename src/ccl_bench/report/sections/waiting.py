@@ -13,9 +13,9 @@ from ccl_bench.report.sections.seen import absent, table, tile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.observation import Grid
     from ccl_bench.report.parts import Cell, Table
     from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.result.observation import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.table import declared as _table
+from ccl_bench.schema.table import declared as _table
 
 _BENCHMARK = ("Int64", "number of the benchmark in its file, from 0")
 _TOOL = ("String", "tool that drove the load, by the name of its format")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.frames import pl
-    from ccl_bench.stated import Stated
+    from ccl_bench.run.stated import Stated
 
 SECOND_NS = 1_000_000_000
 

@@ -13,15 +13,15 @@ from ccl_bench.engine import UNREAD
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.findings import way_out
 from ccl_bench.metrics.rows import RECORD
-from ccl_bench.one_run import SEVERAL
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
-from ccl_bench.stated_facts import touched
+from ccl_bench.run.one_run import SEVERAL
+from ccl_bench.run.stated_facts import touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.evidence import Evidence
+    from ccl_bench.evaluate.evidence import Evidence
     from ccl_bench.findings import Finding
     from ccl_bench.metrics import Measurement, Metric
 

@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench import remote
 from ccl_bench.errors import InputError
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def location(text: str | Path) -> Path:
 
 
 def _gzip(raw: BinaryIO) -> BinaryIO:
-    from ccl_bench.inflating import GzipFile
+    from ccl_bench.storage.inflating import GzipFile
 
     return cast("BinaryIO", GzipFile(raw))
 

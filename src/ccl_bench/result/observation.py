@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ccl_bench.errors import InputError
-from ccl_bench.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
 from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
 
 SCHEMA_VERSION = 1
 

@@ -9,13 +9,13 @@ from ccl_bench.analysis.facts import Fact, Facts, fact, first
 from ccl_bench.catalog.devices import models
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.findings import Finding
-from ccl_bench.stated import CARD, CONFIG, METADATA
+from ccl_bench.run.stated import CARD, CONFIG, METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.card import Card, RunMetadata, TrainConfig
-    from ccl_bench.stated import Stated
+    from ccl_bench.run.stated import Stated
     from ccl_bench.trace.discovery import TraceFile
 
 Source = dict[str, Fact[Any]]

@@ -11,18 +11,18 @@ from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
 from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
-from ccl_bench.answering import answered
-from ccl_bench.evidence import Evidence
+from ccl_bench.evaluate.answering import answered
+from ccl_bench.evaluate.evidence import Evidence
+from ccl_bench.evaluate.side_tables import step_times_in
 from ccl_bench.frames import pl
 from ccl_bench.result import Result, ResultFinding
-from ccl_bench.stated_facts import device_contradictions
-from ccl_bench.tables_of_side_files import step_times_in
+from ccl_bench.run.stated_facts import device_contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ccl_bench.answering import Failures
     from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.answering import Failures
     from ccl_bench.findings import Finding
     from ccl_bench.run import Run
     from ccl_bench.trace.formats import Format

@@ -11,10 +11,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ccl_bench.schema_memory import MEMORY_TABLES
-from ccl_bench.schema_serving import SERVING_TABLES
-from ccl_bench.table import Column, Table
-from ccl_bench.table import declared as _table
+from ccl_bench.schema.memory import MEMORY_TABLES
+from ccl_bench.schema.serving import SERVING_TABLES
+from ccl_bench.schema.table import Column, Table
+from ccl_bench.schema.table import declared as _table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

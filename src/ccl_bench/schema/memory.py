@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.table import declared as _table
+from ccl_bench.schema.table import declared as _table
 
 _DEVICE = ("Int64", "device number")
 _STACK = ("Int64", "call stack, a row of `memory_stacks`; null where none was recorded")

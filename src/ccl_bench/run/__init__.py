@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench import remote, storage
+from ccl_bench import storage
 from ccl_bench.analysis.facts import Facts
-from ccl_bench.completeness import RANK_MAP, completeness_findings
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
-from ccl_bench.one_run import of_one_run
-from ccl_bench.stated import METADATA, Stated, stated_in
-from ccl_bench.stated_facts import contradictions, facts_from, sources_of
+from ccl_bench.run.completeness import RANK_MAP, completeness_findings
+from ccl_bench.run.one_run import of_one_run
+from ccl_bench.run.stated import METADATA, Stated, stated_in
+from ccl_bench.run.stated_facts import contradictions, facts_from, sources_of
+from ccl_bench.storage import remote
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
