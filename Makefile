@@ -28,7 +28,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test check format bench scale fuzz audit docs outputs services lock clean
+.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz audit docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -83,8 +83,15 @@ outputs: $(TEST) ## Write the real output of commands into README and manual aga
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
 
-scale: $(TEST) ## Measure generated runs of up to 1,024 ranks, on this machine and on workers
-	$(BIN)/python benchmarks/scale.py
+scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of Dask (13 GB of disk)
+	$(BIN)/python benchmarks/scale.py --dask 2
+
+workloads: $(TEST) ## Train all seven workloads under a Slurm on this machine (as root)
+	$(BIN)/python tests/slurm/all_seven.py
+
+soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
+	$(BIN)/python tests/publishing/soaking.py --minutes 10
+	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 
 fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized

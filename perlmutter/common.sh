@@ -206,7 +206,7 @@ explain() { # explain FOLDER RUN STATUS
     if [[ -n $STOPPED ]]; then
         say "the job was stopped before the training ended: $(stop_reason)"
         next "ccl-bench inspect $run shows what is there; with more time: ${again/sbatch/sbatch --time=60}"
-    elif is_full "$2"; then
+    elif is_full "$2" "$(($3 == 0 ? 1 : 64))"; then
         say "the disk that holds $run is full, so traces may be cut short"
         next "free space or export SCRATCH=/other/storage, and again: $again; what is there: ccl-bench inspect $run"
     elif (($3 != 0)); then
@@ -227,10 +227,11 @@ stop_reason() {
     fi
 }
 
-is_full() { # is_full PATH: whether a megabyte cannot be written there
+# A run that failed on a full disk has given some of it back by the time that it is asked.
+is_full() { # is_full PATH MEGABYTES: whether so many megabytes cannot be written there
     local free
     free=$(df --output=avail -B 1M -- "$1" 2>/dev/null | tail -n 1) || return 1
-    ((free < 1))
+    ((free < $2))
 }
 
 configure

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from local_plain import Trace, clip, interval, length, ns, union
 from local_traces import kernel, launch, note, op, result, step, table, tables, value, write
@@ -84,6 +84,7 @@ SPANS = st.lists(
 )
 
 
+@example([(1, 0, 1, None)], [(1, 0)])  # what takes no time ends no gap
 @given(SPANS, st.lists(st.tuples(st.integers(1, 90), st.integers(0, 20)), min_size=1, max_size=4))
 def test_every_instant_is_blamed_as_a_walk_along_the_timeline_blames_it(
     spans: list[tuple[int, int, int, int | None]], shapes: list[tuple[int, int]]

@@ -72,7 +72,8 @@ def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
     begins = pl.concat([first, busy["end_ns"]])
     ends = pl.concat([busy["start_ns"], last])
-    enders = origins.group_by("start_ns").agg(pl.col("launch_ns").min(), pl.lit(value=True).alias("ended"))
+    lasting = (pl.col("start_ns") < pl.col("end_ns")).any()
+    enders = origins.group_by("start_ns").agg(pl.col("launch_ns").min(), lasting.alias("ended"))
     return (
         pl.DataFrame({"start_ns": begins, "end_ns": ends})
         .filter(pl.col("start_ns") < pl.col("end_ns"))
