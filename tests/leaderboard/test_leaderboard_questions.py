@@ -43,7 +43,9 @@ MADE = list(many(80))
 def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """Return a store with 80 runs, for tests that only read."""
     is_sqlite = request.param == "sqlite"
-    database = None if is_sqlite else create_database(request.getfixturevalue("postgresql_server"), "questions")
+    database = (
+        None if is_sqlite else create_database(request.getfixturevalue("postgresql_server"), "questions")
+    )
     found = open_store(tmp_path_factory.mktemp("questions"), database)
     placed(found.data, MADE)
     found.catch_up()
