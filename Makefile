@@ -68,7 +68,7 @@ check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scr
 	@if command -v shellcheck > /dev/null; then \
 		echo shellcheck && grep -lrE '^#!.*[ /](ba)?sh' .ci scripts tools examples benchmarks workloads \
 			clusters perlmutter trace_collection trace_gen \
-			2> /dev/null | xargs -r shellcheck; \
+			2> /dev/null | xargs -r shellcheck --external-sources; \
 	else \
 		echo "shellcheck is not installed: 'make services' installs it; shell scripts were not checked"; \
 	fi
