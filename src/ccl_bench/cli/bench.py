@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.cli import frame
+from ccl_bench.cli import PROGRAM, frame
 
 if TYPE_CHECKING:
     from cyclopts import App
-
-PROGRAM = "ccl-bench"
 
 
 def main(arguments: list[str] | None = None) -> int:

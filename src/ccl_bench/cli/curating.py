@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.publishing import TokenFile  # noqa: TC001  cyclopts looks it up
 from ccl_bench.cli.serving import Database  # noqa: TC001  cyclopts looks it up
 from ccl_bench.errors import UsageError
@@ -83,7 +83,6 @@ def approve(
     database: Database = None,
 ) -> int:
     """Approve a run, or list those that wait."""
-    from ccl_bench.cli.bench import PROGRAM
     from ccl_bench.cli.frame import say
 
     asked = _asked(at, token_file, database)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.serving import Data, Database, opened
 from ccl_bench.errors import UsageError
 
@@ -117,7 +117,6 @@ def worker(
     until_empty: Annotated[bool, Parameter(help="Stop when there is nothing to do.")] = False,
 ) -> int:
     """Recompute runs."""
-    from ccl_bench.cli.bench import PROGRAM
     from ccl_bench.cli.frame import say
     from ccl_bench.leaderboard import check_installed
 

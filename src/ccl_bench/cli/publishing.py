@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.serving import Database  # noqa: TC001  cyclopts looks it up
 from ccl_bench.errors import UsageError
 
@@ -161,7 +161,6 @@ def _hand_over(parcel: Parcel, destination: Destination, scratch: Path) -> int:
 
 
 def _say(text: str) -> None:
-    from ccl_bench.cli.bench import PROGRAM
     from ccl_bench.cli.frame import say
 
     say(PROGRAM, text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ def opened(data: str, database: str | None) -> Store:
 
 def tell_refused(store: Store) -> None:
     """Tell on stderr which bundles were not taken into the index, and why."""
-    from ccl_bench.cli.bench import PROGRAM
     from ccl_bench.cli.frame import say
 
     for error in store.refused.values():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.serving import Data, Database, opened
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def site(
     force: Annotated[bool, Parameter(help="Replace a leaderboard that is there already.")] = False,
 ) -> int:
     """Write the leaderboard."""
-    from ccl_bench.cli.bench import PROGRAM
     from ccl_bench.cli.frame import say
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.leaderboard import check_installed
