@@ -92,6 +92,7 @@ workloads: $(TEST) ## Train all seven workloads under a Slurm on this machine (a
 soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
 	$(BIN)/python tests/publishing/soaking.py --minutes 10
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
+	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 
 fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
