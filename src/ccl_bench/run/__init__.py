@@ -168,7 +168,3 @@ def _rank_map(root: Path) -> dict[str, int]:
             where=str(path),
             fix='write it as {"host1_trace.json": 0, "host2_trace.json": 1}',
         ) from error
-
-
-def _completeness(run: Run) -> list[Finding]:
-    return completeness_findings(run.facts, run.traces, run.others)

@@ -212,14 +212,6 @@ class Expected:
                 spans.append((_OTHER, call.start_ns, meeting.end_ns))
         return time_without(divided(window, spans), COMPUTE, _OTHER, _TRANSFER)
 
-    def phase_ns(self, rank: int, step: int, phase: str) -> int:
-        """Return the time with work that `forward`, `backward` or `optimizer` launched in a step, ns."""
-        record, items = self._record(rank, step), self.timeline.program(rank).instructions
-        work = zip(items, record.starts, record.ends, strict=True)
-        spans = [(phase, start, end) for item, start, end in work if item.phase == phase]
-        last = max((end for _, _, end in spans), default=0)
-        return time_with(divided((min((s for _, s, _ in spans), default=0), last), spans), phase)
-
     def clock_offset_ns(self, rank: int) -> int:
         """Return what the clock in a rank's file is ahead of true time, ns."""
         return self.plan.clock_offset_ns(rank)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.parts import Spec
 
+Spread = tuple[str, float, float, float]
+"""Name, least, median and most."""
+
 _MARKED = 60
 """Points along a line up to which each has a dot."""
 
@@ -44,37 +47,27 @@ def lines_over_names(
     }
 
 
-def band_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
-    """Return a line of medians in a band; a row is (name, least, median, most)."""
-    values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
-    scale = measured(end for _, low, _, high in rows for end in (low, high))
-    return {
-        "width": "container",
-        "height": HEIGHT,
-        "data": {"values": values},
-        "encoding": {
-            "x": {"field": "x", **names(x, [name for name, *_ in rows], labelAngle=0)},
-            "tooltip": _of_band(x, y),
-        },
-        "layer": [
-            {
-                "mark": {"type": "area", "color": "var(--c1)", "opacity": 0.25},
-                "encoding": {"y": _quantity("least", y, scale), "y2": {"field": "most"}},
-            },
-            {
-                "mark": {
-                    "type": "line",
-                    "color": "var(--c1)",
-                    "point": {"color": "var(--c1)"} if len(rows) <= _MARKED else False,
-                },
-                "encoding": {"y": _quantity("median", y, scale)},
-            },
-        ],
+def band_over_names(rows: Sequence[Spread], *, x: str, y: str) -> Spec:
+    """Return a line of medians in a band."""
+    line = {
+        "type": "line",
+        "color": "var(--c1)",
+        "point": {"color": "var(--c1)"} if len(rows) <= _MARKED else False,
     }
+    return _spreads(rows, {"type": "area", "color": "var(--c1)", "opacity": 0.25}, line, x=x, y=y)
 
 
-def ranges_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str, y: str) -> Spec:
+def ranges_over_names(rows: Sequence[Spread], *, x: str, y: str) -> Spec:
     """Return a stroke from least to most with a dot at the median for each row."""
+    stroke = {"type": "rule", "color": "var(--c1)", "strokeWidth": 2, "opacity": 0.55}
+    dot = {"type": "point", "color": "var(--c1)", "size": 36, "opacity": 1}
+    return _spreads(rows, stroke, dot, x=x, y=y)
+
+
+def _spreads(
+    rows: Sequence[Spread], extent: dict[str, Any], middle: dict[str, Any], *, x: str, y: str
+) -> Spec:
+    """Return one mark from least to most of each row, and one at its median."""
     values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
     scale = measured(end for _, low, _, high in rows for end in (low, high))
     return {
@@ -87,13 +80,10 @@ def ranges_over_names(rows: Sequence[tuple[str, float, float, float]], *, x: str
         },
         "layer": [
             {
-                "mark": {"type": "rule", "color": "var(--c1)", "strokeWidth": 2, "opacity": 0.55},
+                "mark": extent,
                 "encoding": {"y": _quantity("least", y, scale), "y2": {"field": "most"}},
             },
-            {
-                "mark": {"type": "point", "color": "var(--c1)", "size": 36, "opacity": 1},
-                "encoding": {"y": _quantity("median", y, scale)},
-            },
+            {"mark": middle, "encoding": {"y": _quantity("median", y, scale)}},
         ],
     }
 
