@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.numbers import exact, short
@@ -125,5 +126,6 @@ def _counts(result: Result, finding: ResultFinding) -> bool:
 
 
 def _remark(finding: ResultFinding) -> str:
-    place = f"{finding.file}: " if finding.file and finding.file not in finding.message else ""
+    named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
+    place = "" if named else f"{finding.file}: "
     return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")

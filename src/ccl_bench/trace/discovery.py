@@ -117,7 +117,7 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
     for path in _without_reports(files) if is_folder else files:
         relative = walking.relative(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
-            found.others += [path] if path.exists() else []
+            found.others += [path] if _is_there(path) else []
             continue
         try:
             traces = _trace_files(path, relative, ranks or {})
@@ -130,6 +130,14 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
     found.traces, doubts = _each_once(found.traces)
     found.findings += [*doubts, *oddities]
     return found
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file exists; also where it may not be looked at, so that whoever reads it says so."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
 
 def _without_reports(paths: Iterable[Path]) -> list[Path]:

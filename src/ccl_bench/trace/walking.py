@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 MOST_FILES = 50_000
 """Files that a run may hold: 1,024 ranks with 48 each. Looking at so many takes 3 s."""
 
+_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
+"""Places that look like folders: they lead to every process, and reading there can wait or have effects."""
+
 NO_NUMBER = ("no table",)
 """What a finding touches that concerns files and no number."""
 
@@ -29,31 +33,39 @@ _NAMED = 3
 def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
 
-    Each real file is there once, links after what they point to. A link to nothing is a file too, an
-    unreadable one. Raises InputError where `root` may not be entered, or holds so many files that it cannot
-    be a run.
+    Each real file is there once, links after what they point to. A link to nothing, and what the system does
+    not let be looked at, are files too, unreadable ones. Raises InputError where `root` may not be entered,
+    or holds so many files that it cannot be a run.
     """
     if remote.is_remote(root):
         shown = (path for path in root.rglob("*") if _is_shown(relative(path, root)))
         return sorted(shown, key=str), []
+    _refuse_the_kernels(root)
     plain: dict[str, Path] = {}
     links: list[Path] = []
     closed: list[OSError] = []
     for folder, real, names in _folders(root, closed):
         for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
-            if path.is_symlink():
+            if _is_link(path):
                 links.append(path)
-            elif path.is_file():
+            elif not _is_something_else(path):
                 plain[f"{real}/{path.name}"] = path
         if len(plain) + len(links) > MOST_FILES:
             what = f"holds more than {MOST_FILES:,} files, and is no directory of one run"
             raise InputError(what, where=str(root), fix="name the directory of the run itself")
     for link in links:
-        if link.is_file() or not link.exists():
+        if not _is_something_else(link):
             plain.setdefault(_real(link), link)
     inside = _real(root).rstrip("/") + "/"
     outside = [path for real, path in plain.items() if not real.startswith(inside)]
     return list(plain.values()), [*_closed(closed, root), *_links_out(outside, root)]
+
+
+def _refuse_the_kernels(root: Path) -> None:
+    real = Path(_real(root))
+    if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
+        what = "is a view into the kernel, and holds no run"
+        raise InputError(what, where=str(root), fix="name the directory of the run itself")
 
 
 def _is_shown(name: str) -> bool:
@@ -71,6 +83,21 @@ def _real(path: str | Path) -> str:
         return str(path)
 
 
+def _is_something_else(path: Path) -> bool:
+    """Whether a path surely is no file but a folder, a device, a pipe or a socket."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        return False
+
+
 def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield each real folder below `root` once, what it is after its links, and the names in it.
 
@@ -86,7 +113,7 @@ def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list
                 continue
             seen.add(real)
             subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
-            pending += [link for name in subfolders if (link := Path(folder, name)).is_symlink()]
+            pending += [link for name in subfolders if _is_link(link := Path(folder, name))]
             yield folder, real, names
 
 
