@@ -29,7 +29,9 @@ def test_events_that_differ_in_anything_all_count():
 def test_rows_keep_their_order_whether_it_is_that_of_time_or_not():
     ordered = pl.DataFrame({"start_ns": [1, 1, 2, 2, 3], "name": ["b", "a", "c", "c", "d"]})
     shuffled = pl.DataFrame({"start_ns": [3, 1, 3, 1, 3], "name": ["d", "b", "d", "a", "e"]})
-    kept, findings = each_once({"cpu_ops": ordered, "launches": shuffled}, "trace.json")
+    tables = {"cpu_ops": ordered, "launches": shuffled}
+    tables = {name: rows.with_columns(end_ns=pl.col("start_ns") + 1) for name, rows in tables.items()}
+    kept, findings = each_once(tables, "trace.json")
     assert kept["cpu_ops"]["name"].to_list() == ["b", "a", "c", "d"]
     assert kept["launches"]["name"].to_list() == ["d", "b", "a", "e"]
     assert [(finding.touches, finding.count) for finding in findings] == [

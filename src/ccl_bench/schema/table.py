@@ -36,6 +36,11 @@ def _polars_type(name: str) -> pl.DataType:
     return kind
 
 
+@cache
+def _empty(columns: tuple[tuple[str, str], ...]) -> pl.DataFrame:
+    return pl.DataFrame(schema={name: _polars_type(dtype) for name, dtype in columns})
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table: its name, what one row is, and its columns in order."""
@@ -46,7 +51,7 @@ class Table:
 
     def empty(self) -> pl.DataFrame:
         """Return the table with no rows."""
-        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+        return _empty(tuple((name, column.dtype) for name, column in self.columns.items())).clone()
 
     def frame(self, columns: Mapping[str, pl.Series | Sequence[object]]) -> pl.DataFrame:
         """Return a table of `columns`, each as long as the others; what is absent becomes null."""
@@ -56,7 +61,7 @@ class Table:
     def _series(self, name: str, given: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
         kind = self.columns[name].type
         if given is None:
-            return pl.Series(name, dtype=kind).extend_constant(None, height)
+            return pl.Series(name, [None], dtype=kind).new_from_index(0, height)
         if not isinstance(given, pl.Series):
             return pl.Series(name, given, dtype=kind)
         return (given if given.dtype == kind else given.cast(kind)).alias(name)

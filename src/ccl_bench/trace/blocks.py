@@ -9,7 +9,7 @@ from ccl_bench.storage import DAMAGED
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 256 << 10
 """Bytes read at a time. The objects made of one block fit in a core's cache, which makes the whole
 read about twice as fast as with blocks of 16 MB (measured on a 60 MB Kineto trace)."""
 

@@ -6,7 +6,7 @@ zero (kineto#109). One such event would stretch every window and union it touche
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
@@ -20,7 +20,7 @@ DAY_NS = 86_400 * 10**9
 
 def middle_of(starts: pl.Series) -> int | None:
     """Return the median of the starts of all events, ns."""
-    middle = starts.drop_nulls().median()
+    middle = starts.median()
     return int(middle) if isinstance(middle, int | float) else None
 
 
@@ -44,12 +44,21 @@ def screened(
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
-    if "start_ns" not in table.columns:
+    if "start_ns" not in table.columns or not table.height:
         return table
     start, duration = table["start_ns"], table["end_ns"] - table["start_ns"]
-    is_near = (start > middle - DAY_NS) & (start < middle + DAY_NS)
-    is_plausible = is_near & (duration >= 0) & (duration <= DAY_NS)
-    return table if is_plausible.sum() == table.height else table.filter(is_plausible)
+    near, short = (middle - DAY_NS + 1, middle + DAY_NS - 1), (0, DAY_NS)
+    if _lies_within(start, *near) and _lies_within(duration, *short):
+        return table
+    return table.filter(start.is_between(*near) & duration.is_between(*short))
+
+
+def _lies_within(column: pl.Series, first: int, last: int) -> bool:
+    """Whether all numbers of a column are there and none is below `first` or above `last`."""
+    if column.null_count():
+        return False
+    least, most = cast("tuple[int, int]", (column.min(), column.max()))
+    return first <= least and most <= last
 
 
 def _findings(

@@ -6,12 +6,8 @@ trace are alike in everything: on one thread or stream one ends before the next 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.findings import Finding
-
-if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+from ccl_bench.frames import pl
 
 _ROW = "place in the table"
 
@@ -27,15 +23,26 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table without rows that are alike in every column; only rows of one start are compared."""
     if "start_ns" not in table.columns or table.height < 2:
         return table
-    starts = table["start_ns"]
-    if starts.is_sorted() and not (starts.slice(1) == starts.slice(0, table.height - 1)).any():
+    is_shared = _is_shared(table["start_ns"])
+    if not is_shared.any():
         return table
-    alike = table.with_row_index(_ROW).filter(starts.is_duplicated())
+    times = pl.DataFrame([table[name].filter(is_shared) for name in ("start_ns", "end_ns")])
+    if not times.is_duplicated().any():
+        return table
+    alike = table.with_row_index(_ROW).filter(is_shared)
     first = alike.unique(table.columns, keep="first", maintain_order=True)
     if first.height == alike.height:
         return table
     copies = alike.join(first.select(_ROW), on=_ROW, how="anti")
     return table.with_row_index(_ROW).join(copies, on=_ROW, how="anti", maintain_order="left").drop(_ROW)
+
+
+def _is_shared(starts: pl.Series) -> pl.Series:
+    """Return for each start whether another row has it too."""
+    if not starts.is_sorted():
+        return starts.is_duplicated()
+    is_next, none = starts.slice(1) == starts.slice(0, starts.len() - 1), pl.Series([False])
+    return pl.concat([none, is_next]) | pl.concat([is_next, none])
 
 
 def _finding(name: str, count: int, file: str) -> Finding:

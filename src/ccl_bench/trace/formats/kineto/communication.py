@@ -45,14 +45,25 @@ _NO_TYPE = (None, "", "TensorList", "GenericList")
 """What stands where an element type belongs, for inputs that are no single tensor."""
 
 
+_SHORT_BYTES = 4096
+
+
 def _decoded(raw: msgspec.Raw) -> list[Any]:
-    if not bytes(raw):
+    text = bytes(raw)
+    return _short_list(text) if len(text) <= _SHORT_BYTES else _list(text)
+
+
+def _list(text: bytes) -> list[Any]:
+    if not text:
         return []
     try:
-        value = msgspec.json.decode(raw)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return value if isinstance(value, list) else []
+
+
+_short_list = lru_cache(maxsize=256)(_list)  # calls repeat the shapes and types of their tensors
 
 
 def _elements(dims: object) -> int | None:
@@ -70,9 +81,18 @@ def _at(items: list[Any], index: int | None) -> Any:
     return items[index] if index is not None and -len(items) <= index < len(items) else None
 
 
-def _tensor_elements(dims: list[Any], index: int | None) -> int | None:
-    shape = _at(dims, index)
-    return _elements(shape) if shape else None
+def _sizes(text: bytes) -> list[int | None]:
+    return [_elements(shape) if shape else None for shape in _list(text)]
+
+
+_short_sizes = lru_cache(maxsize=256)(_sizes)
+
+
+def _tensor_elements(dims: msgspec.Raw, index: int | None) -> int | None:
+    """Return the elements of one of the tensors whose shapes are `dims`."""
+    text = bytes(dims)
+    found: int | None = _at(_short_sizes(text) if len(text) <= _SHORT_BYTES else _sizes(text), index)
+    return found
 
 
 def _listed(value: object) -> list[int] | None:
@@ -125,14 +145,14 @@ def _named_arguments(arg: Args) -> dict[str, object]:
 
 def _positional_arguments(arg: Args) -> dict[str, object]:
     """Return the arguments of a `record_param_comms` from before they had names."""
-    inputs, dims = _decoded(arg.concrete_inputs), _decoded(arg.input_dims)
+    inputs = _decoded(arg.concrete_inputs)
     kind = _at(_decoded(arg.input_type), 0)
     if kind == "Scalar":  # bookkeeping such as waiting: no tensors come first, and nothing moves
         return {}
     size = _at(inputs, -2 if _at(inputs, -1) in ("True", "False") else -1)
     return {
         "dtype": _element_type(kind),
-        "in_elements": _tensor_elements(dims, 0),
+        "in_elements": _tensor_elements(arg.input_dims, 0),
         "group_size": whole(size),
         "group_name": _text(_at(inputs, 2)),
         "sequence": whole(_at(inputs, 1)),
@@ -144,13 +164,13 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
 def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return the arguments of a `c10d::*` operator."""
     place = operands(event.name) or Operands()
-    dims, types, inputs = (_decoded(r) for r in (arg.input_dims, arg.input_type, arg.concrete_inputs))
+    types, inputs = _decoded(arg.input_type), _decoded(arg.concrete_inputs)
     kind = _at(types, place.sent if place.sent is not None else place.received)
     return {
         "name": event.name,
         "dtype": _element_type(kind),
-        "in_elements": _tensor_elements(dims, place.sent),
-        "out_elements": _tensor_elements(dims, place.received),
+        "in_elements": _tensor_elements(arg.input_dims, place.sent),
+        "out_elements": _tensor_elements(arg.input_dims, place.received),
         "peer": whole(_at(inputs, place.peer)),
     }
 
@@ -161,7 +181,7 @@ def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
     return {
         "name": event.name,
         "dtype": _element_type(_at(types, 0)),
-        "in_elements": _tensor_elements(_decoded(arg.input_dims), 0),
+        "in_elements": _tensor_elements(arg.input_dims, 0),
     }
 
 
@@ -217,4 +237,5 @@ def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
         if name not in _FROM_EVENT
     }
     rows |= {name: integers([call[name] for call in calls]) for name in _NUMBERS}
-    return pl.DataFrame(rows | {name: microseconds([call[name] for call in calls]) for name in ("ts", "dur")})
+    rows |= {name: microseconds([call[name] for call in calls]) for name in ("ts", "dur")}
+    return pl.DataFrame([column.alias(name) for name, column in rows.items()])

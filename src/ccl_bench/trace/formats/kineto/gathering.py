@@ -171,18 +171,22 @@ def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
     One column goes after the other, so that a large table is in memory once and not twice.
     """
-    whole = pl.concat(parts).to_dict()
+    together = pl.concat(parts)
     parts.clear()
-    if not whole["start_ns"].is_sorted():
-        starts = pl.DataFrame(whole["start_ns"])
-        order = starts.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
-        for name in whole:
-            whole[name] = whole[name][order]
-    return pl.DataFrame(whole)
+    if together["start_ns"].is_sorted():
+        return together
+    order = together.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
+    columns = together.to_dict()
+    del together
+    for name in columns:
+        columns[name] = columns[name][order]
+    return pl.DataFrame(list(columns.values()))
 
 
 def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Return parts as few: one with odd times in it holds exact nanoseconds, the others hold doubles."""
+    if len(parts) == 1:
+        return parts
     ordered = (part.select(parts[0].columns) for part in parts)  # the two readers have another order
     return [pl.concat(alike) for _, alike in groupby(ordered, key=_clock_type)]
 

@@ -16,6 +16,10 @@ LATEST_NS = 2**61
 """Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
 
 
+_SURE_DIGITS = 19
+"""A whole number of fewer digits fits a column."""
+
+
 def number(value: object) -> float | int | None:
     """Return `value` as a number that fits a column, or None where it is not one."""
     try:
@@ -31,6 +35,8 @@ def whole(value: object) -> int | None:
     """Return `value` as a whole number that fits a column, or None where it is not one."""
     if type(value) is int and -LARGEST < value < LARGEST:  # nearly always, and Decimal is slow
         return value
+    if type(value) is str and value.isdecimal() and len(value) < _SURE_DIGITS:
+        return int(value)
     found = number(value)
     return found if isinstance(found, int) else None
 
@@ -58,7 +64,7 @@ def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
     distinct = {tuple(value) for value in values if value is not None}
     places = {value: place for place, value in enumerate(distinct)}
     rows = [None if value is None else places[tuple(value)] for value in values]
-    return pl.Series([list(value) for value in places], dtype=kind).gather(pl.Series(rows, dtype=pl.UInt32))
+    return pl.Series([list(value) for value in places], dtype=kind)[pl.Series(rows, dtype=pl.UInt32)]
 
 
 def microseconds(values: Sequence[object]) -> pl.Series:
@@ -75,26 +81,28 @@ def microseconds(values: Sequence[object]) -> pl.Series:
     return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
 
 
-def _exactly(times: pl.Series) -> pl.Series:
-    """Return times as `microseconds` makes them as whole nanoseconds, without losing a digit.
+def _exactly(name: str) -> pl.Expr:
+    """Return a column of decimal microseconds as whole nanoseconds, without losing a digit.
 
     A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
     keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
     scaling keeps both exact. Anything finer was decoded as `Decimal`.
     """
-    if times.dtype != pl.Float64:
-        return times
+    times = pl.col(name)
     micro = pl.when(times.abs() < LATEST_NS / 1000).then(times)
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
-    return pl.select(whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).to_series()
+    return (whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).alias(name)
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
-    """Return rows with `ts` and `dur` as rows with `start_ns` and `end_ns`."""
+    """Return rows with `ts` and `dur`, as `microseconds` makes them, as rows with `start_ns` and `end_ns`."""
+    if decimal := [name for name in ("ts", "dur") if rows[name].dtype == pl.Float64]:
+        rows = rows.with_columns(*map(_exactly, decimal))
     columns = rows.to_dict()
-    start, duration = _exactly(columns.pop("ts")) + base_ns, _exactly(columns.pop("dur"))
-    return pl.DataFrame(columns | {"start_ns": start, "end_ns": start + duration})
+    start, duration = columns.pop("ts") + base_ns, columns.pop("dur")
+    end = (start + duration).alias("end_ns")
+    return pl.DataFrame([*columns.values(), start.alias("start_ns"), end])
 
 
 def _nanoseconds(value: object) -> int | None:

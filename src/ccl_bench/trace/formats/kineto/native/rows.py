@@ -130,28 +130,27 @@ class NativeRows:
 def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
     """Return rows of the native reader as `columns` makes them."""
     found: dict[str, Any] = rows.to_dict()
-    found |= {field: texts.gather(found[field]) for field in layout.TEXTS & found.keys()}
+    if name == "memcpy":
+        found["kind"] = _by_row(columns.copy_kind, texts, found.pop("name"), found.pop("cat"))
+    if name == "annotations":
+        found["on_device"] = _by_row(columns.is_on_device, texts, found.pop("cat"))
+    found |= {field: texts[found[field].cast(pl.UInt32)] for field in layout.TEXTS & found.keys()}
     if name == "kernels":
         found["collective"] = found["collective"].cast(pl.String)
-    if name == "memcpy":
-        found["kind"] = _by_row(columns.copy_kind, found.pop("name"), found.pop("cat"))
-    if name == "annotations":
-        found["on_device"] = _by_row(columns.is_on_device, found.pop("cat"))
     if "external_id" in found:
         old = found.pop("external_id_old")
         if found["external_id"].null_count():
             found["external_id"] = pl.select(pl.coalesce(found["external_id"], old)).to_series()
     if "dur" not in found:
         found["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
-    return pl.DataFrame({_RENAMED.get(field, field): column for field, column in found.items()})
+    return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in found.items()])
 
 
-def _by_row(function: Callable[..., object], *fields: pl.Series) -> pl.Series:
+def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Series) -> pl.Series:
     """Return what `function` makes of the texts in each row; each combination is asked once."""
-    rows = pl.DataFrame([field.alias(str(n)) for n, field in enumerate(fields)])
-    distinct = rows.unique(maintain_order=True)
-    made = distinct.with_columns(pl.Series("made", [function(*row) for row in distinct.iter_rows()]))
-    return rows.join(made, on=rows.columns, how="left", nulls_equal=True, maintain_order="left")["made"]
+    rows = list(zip(*(field.to_list() for field in fields), strict=True))
+    made = {row: function(*(None if n is None else texts[n] for n in row)) for row in set(rows)}
+    return pl.Series([made[row] for row in rows])
 
 
 def native_rows() -> NativeRows | None:
