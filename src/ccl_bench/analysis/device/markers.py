@@ -47,8 +47,10 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
     """Tell which names match a pattern; each distinct name is looked at once."""
-    distinct = names.unique().drop_nulls()
+    distinct = names.unique()
     wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
+    if wanted.is_empty():
+        return pl.Series([False]).new_from_index(0, names.len())
     return names.is_in(wanted.implode()).fill_null(value=False)
 
 
@@ -72,6 +74,8 @@ def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the start of the outermost range around the time `at` of each point on its thread, else null."""
+    if ranges.is_empty():
+        return pl.Series("opened_ns", [None], dtype=pl.Int64).new_from_index(0, points.height)
     outer = merged(ranges, "thread").sort("start_ns").rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
     found = (
         points.select("thread", pl.col(at).alias("at"))
