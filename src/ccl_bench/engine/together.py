@@ -39,21 +39,31 @@ class Together:
         trace.tables = {}
         if len(loose) == min(BLOCK, self._traces - number * BLOCK):
             del self._loose[number]
-            self._blocks[number] = self._joined([loose[each] for each in sorted(loose)])
+            together = self._joined([loose[each] for each in sorted(loose)])
+            self._blocks[number] = {name: _compact(table) for name, table in together.items()}
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""
-        found = self._joined([self._blocks.pop(number) for number in sorted(self._blocks)], rechunk=False)
+        found = self._joined([self._blocks.pop(number) for number in sorted(self._blocks)])
         return {name: found[name] if name in found else empty(name) for name in self._names}
 
-    def _joined(self, parts: list[Tables], rechunk: bool = True) -> Tables:
+    def _joined(self, parts: list[Tables]) -> Tables:
         """Return the tables of several parts as one each; every part is let go when it is done with."""
         found = {}
         for name in self._names:
             tables = [part.pop(name) for part in parts if name in part]
             if tables:
-                found[name] = pl.concat(tables, rechunk=rechunk)
+                found[name] = pl.concat(tables)
         return found
+
+
+def _compact(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose texts lie in memory of their own.
+
+    Each column of text of each trace has 8 kB reserved for texts, which its rows hold until they are copied.
+    """
+    texts = pl.col(pl.String)
+    return table.rechunk().with_columns(texts.cast(pl.Categorical).cast(pl.String))
 
 
 def _keyed(table: pl.DataFrame, position: int, trace: Reduced) -> pl.DataFrame:
