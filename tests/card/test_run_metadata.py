@@ -30,13 +30,9 @@ def test_every_key_may_be_missing(written_json):
     assert reading.issues == []
 
 
-def test_tokens_of_a_step_follow_from_batch_and_length():
-    assert metadata_in_text('{"global_batch_size": 32, "seq_len": 4096}').value.tokens_in_step == 32 * 4096
-
-
-def test_written_tokens_win_over_batch_and_length_with_a_warning():
+def test_written_tokens_that_differ_from_batch_times_length_are_told():
     reading = metadata_in_text('{"global_batch_size": 2, "seq_len": 10, "tokens_per_step": 19}')
-    assert reading.value.tokens_in_step == 19
+    assert reading.value.tokens_per_step == 19
     assert [(issue.path, issue.severity) for issue in reading.issues] == [
         ("tokens_per_step", Severity.WARNING)
     ]

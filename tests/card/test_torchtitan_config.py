@@ -33,7 +33,7 @@ def test_a_file_of_0_1_0_is_read_without_issues(written):
     assert config.profiling.frequency == 5
     assert config.activation_checkpoint.mode == "none"
     assert config.is_compiled
-    assert config.quantization == ("float8",)
+    assert config.is_in_float8
 
 
 def test_a_file_of_0_2_2_is_read_without_issues():
@@ -43,7 +43,7 @@ def test_a_file_of_0_2_2_is_read_without_issues():
     assert config.parallelism.ep == 4
     assert config.training.mixed_precision_param is Precision.BF16
     assert config.is_compiled
-    assert config.quantization == ("quantize.linear.float8",)
+    assert config.is_in_float8
 
 
 def test_a_key_that_is_missing_has_the_releases_default():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -183,3 +184,23 @@ def test_a_configuration_from_elsewhere_is_resolved_for_the_ranks(tmp_path: Path
     assert (facts.tp.value, facts.dp_shard.value) == (2, 2)
     with pytest.raises(InputError):
         open_run(run, config=tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("precision", "told"),
+    [
+        ("bf16", ["bf16 in the workload card and fp8 in the training configuration; the first counts"]),
+        ("Float8_e4m3fn", []),
+    ],
+)
+def test_a_configuration_that_computes_in_float8_takes_part(
+    precision: str, told: list[str], run: Path
+) -> None:
+    card = run / "workload_card.yaml"
+    text = re.sub(r"precision: .*", f"precision: {precision}", card.read_text())
+    assert precision in text
+    card.write_text(text)
+    (run / "train.toml").write_text(
+        '[model]\nconverters = ["quantize.linear.float8"]\n[training]\nsteps = 9\n'
+    )
+    assert [message.removeprefix("precision is ") for message in _messages(run)] == told

@@ -51,13 +51,6 @@ class RunMetadata(Part):
         """What users of a server accept, by the name of the key."""
         return {name: getattr(self, name) for name in ("slo_ttft_s", "slo_tpot_s", "slo_latency_s")}
 
-    @property
-    def tokens_in_step(self) -> int | None:
-        """Tokens of one step: as written, else from batch and sequence length."""
-        if self.tokens_per_step is None and self.global_batch_size and self.seq_len:
-            return self.global_batch_size * self.seq_len
-        return self.tokens_per_step
-
 
 def read_metadata(path: "Location") -> Reading[RunMetadata]:
     """Return the numbers in a run_metadata.json; InputError only where it holds no mapping at all."""

@@ -210,11 +210,9 @@ class TrainConfig(Part):
         )
 
     @property
-    def quantization(self) -> Texts:
-        """Converters to fewer than 16 bits: `float8` in 0.1.0, `quantize.linear.float8` in 0.2.x."""
-        return tuple(
-            name for name in self.model.converters if {"float8", "mx", "mxfp8"} & set(name.split("."))
-        )
+    def is_in_float8(self) -> bool:
+        """Whether linear layers compute in FP8: by `float8` in 0.1.0, `quantize.linear.float8` in 0.2.x."""
+        return any("float8" in name.split(".") for name in self.model.converters)
 
     @property
     def microbatches(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
 from ccl_bench.catalog.devices import models
+from ccl_bench.catalog.dtypes import dtype
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.findings import Finding
 from ccl_bench.run.stated import CARD, CONFIG, METADATA
@@ -98,10 +99,18 @@ def _place(source: str) -> str:
 
 def _agree(name: str, one: object, other: object) -> bool:
     if isinstance(one, str) and isinstance(other, str):
-        return _plain(one) == _plain(other)
+        return _plain(one) == _plain(other) or (name == "precision" and _peak(one) == _peak(other) != "")
     if name in ROUNDED and isinstance(one, int | float) and isinstance(other, int | float):
         return abs(one - other) <= ROUNDED[name] * max(abs(one), abs(other))
     return one == other
+
+
+def _peak(precision: str) -> str:
+    """Return the dtype that peaks of devices are listed under for a precision; empty for an unknown one."""
+    try:
+        return dtype(precision).peak
+    except NotMeasurable:
+        return ""
 
 
 def _plain(text: str) -> str:
@@ -220,6 +229,7 @@ def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
         global_batch_size=batch if batch and batch > 0 else None,
         seq_len=training.seq_len,
         phase="training",
+        precision="fp8" if config.is_in_float8 else None,
         dp_replicate=plan.dp_replicate,
         dp_shard=shards if shards and shards > 0 else None,
         tp=plan.tp,
