@@ -1,13 +1,18 @@
-"""What every test may ask for: the real traces, a cache of its own, and a database."""
+"""What every test may ask for: the real traces, a cache of its own, a browser, and a database."""
 
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import browsers
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 settings.register_profile(
     "steady",
@@ -36,6 +41,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     place = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Return a real browser to open pages in."""
+    browsers.program()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        chromium = browsers.launched(started)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

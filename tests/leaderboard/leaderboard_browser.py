@@ -7,7 +7,6 @@ in each thread only: whatever else a test run starts does not meet this one.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import threading
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import pytest
+import browsers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,17 +24,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 T = TypeVar("T")
-
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-"""Switches with which Chromium runs as root and asks nobody for anything."""
 
 
 @dataclass
@@ -82,14 +70,12 @@ def _elsewhere(address: str, page: str) -> list[str]:
 @contextlib.contextmanager
 def browsing() -> Iterator[Browsing]:
     """Give Debian's Chromium without a window; skip without it."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed: make services")
+    browsers.program()
+    from playwright.sync_api import sync_playwright
+
     with ThreadPoolExecutor(1) as thread:
-        started = thread.submit(lambda: playwright.sync_playwright().start()).result()
-        launch = started.chromium.launch
-        browser = thread.submit(lambda: launch(executable_path=program, args=list(QUIET))).result()
+        started = thread.submit(sync_playwright().start).result()
+        browser = thread.submit(browsers.launched, started).result()
         try:
             yield Browsing(thread, browser)
         finally:
