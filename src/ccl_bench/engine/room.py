@@ -7,7 +7,7 @@ import tomllib
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.storage import GZIP_MAGIC, remote
 
@@ -72,17 +72,18 @@ def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> I
 
 
 @cache
-def _footprints() -> dict[str, float]:
-    """Return format -> bytes of memory for each byte of its files, as measured."""
-    text = resources.files(__package__).joinpath("footprints.toml").read_text(encoding="utf-8")
-    found: dict[str, float] = tomllib.loads(text)["memory_per_byte"]
-    return found
+def _footprints() -> dict[str, Any]:
+    """Return the file that says how much memory formats take for each byte of their files, as measured."""
+    return tomllib.loads(resources.files(__package__).joinpath("footprints.toml").read_text(encoding="utf-8"))
 
 
 def needed_bytes(trace: TraceFile) -> int:
     """Return the memory that reading and reducing a trace is likely to take, bytes."""
-    known = _footprints()
-    return int(known.get(trace.form.name, known["other"]) * inflated_bytes(trace))
+    measured, size = _footprints(), inflated_bytes(trace)
+    first = measured["memory_per_byte"].get(trace.form.name, measured["memory_per_byte"]["other"])
+    further = measured["memory_per_further_byte"].get(trace.form.name, first)
+    large = max(0, size - measured["large_bytes"])
+    return int(first * (size - large) + further * large)
 
 
 def inflated_bytes(trace: TraceFile) -> int:

@@ -28,7 +28,7 @@ def _without_history(peaks: pl.DataFrame) -> list[Finding]:
     silent = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
     if silent.is_empty():
         return []
-    message = f"the snapshots of {silent.height} devices hold no history, so nothing tells their peaks"
+    message = f"snapshots without a history: {silent.height}, so that nothing tells their peaks"
     return [Finding("memory-history-missing", "warning", message, count=silent.height, touches=TOUCHES)]
 
 
@@ -38,7 +38,7 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
         return []
     most = int(late["start_allocated_bytes"].max()) / _GIGA  # type: ignore[arg-type]
     message = (
-        f"the histories of {late.height} devices begin with up to {most:.3g} GB allocated; what was before "
+        f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; what was before "
         "is not seen, so peaks are at least what is told"
     )
     return [Finding("memory-history-late", "warning", message, count=late.height, touches=TOUCHES)]
@@ -57,5 +57,5 @@ def _out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
     if not count:
         return []
     devices = peaks.filter(pl.col("ooms") > 0).height
-    message = f"memory ran out {count} times, on {devices} devices"
+    message = f"times that memory ran out: {count}; devices where it did: {devices}"
     return [Finding("memory-ran-out", "warning", message, count=count, touches=TOUCHES)]
