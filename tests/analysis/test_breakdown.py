@@ -121,6 +121,17 @@ def test_a_kernel_without_a_recorded_grid_has_no_share_of_the_device():
     assert derive("work", kernels=table("kernels", rows))["occupied"].to_list() == [0.25, 1.0, None]
 
 
+def test_shares_that_no_device_has_are_unknown():
+    rows = [
+        {"name": "a", "start_ns": 0, "end_ns": 9, "blocks_per_sm": -9.2e18, "occupancy_pct": -1.0},
+        {"name": "b", "start_ns": 1, "end_ns": 9, "blocks_per_sm": 9.2e18, "occupancy_pct": 1e300},
+        {"name": "c", "start_ns": 2, "end_ns": 9, "blocks_per_sm": 0.5, "occupancy_pct": 100.0},
+    ]
+    found = derive("work", kernels=table("kernels", rows))
+    assert found["occupied"].to_list() == [None, 1.0, 0.5]
+    assert found["occupancy_pct"].to_list() == [None, None, 100.0]
+
+
 def content(corpus, file):
     with gzip.open(corpus / "kineto" / file) as stream:
         return read_kineto(stream, file)

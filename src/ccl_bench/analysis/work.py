@@ -26,8 +26,8 @@ GLOO = "gloo:"
     kind=("String", "`compute`, `communication` or `memory`"),
     collective=("String", "canonical collective; null unless the kind is communication"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
-    occupied=("Float64", "share of the multiprocessors that the kernel's blocks can occupy, 0 to 1"),
-    occupancy_pct=("Float64", "estimated achieved occupancy, %"),
+    occupied=("Float64", "share of the multiprocessors that its blocks can occupy, 0 to 1; else null"),
+    occupancy_pct=("Float64", "estimated achieved occupancy, 0 to 100 %; else null"),
 )
 def work(
     kernels: pl.DataFrame, memcpy: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataFrame
@@ -44,15 +44,15 @@ def work(
 
 
 def _device_work(kernels: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
-    collective = naming.kernel_collectives(kernels)
+    collective, per_sm = naming.kernel_collectives(kernels), pl.col("blocks_per_sm")
     ran = kernels.select(
         "start_ns",
         "end_ns",
         pl.when(collective.is_null()).then(pl.lit(COMPUTE)).otherwise(pl.lit(COMMUNICATION)).alias("kind"),
         collective.alias("collective"),
         "stream",
-        pl.col("blocks_per_sm").clip(upper_bound=1.0).alias("occupied"),
-        "occupancy_pct",
+        pl.when(per_sm >= 0).then(per_sm.clip(upper_bound=1.0)).alias("occupied"),
+        pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
     )
     moved = memcpy.select(
         "start_ns",
