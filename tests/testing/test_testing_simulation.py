@@ -47,6 +47,7 @@ def test_two_ranks_move_what_the_plan_says():
     # 2,000,000 elements: twice gathered in bf16, once reduced in fp32
     assert made.bytes_by_collective(0, 1) == {"all_gather": 2 * 4_000_000, "reduce_scatter": 8_000_000}
     assert made.bytes_by_dimension(1, 2) == {"dp_shard": 16_000_000}
+
     gather, _, reduce = made.meetings[:3]
     assert gather.members[0].moved.in_elements == 1_000_000
     assert gather.members[0].moved.out_elements == 2_000_000
@@ -57,6 +58,14 @@ def test_two_ranks_move_what_the_plan_says():
     # 4 MB in 100 us = 40 GB/s; (n - 1) / n of it on the bus
     assert gather.algorithm_bandwidth_gb_per_s(0) == pytest.approx(40.0)
     assert gather.bus_bandwidth_gb_per_s(0) == pytest.approx(20.0)
+
+
+def test_the_group_of_all_ranks_is_that_of_the_only_dimension():
+    norm = Message(1, 8, "Float")
+    alone = expected(Plan(tp=4, gradient_norm=norm)).bytes_by_dimension(0, 2)
+    both = expected(Plan(dp_shard=2, tp=2, gradient_norm=norm)).bytes_by_dimension(0, 2)
+    assert set(alone) == {"tp"}
+    assert set(both) == {"dp_shard", "tp", "world"}
 
 
 def test_a_late_rank_makes_the_other_wait():
@@ -201,7 +210,6 @@ def test_even_tokens_need_no_splits():
 
 def test_ranks_are_laid_out_row_major_with_tp_fastest():
     mesh = Mesh(Plan(pp=2, dp_replicate=2, dp_shard=2, tp=2))
-    assert mesh.coordinates(13) == {"pp": 1, "dp_replicate": 1, "dp_shard": 0, "cp": 0, "tp": 1}
     of_13 = {group.dimension: group.ranks for group in mesh.groups_of(13)}
     assert of_13 == {
         "world": tuple(range(16)),

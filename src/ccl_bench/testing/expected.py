@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ccl_bench.testing.meetings import Meeting, meetings
+from ccl_bench.testing.mesh import WORLD
+from ccl_bench.testing.plan import AXES
 from ccl_bench.testing.spans import NOTHING, cut, divided, time_with, time_without
 
 if TYPE_CHECKING:
@@ -181,10 +183,16 @@ class Expected:
         return found
 
     def bytes_by_dimension(self, rank: int, step: int) -> Counter[str]:
-        """Return the bytes of a step's messages by dimension of parallelism."""
+        """Return the bytes of a step's messages by dimension of parallelism.
+
+        The group of all ranks is that of the only dimension in a run that has but one.
+        """
+        axes = [axis for axis in AXES if getattr(self.plan, axis) > 1]
+        names = {WORLD: axes[0]} if len(axes) == 1 else {}
         found: Counter[str] = Counter()
         for call in self.calls(rank, step):
-            found[call.meeting.dimension] += call.meeting.bytes(rank)
+            dimension = call.meeting.dimension
+            found[names.get(dimension, dimension)] += call.meeting.bytes(rank)
         return found
 
     def wait_ns(self, rank: int, step: int) -> int:

@@ -54,13 +54,6 @@ class Mesh:
 
     plan: Plan
 
-    def coordinates(self, rank: int) -> dict[str, int]:
-        """Return the place of a rank on each axis."""
-        place = {}
-        for axis in reversed(AXES):
-            rank, place[axis] = divmod(rank, getattr(self.plan, axis))
-        return place
-
     def stage(self, rank: int) -> int:
         """Return the pipeline stage of a rank."""
         return rank // self._ranks_in_stage
