@@ -12,8 +12,6 @@ COMPUTE, COMMUNICATION, MEMORY = "compute", "communication", "memory"
 HOST_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms")
 """CPU operators that start or await communication; time in them is not computing."""
 
-GLOO = "gloo:"
-
 
 @derived(
     reads={
@@ -69,7 +67,7 @@ def _device_work(kernels: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
 def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges on the CPU in which gloo communicated."""
     on_cpu = annotations.filter(~pl.col("on_device"))
-    return on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(GLOO))
+    return on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(naming.GLOO))
 
 
 def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:

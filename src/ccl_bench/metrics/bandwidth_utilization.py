@@ -66,7 +66,7 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
     if usable.is_empty():
         raise NotMeasurable(
             f"no {kind} with a known size and group size",
-            fix="record with torch 2.2 or later, whose kernels carry sizes and groups",
+            fix="record NCCL with torch 2.2 or later, whose kernels carry sizes and groups",
         )
     basis = next(kind for kind in BASES if kind in usable["basis"])
     chosen = usable.filter(pl.col("basis") == basis)

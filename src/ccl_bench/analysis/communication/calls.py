@@ -81,7 +81,10 @@ def described_calls(
 @derived(
     group=("String", "name of the group, the same on every member"),
     members=("List(Int64)", "global ranks of the members; null where they are not known"),
-    known_from=("String", "`recorded`, `pg_config`, `stride`, `name` (only its number) or `unknown`"),
+    known_from=(
+        "String",
+        "`recorded`, `pg_config`, `stride`, `name` (only its number), `threads` or `unknown`",
+    ),
     description=("String", "description as recorded"),
     size=("Int64", "members"),
 )

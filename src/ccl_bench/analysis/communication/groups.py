@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.analysis.communication.members import THREADS
 from ccl_bench.analysis.communication.parallelism import UNKNOWN, dimension_of, mesh, spans_nodes
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.frames import pl
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     across_ranks=True,
     group=("String", "name of the group, the same on every member"),
     members=("List(Int64)", "global ranks of the members; null where they are not known"),
-    known_from=("String", "`recorded`, `pg_config`, `stride`, `world size`, `name` or `unknown`"),
+    known_from=("String", "`recorded`, `pg_config`, `stride`, `world size`, `name`, `threads` or `unknown`"),
     description=("String", "description as recorded"),
     size=("Int64", "members"),
     dimension=("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
@@ -57,6 +58,8 @@ def _may_be_several(row: dict[str, Any], facts: Facts) -> bool:
     number of its own, and, if no size is recorded either, where the job has groups along several axes.
     """
     size = row["size"]
+    if row["known_from"] == THREADS:
+        return True
     if size is None:
         return sum(degree > 1 for degree in mesh(facts).values()) > 1
     is_part = facts.world_size is not None and size < facts.world_size.value

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from ccl_bench.analysis.communication.naming import GLOO
 from ccl_bench.frames import pl
 
 IDENTITY = ("group_name", "group_description", "group_size", "group_start", "group_stride", "group_ranks")
+
+THREADS = "threads"
+"""How a group is known of which only threads are: not at all, and several may use them."""
 
 _UNKNOWN = "? "
 """Start of the name of a group whose members are not known."""
@@ -44,12 +48,13 @@ def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[lis
 
 
 def group_key(row: dict[str, object], members: list[int] | None) -> str:
-    """Return a name of the group that every member gives it."""
+    """Return a name of the group that every member gives it, where its members are known."""
     description = str(row["group_description"] or "")
     if members:
         return f"{description} {members_text(members)}".strip()
     size = row["group_size"] if row["group_size"] is not None else ""
-    return f"{_UNKNOWN}{description} size {size} name {_counter(row)} stream {row['lane']}"
+    where = "threads" if row["lane"] is None else f"stream {row['lane']}"
+    return f"{_UNKNOWN}{description} size {size} name {_counter(row)} {where}"
 
 
 def _counter(row: dict[str, object]) -> str:
@@ -63,29 +68,44 @@ def is_named_alike() -> pl.Expr:
     return ~pl.col("group").str.starts_with(_UNKNOWN)
 
 
+def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return calls with the number of their stream as `lane`, null for one of several threads of gloo."""
+    lanes = calls["stream"].unique(maintain_order=True)
+    is_gloo = calls["name"].cast(pl.String).str.starts_with(GLOO)
+    lane = calls["stream"].replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64)
+    if calls["stream"].filter(is_gloo).n_unique() > 1:
+        return calls.with_columns(pl.when(~is_gloo).then(lane).alias("lane"))
+    return calls.with_columns(lane.alias("lane"))
+
+
+def _names_no_group(row: dict[str, object]) -> bool:
+    return all(row[name] is None for name in IDENTITY)
+
+
 def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return calls with a `group` column, and one row for each group: its members and description.
 
-    Groups of unknown members are told apart by the order in which their streams were first used.
+    A call that names no group is in the only one of a job that has but one. Other groups of unknown members
+    are told apart by the order in which their streams were first used. Threads of gloo tell nothing, since
+    each call is done by whichever thread of its group is free.
     """
-    lanes = calls["stream"].unique(maintain_order=True)
-    numbered = calls.with_columns(
-        pl.col("stream")
-        .replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64)
-        .alias("lane")
-    )
-    known = {
-        row["name"]: row["ranks"] for row in process_groups.iter_rows(named=True) if row["ranks"] is not None
-    }
+    numbered = _with_lanes(calls)
+    listed = list(process_groups.iter_rows(named=True))
+    known = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
+    only = listed[0] if len(listed) == len(known) == 1 else None
     distinct = numbered.select(*IDENTITY, "lane").unique(maintain_order=True)
     rows = []
     for row in distinct.iter_rows(named=True):
+        if only and _names_no_group(row):
+            row |= {"group_name": only["name"], "group_description": only["description"]}
         members, source = members_of(row, known)
-        rows.append((group_key(row, members), members, source))
+        source = THREADS if members is None and row["lane"] is None else source
+        rows.append((group_key(row, members), members, source, row["group_description"]))
     keys = distinct.with_columns(
-        pl.Series("group", [key for key, _, _ in rows], dtype=pl.String),
-        pl.Series("members", [members for _, members, _ in rows], dtype=pl.List(pl.Int64)),
-        pl.Series("known_from", [source for _, _, source in rows], dtype=pl.String),
+        pl.Series("group", [row[0] for row in rows], dtype=pl.String),
+        pl.Series("members", [row[1] for row in rows], dtype=pl.List(pl.Int64)),
+        pl.Series("known_from", [row[2] for row in rows], dtype=pl.String),
+        pl.Series("description", [row[3] for row in rows], dtype=pl.String),
     )
     joined = numbered.join(
         keys.select(*IDENTITY, "lane", "group"),
@@ -98,7 +118,7 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
         "group",
         "members",
         "known_from",
-        pl.col("group_description").alias("description"),
+        "description",
         pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size"),
     )
     return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)

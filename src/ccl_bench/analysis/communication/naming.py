@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 OTHER = collectives.OTHER_COMMUNICATION
 
+GLOO = "gloo:"
+"""How the names of ranges begin in which gloo communicates."""
+
 
 def _mapped(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
     """Return what each name means; each distinct name is looked at once."""
