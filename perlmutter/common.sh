@@ -32,13 +32,13 @@ fail() { # fail STATUS WHAT NEXT-COMMAND
 
 configure() {
     local profile=$CCL_BENCH_ROOT/clusters/${CLUSTER:=perlmutter}.sh
-    TORCHTITAN_OPTIONS=()
+    TORCHTITAN_OPTIONS=() OWN_OPTIONS=()
     # shellcheck disable=SC2034 # submit_all.sh reads it
     SBATCH_OPTIONS=()
     [[ -f $profile ]] || fail 2 "CLUSTER=$CLUSTER has no profile $profile" "cp clusters/generic.sh clusters/$CLUSTER.sh"
     # shellcheck source=clusters/perlmutter.sh
     source "$profile"
-    : "${DATA:=c4}" "${PROFILE_MODE:=torch}" "${NSYS_OPTIONS:=}" "${FORCE:=}" "${ACCOUNT:=${SBATCH_ACCOUNT:-}}"
+    : "${DATA:=c4}" "${PROFILE_MODE:=torch}" "${NSYS_OPTIONS:=}" "${FORCE:=}" "${ACCOUNT:=${SBATCH_ACCOUNT:-${SLURM_JOB_ACCOUNT:-}}}"
     case $PROFILE_MODE in
         torch | nsys | both) ;;
         *) fail 2 "PROFILE_MODE=$PROFILE_MODE is none of torch, nsys, both" "export PROFILE_MODE=torch" ;;
@@ -104,7 +104,7 @@ place_ranks() { # place_ranks FOLDER
         fail 2 "there is no allocation: run.sh trains on the nodes of a Slurm job" \
             "cd '$1' && sbatch -A ${ACCOUNT:-ACCOUNT} run.sbatch, or salloc --nodes=$needed and run.sh in it"
     elif ((NODES != needed)) && [[ -n ${SLURM_JOB_ID:-} ]]; then
-        fail 2 "the allocation has $NODES nodes, and this workload needs $needed" "cd '$1' && sbatch run.sbatch"
+        fail 2 "the allocation has $NODES nodes, and this workload needs $needed" "$(submission "$1")"
     fi
     MASTER_ADDR=localhost
     if [[ -n ${SLURM_JOB_ID:-} ]]; then
@@ -117,6 +117,7 @@ place_ranks() { # place_ranks FOLDER
 run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
     local folder=$1 run status=0
     shift
+    OWN_OPTIONS=("$@")
     run=$TRACES/$(basename -- "$folder")
     place_ranks "$folder"
     activate
@@ -197,21 +198,27 @@ supervised() {
     return "$status"
 }
 
+# The command that submits a workload again: the same allocation, the same options of torchtitan.
+submission() { # submission FOLDER [OPTIONS of sbatch]
+    local folder=$1 words
+    shift
+    words=(${ACCOUNT:+-A "$ACCOUNT"} "$@" run.sbatch "${OWN_OPTIONS[@]}")
+    printf 'cd %q && %ssbatch%s' "$folder" "${FORCE_AGAIN:+FORCE=1 }" "$(printf ' %q' "${words[@]}")"
+}
+
 # Say what went wrong, and the next command; of a run that went well, extract what Nsight Systems recorded.
 explain() { # explain FOLDER RUN STATUS
-    local folder run again
-    printf -v folder %q "$1"
+    local run FORCE_AGAIN=yes
     printf -v run %q "$2"
-    again="cd $folder && FORCE=1 sbatch run.sbatch"
     if [[ -n $STOPPED ]]; then
         say "the job was stopped before the training ended: $(stop_reason)"
-        next "ccl-bench inspect $run shows what is there; with more time: ${again/sbatch/sbatch --time=60}"
+        next "ccl-bench inspect $run shows what is there; with more time: $(submission "$1" --time=60)"
     elif is_full "$2" "$(($3 == 0 ? 1 : 64))"; then
         say "the disk that holds $run is full, so traces may be cut short"
-        next "free space or export SCRATCH=/other/storage, and again: $again; what is there: ccl-bench inspect $run"
+        next "free space or export SCRATCH=/other/storage, and again: $(submission "$1"); what is there: ccl-bench inspect $run"
     elif (($3 != 0)); then
         say "the run has failed, and its cause stands above; the log of each rank is in $run/logs"
-        next "$again"
+        next "$(submission "$1")"
     elif [[ $PROFILE_MODE != torch ]]; then
         "$CCL_BENCH_ROOT/perlmutter/nsys_tables.sh" "$2"
     fi

@@ -50,7 +50,7 @@ def _last_lines(job: Job) -> tuple[str, str]:
 
 
 def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
-    job = _submitted(site, tmp_path, *ENDLESS, ranks=2)
+    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234")
     job.until(lambda: "step:  2" in job.text, "the second step")
     os.kill(job.ranks()[1], signal.SIGKILL)
     assert job.ended() == "FAILED"
@@ -58,7 +58,8 @@ def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
     assert "cause: a process was killed" in job.text
     what, following = _last_lines(job)
     assert "the run has failed" in what
-    assert "FORCE=1 sbatch run.sbatch" in following
+    assert "FORCE=1 sbatch -A m1234 run.sbatch " in following
+    assert following.endswith(" ".join(ENDLESS))
 
 
 def test_a_second_job_is_sent_away_and_a_cancelled_one_keeps_what_it_recorded(
@@ -135,7 +136,7 @@ def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site,
     assert warned.ended() == "FAILED"
     what, following = _last_lines(warned)
     assert what.endswith("the job was stopped before the training ended: its time limit was near")
-    assert "sbatch --time=60 run.sbatch" in following
+    assert " --time=60 run.sbatch" in following
     trace = unfinished[warned.number].with_suffix("")
     assert f"{trace} was not written to its end" in warned.text
     _is_measurable_without_the_end(warned, trace)
