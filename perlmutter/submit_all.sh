@@ -47,7 +47,7 @@ refused() { # refused NAME MESSAGE-OF-SBATCH
         *"nvalid account"*) next="sacctmgr show associations user=$(id -un) format=account; then export ACCOUNT=..." ;;
         *"nvalid qos"*) next="sacctmgr show qos format=name,maxwall; then submit_all.sh --qos=..." ;;
         *"nvalid partition"*) next="sinfo --summarize; then submit_all.sh --partition=..." ;;
-        *"Unable to contact slurm"* | *"not found"*) next="scontrol ping, on a login node of the cluster" ;;
+        *"Unable to contact slurm"* | *"not found"* | *"configuration source"*) next="scontrol ping, on a login node of the cluster" ;;
     esac
     fail 1 "Slurm refused $1: ${2//$'\n'/; }" "$next"
 }

@@ -18,6 +18,8 @@ else:
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.find_spec(name)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         spec.loader = importlib.util.LazyLoader(spec.loader)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

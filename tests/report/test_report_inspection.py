@@ -29,7 +29,6 @@ def test_an_empty_run_is_a_short_page() -> None:
     assert _lines(Inspection("somewhere")) == [
         "somewhere",
         "traces none",
-        "communication no calls",
         "",
         "Can be measured (0 of 0 metrics)",
         "nothing",
@@ -51,6 +50,13 @@ def test_a_run_of_a_thousand_ranks_shows_the_first_and_counts_the_rest() -> None
 def test_an_unreadable_trace_is_shown_as_such() -> None:
     found = Inspection("run", traces=[InspectedTrace("a.json", "kineto", 10, is_readable=False)])
     assert "? unreadable 10 B a.json" in _lines(found)
+
+
+def test_what_holds_no_times_has_no_zeros_for_them() -> None:
+    snapshot = InspectedTrace("m.pickle", "memory_snapshot", 10, 0, "file")
+    lines = _lines(Inspection("run", None, [0], [], [*_traces(1), snapshot]))
+    assert "0 - - - 10 B m.pickle" in lines
+    assert "steps 2 steps in each trace, from ProfilerStep" in lines
 
 
 def test_reasons_stand_beside_names_where_there_is_room_and_below_where_not() -> None:

@@ -4,7 +4,8 @@
 # Megatron writes beside its TensorBoard folder: torch_profile/rank-N.json.gz, chakra/rank-N.json.gz.
 set -euo pipefail
 
-dir=$1 gpus=$2 script=$3
+usage="run.sh DIR GPUS pretrain_gpt.py [OPTION OF MEGATRON]..."
+dir=${1:?$usage} gpus=${2:?$usage} script=${3:?$usage}
 shift 3
 mapfile -t ranks < <(seq 0 $((gpus - 1)))
 window=(--profile --profile-step-start 15 --profile-step-end 20 --profile-ranks "${ranks[@]}")

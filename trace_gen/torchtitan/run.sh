@@ -3,7 +3,8 @@
 # One window: 10 steps alone, 5 in which the profiler warms up, 5 recorded, straight into DIR.
 set -euo pipefail
 
-dir=$1 config=$2 gpus=$3
+usage="run.sh DIR CONFIG.toml GPUS [OPTION OF TORCHTITAN]..."
+dir=${1:?$usage} config=${2:?$usage} gpus=${3:?$usage}
 shift 3
 profiling=(--profiling.enable_profiling)
 if [[ ${CCL_BENCH_PROFILER:-torch} == nsys ]]; then

@@ -7,7 +7,8 @@
 # Requests are sent twice: alone, for times that count, and then a few under the profiler.
 set -euo pipefail
 
-model=$1 tensor_parallel=$2
+usage="serve_and_bench.sh MODEL TENSOR_PARALLEL"
+model=${1:?$usage} tensor_parallel=${2:?$usage}
 dir=${CCL_BENCH_OUTPUT:?is set by ccl-bench collect}
 port=${PORT:-8000}
 if [[ ${CCL_BENCH_PROFILE_MODE:-torch} == nsys ]]; then

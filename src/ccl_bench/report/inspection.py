@@ -62,7 +62,8 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     totals = {noun: sum(getattr(trace, name) for trace in traces) for noun, name in work.items()}
     yield "work", ", ".join(_work(totals))
     calls = ", ".join(f"{name} {count:,}" for name, count in found.calls.items())
-    yield "communication", f"{counted(sum(found.calls.values()), 'call')}: {calls}" if calls else "no calls"
+    none = "no calls" if any(totals.values()) else ""
+    yield "communication", f"{counted(sum(found.calls.values()), 'call')}: {calls}" if calls else none
 
 
 def _work(totals: dict[str, int]) -> Iterator[str]:
@@ -80,7 +81,7 @@ def _ranks(found: Inspection) -> str:
 
 
 def _steps(traces: Sequence[InspectedTrace]) -> str:
-    counts = sorted({len(trace.steps) for trace in traces if trace.is_readable})
+    counts = sorted({len(trace.steps) for trace in traces if trace.is_readable and _holds_work(trace)})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
     if not counts:
         return ""
@@ -120,7 +121,13 @@ def _trace_row(trace: InspectedTrace) -> list[str]:
     if not trace.is_readable:
         return [who, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
     counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
-    return [who, window, steps, duration(trace.span_s), *counts, size(trace.size_bytes), trace.file]
+    told = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
+    return [who, window, steps, *told, size(trace.size_bytes), trace.file]
+
+
+def _holds_work(trace: InspectedTrace) -> bool:
+    """Whether a trace tells when something ran; snapshots of memory and Execution Traces do not."""
+    return bool(trace.span_s or trace.kernels or trace.cpu_ops or trace.communication_calls)
 
 
 def _groups(found: Inspection) -> RenderableType | None:
