@@ -40,7 +40,10 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     ours, theirs = (_mean_s(table) for table in (stated, recorded_step_times(marked)))
     if abs(theirs - ours) <= STEP_TOLERANCE * ours:
         return []
-    message = f"a step takes {ours:.4g} s in {source} and {theirs:.4g} s in the traces; the file is believed"
+    message = (
+        f"a step takes {ours:.4g} s in {source} and {theirs:.4g} s in the traces; the file gives the step "
+        "time, and shares of a step are of the traced one"
+    )
     return [Finding("step-times-differ", "note", message, touches=_ABOUT)]
 
 
