@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
 from rich.text import Text
 
 from ccl_bench.report import results as text
@@ -60,6 +61,19 @@ def test_many_findings_of_one_kind_are_counted() -> None:
     remarks = text.remarks([_result(findings=[_finding(number) for number in range(64)])])
     assert len(remarks) == 3
     assert remarks[-1] == "warning: 62 more findings like this (torn)"
+
+
+@pytest.mark.parametrize(
+    ("file", "message", "said"),
+    [
+        ("", "clocks differ", "warning: clocks differ (torn)"),
+        ("a", "the folder cannot be read", "warning: a: the folder cannot be read (torn)"),
+        ("a", "a: cannot be read", "warning: a: cannot be read (torn)"),
+    ],
+)
+def test_a_remark_names_its_file_once_where_it_has_one(file: str, message: str, said: str) -> None:
+    finding = ResultFinding("torn", "warning", message, file)
+    assert text.remarks([_result(findings=[finding])]) == [said]
 
 
 def test_findings_about_a_number_that_is_not_there_are_not_told() -> None:

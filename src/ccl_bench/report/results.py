@@ -127,5 +127,5 @@ def _counts(result: Result, finding: ResultFinding) -> bool:
 
 def _remark(finding: ResultFinding) -> str:
     named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
-    place = "" if named else f"{finding.file}: "
+    place = f"{finding.file}: " if finding.file and not named else ""
     return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")
