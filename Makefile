@@ -28,7 +28,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz audit docs outputs services lock clean
+.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz audit audit-numbers docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -104,6 +104,9 @@ audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which a
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
 	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print agree or differ
+	$(BIN)/python tests/audit/audit_numbers.py
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

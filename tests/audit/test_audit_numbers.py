@@ -1,0 +1,37 @@
+"""The program's numbers beside a plain second implementation, on every run of the corpus."""
+
+import os
+from pathlib import Path
+
+import pytest
+from audit_numbers import TOLERANCE, Row, audited, runs
+
+CORPUS = Path(os.environ.get("CCL_BENCH_CORPUS") or "absent")
+RUNS = {run.name: run for run in runs(CORPUS)} if CORPUS.is_dir() else {}
+
+LEAST = 15
+"""Metrics that the plain side must tell of runs with a device."""
+
+
+@pytest.mark.parametrize(
+    "name", RUNS or [pytest.param("none", marks=pytest.mark.skip("set CCL_BENCH_CORPUS"))]
+)
+def test_every_recomputed_metric_agrees(name: str) -> None:
+    rows = audited(RUNS[name])
+    assert rows
+    assert [row for row in rows if row.verdict != "agree"] == []
+
+
+@pytest.mark.parametrize("name", ["megatron-tp8", "dlrm-8rank", "nccl-args"])
+def test_at_least_fifteen_metrics_of_a_device_run_are_recomputed(name: str, corpus: Path) -> None:
+    assert len([value for value in RUNS[name].recompute().values() if value is not None]) >= LEAST
+
+
+def test_a_wrong_number_differs() -> None:
+    assert Row("run", "gpu_busy", 50.0, 50.0 * (1 + 2 * TOLERANCE), "ok").verdict == "differ"
+
+
+def test_a_number_that_one_side_refuses_differs() -> None:
+    assert Row("run", "gpu_busy", None, 50.0, "not_measurable").verdict == "differ"
+    assert Row("run", "gpu_busy", 0.0, None, "ok").verdict == "differ"
+    assert Row("run", "gpu_busy", None, None, "not_measurable").verdict == "agree"
