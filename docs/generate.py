@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import __version__, analysis, metrics
-from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
+from ccl_bench.catalog.assumptions import assumed_of
 from ccl_bench.comparison.compared import json_schema as comparison_schema
 from ccl_bench.observe_run import observed
 from ccl_bench.report.images import image
@@ -104,7 +105,23 @@ def metric_page(metric: Metric, names: dict[str, str]) -> str:
         facts.append(
             ("the same as", f"[`{metric.variant_of}`]({metric.variant_of}.md) times {metric.scale:g}")
         )
-    return f"# `{metric.name}`\n\n{table(('', ''), facts)}\n{sections(metric.manual)}"
+    rests = f"## Inputs and assumptions\n\n{assumptions_table(metric)}"
+    return f"# `{metric.name}`\n\n{table(('', ''), facts)}\n{sections(metric.manual)}\n{rests}"
+
+
+def assumptions_table(metric: Metric) -> str:
+    """Return the inputs of a metric, what is assumed of each, and the findings that watch it."""
+    behind = tables_behind(metric.needs)
+    rows = [
+        (
+            ", ".join(f"`{name}`" for name in found.tables if name in behind),
+            found.assumes,
+            ", ".join(f"[`{code}`](../findings.md)" for code in found.guards),
+            found.refused or "-",
+        )
+        for found in assumed_of(behind)
+    ]
+    return table(("input", "assumption", "watched by", "no number where"), rows)
 
 
 def sections(manual: str) -> str:

@@ -92,3 +92,9 @@ def raw_needs(wanted: Iterable[str]) -> set[str]:
     wanted = list(wanted)
     needs = {need for name in in_order(wanted) for need in DERIVED.get(name).needs}
     return {name for name in needs | set(wanted) if name in TABLES}
+
+
+def tables_behind(wanted: Iterable[str]) -> set[str]:
+    """Return `wanted` tables and facts with all that they come from, directly or not."""
+    wanted = list(wanted)
+    return {*wanted, *(need for name in in_order(wanted) for need in (name, *DERIVED.get(name).needs))}

@@ -7,6 +7,9 @@ import io
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.derived import tables_behind
+from ccl_bench.catalog.assumptions import assumed_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -82,4 +85,14 @@ def page(metric: Metric, aliases: Mapping[str, str]) -> str:
         "defined in": metric.defined_in,
     }
     lines = [f"  {name + ':':<15}{value}" for name, value in facts.items() if value]
-    return "\n".join([metric.name, *lines, "", metric.manual, ""])
+    return "\n".join([metric.name, *lines, "", metric.manual, "", *_assumed(metric), ""])
+
+
+def _assumed(metric: Metric) -> list[str]:
+    """Return what a metric assumes, and what watches each assumption."""
+    lines = ["Assumes:"]
+    for found in assumed_of(tables_behind(metric.needs)):
+        watched = ", ".join(found.guards)
+        lines += [f"    {found.assumes}", f"        watched by {watched}"]
+        lines += [f"        {found.refused}"] if found.refused else []
+    return lines

@@ -1,0 +1,51 @@
+"""What metrics assume: every metric has a table, and every guard that it names is a finding of the manual."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccl_bench import analysis, metrics
+from ccl_bench.analysis.derived import DERIVED, tables_behind
+from ccl_bench.catalog.assumptions import assumed_of, assumptions
+from ccl_bench.schema import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPLAINED = set(
+    re.findall(
+        r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "findings.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+)
+GIVEN = {"facts", "memory_stats", "moe_assignments", "training_metrics"}
+"""Inputs that no trace holds."""
+
+analysis.load()
+METRICS = list(metrics.load())
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_input_of_a_metric_has_an_assumption_and_a_guard(metric: metrics.Metric) -> None:
+    found = assumed_of(tables_behind(metric.needs))
+    assert found
+    covered = {name for assumption in found for name in assumption.tables}
+    raw = {name for name in tables_behind(metric.needs) if name in TABLES or name in GIVEN}
+    assert raw <= covered
+    assert all(assumption.guards for assumption in found)
+
+
+def test_every_guard_is_a_finding_of_the_manual() -> None:
+    assert {code for found in assumptions() for code in found.guards} <= EXPLAINED
+
+
+def test_every_table_of_an_assumption_exists() -> None:
+    named = {name for found in assumptions() for name in found.tables}
+    assert named <= {*TABLES, *(found.table.name for found in DERIVED), *GIVEN}
+
+
+def test_explain_shows_what_watches_an_assumption() -> None:
+    command = [Path(sys.executable).with_name("ccl-metrics"), "--explain", "straggler"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Assumes:" in shown
+    assert "collectives-disagree" in shown
