@@ -112,27 +112,22 @@ def test_step_times_are_means_over_ranks(tmp_path: Path) -> None:
     assert decode.ranks == [0, 1]
 
 
-def test_ttft_and_tpot_fall_back_to_step_times_and_say_so(tmp_path: Path) -> None:
-    ttft, tpot = _measured(tmp_path, "TTFT", "TPOT", rank0_trace=SERVED)
-    assert (ttft.value, tpot.value) == (pytest.approx(300e-6), pytest.approx(30e-6))
-    assert ttft.details["falls_back_to"] == "prefill_step_time"
-    assert "this is decode_step_time and not TPOT" in tpot.details["note"]
+@pytest.mark.parametrize(("name", "instead"), [("TTFT", "prefill_step_time"), ("TPOT", "decode_step_time")])
+def test_a_pass_never_bears_the_name_of_what_a_user_waits_for(
+    tmp_path: Path, name: str, instead: str
+) -> None:
+    (result,) = _measured(tmp_path, name, rank0_trace=SERVED)
+    assert (result.status, result.value) == ("not_measurable", None)
+    assert instead in result.reason
+    assert result.fix.endswith(f"or ask for {instead}")
 
 
 def test_a_serving_benchmark_goes_before_the_traces_beside_it(tmp_path: Path) -> None:
     files = {"rank0_trace": SERVED, "bench": vllm()}
     ttft, decode = _measured(tmp_path, "TTFT", "decode_step_time", **files)
     assert ttft.value == pytest.approx(0.2)
-    assert "falls_back_to" not in ttft.details
     assert decode.value == pytest.approx(30e-6)
     assert ttft.findings == decode.findings == []
-
-
-def test_tpot_does_not_fall_back_to_steps_of_several_tokens(tmp_path: Path) -> None:
-    speculative = _trace(("execute_context_0(0)_generation_2(8)", 0, 30))
-    decode, tpot = _measured(tmp_path, "decode_step_time", "TPOT", rank0_trace=speculative)
-    assert decode.status == "ok"
-    assert tpot.status == "not_measurable"
 
 
 def test_passes_that_mix_both_are_neither(tmp_path: Path) -> None:

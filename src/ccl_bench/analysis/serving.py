@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 OK = "ok"
 OTHER_ENDS = ("failed", "cancelled", "warmup")
 
+OBJECTIVE = "objective"
+"""Statistic under which a quantity's longest tolerated time is kept."""
+
 _NS = 1_000_000_000
 _SOURCE = ["trace", "benchmark"]
+_REQUEST_TIMES = ("ttft", "tpot", "latency", "own_tpot")
+_SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
+_TOLERANCE = 1e-3
+"""Share by which the mean latency of the requests may differ from that of the summary beside them."""
+
+_ONE_OF_THEM = "give the file or directory of one of them; of a sweep, one such as run=0.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +43,77 @@ class Benchmark:
     ends: Mapping[str, int]
     """How requests ended → how many."""
     stored: Mapping[tuple[str, str], float]
-    """Quantity and statistic → what the tool itself computed."""
+    """Quantity and statistic → what the tool itself computed; without times that were never measured."""
+    unmeasured: frozenset[str]
+    """Times of which the tool stored 0 or less: what it does where it measured none."""
+    in_one_piece: bool
+    """Whether every answer of several tokens came at once: when the first token came is not known."""
     duration_s: float | None
     """Length of the benchmark."""
     duration_source: str
+
+    @property
+    def objectives(self) -> dict[str, float]:
+        """Quantity → longest time, s, of each service-level objective that the tool itself was given."""
+        return {name: value for (name, kind), value in self.stored.items() if kind == OBJECTIVE}
 
 
 def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark | None:
     """Return the benchmark that a run holds, or None; NotMeasurable where it holds several.
 
-    The requests of one tool and its summary in another file are one benchmark.
+    The requests of one tool and its summary in another file are one benchmark, if they agree.
     """
     tool = _only_tool(requests, statistics)
     if tool is None:
         return None
     numbers = statistics.select("quantity", "statistic", "value")
-    stored = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
+    said = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
     ok = requests.filter(pl.col("status") == OK)
     ends = dict(requests.group_by("status").len().iter_rows())
-    return Benchmark(tool, ok, ends, stored, *_duration(ok, stored))
+    if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
+        _need_agreement(ok, said)
+    unmeasured = _unmeasured(said)
+    in_one_piece = _in_one_piece(ok) if ends else _said_to_be_in_one_piece(said)
+    unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
+    stored = {key: value for key, value in said.items() if key[0] not in unknown or key[1] == OBJECTIVE}
+    if in_one_piece:
+        ok = ok.with_columns(pl.lit(None, pl.Float64).alias("ttft_s"))
+    return Benchmark(tool, ok, ends, stored, unmeasured, in_one_piece, *_duration(ok, stored))
+
+
+def _sources(*tables: pl.DataFrame) -> int:
+    """Return how many benchmarks of files there are in all."""
+    return pl.concat([table.select(_SOURCE) for table in tables]).unique().height
+
+
+def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> None:
+    """Raise NotMeasurable where requests in one file and statistics in another are not of one benchmark."""
+    completed, mean, own = said.get(("completed", "total")), said.get(("latency", "mean")), ok["latency_s"].mean()
+    if completed is not None and completed != ok.height:
+        what = f"{ok.height} requests succeeded in one file, and {completed:g} by the summary in another"
+    elif mean is not None and isinstance(own, float) and abs(own - mean) > _TOLERANCE * max(own, abs(mean)):
+        what = f"the mean latency is {own:.6g} s by the requests, and {mean:.6g} s by the summary in another file"
+    else:
+        return
+    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is not whole", fix=_ONE_OF_THEM)
+
+
+def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:
+    """Return the times that some statistic says were 0 or less; single gaps alone may be."""
+    empty = {key for key, value in said.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
+    return frozenset(name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean"))
+
+
+def _in_one_piece(ok: pl.DataFrame) -> bool:
+    """Whether each answer of several tokens ended with its first token, and there are such answers."""
+    several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
+    return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
+
+
+def _said_to_be_in_one_piece(said: Mapping[tuple[str, str], float]) -> bool:
+    """Whether there were more tokens than answers, and no time between them."""
+    answers, tokens = said.get(("completed", "total"), 0.0), said.get(("output_tokens", "total"), 0.0)
+    return tokens > answers > 0 and said.get(("itl", "mean"), 1.0) <= 0
 
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
@@ -64,7 +125,7 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
     if both.height > 1 and not has_summary_apart:
         raise NotMeasurable(
             f"the run holds {both.height} results of serving benchmarks; a mean over them would be of none",
-            fix="give the file or directory of one of them",
+            fix=_ONE_OF_THEM,
         )
     return str(both["tool"][0]) if both.height else None
 
@@ -91,14 +152,14 @@ def latencies(ok: pl.DataFrame) -> list[float]:
 
 
 def tpot_of_each(ok: pl.DataFrame) -> pl.Series:
-    """Return the TPOT of every request, s; null where it has one token, or lacks a time."""
+    """Return the TPOT of every request, s; null where it has one token or came at once, or lacks a time."""
     rest = pl.col("latency_s") - pl.col("ttft_s")
-    several = pl.col("output_tokens") > 1
+    several = (pl.col("output_tokens") > 1) & (rest > 0)
     return ok.select(pl.when(several).then(rest / (pl.col("output_tokens") - 1)).alias("tpot_s")).to_series()
 
 
 def times_per_output_token(ok: pl.DataFrame) -> list[float]:
-    """Return the TPOT of each request with two output tokens or more, s."""
+    """Return the TPOT of each request whose two output tokens or more came one after the other, s."""
     return tpot_of_each(ok).drop_nulls().to_list()
 
 
@@ -108,19 +169,35 @@ def gaps(ok: pl.DataFrame) -> list[float]:
 
 
 def total(found: Benchmark, quantity: str) -> int | None:
-    """Return the tokens of all requests that succeeded; `quantity` is `input_tokens` or `output_tokens`."""
+    """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
+
+    None where nobody counted them, for which tools store 0.
+    """
     if found.ok.is_empty():
-        said = found.stored.get((quantity, "total"))
-        return None if said is None else round(said)
-    return None if found.ok[quantity].null_count() else int(found.ok[quantity].sum())
+        return round(found.stored.get((quantity, "total"), 0.0)) or None
+    return None if found.ok[quantity].null_count() else int(found.ok[quantity].sum()) or None
+
+
+def all_tokens(found: Benchmark) -> int | None:
+    """Return the tokens that were taken in and given out; None where they are not known."""
+    parts = total(found, "input_tokens"), total(found, "output_tokens")
+    if None not in parts:
+        return sum(filter(None, parts))
+    return round(found.stored.get(("tokens", "total"), 0.0)) or None
+
+
+def ends_of(found: Benchmark) -> dict[str, int]:
+    """Return how many requests ended how, as listed, else as the tool counted them; those that are known."""
+    if found.ends:
+        return {OK: found.ok.height} | {end: n for end, n in sorted(found.ends.items()) if end != OK}
+    said = {OK: found.stored.get(("completed", "total"))}
+    said |= {end: found.stored.get((end, "total")) or None for end in OTHER_ENDS}
+    return {end: round(count) for end, count in said.items() if count is not None}
 
 
 def completed(found: Benchmark) -> int | None:
     """Return how many requests succeeded."""
-    if found.ends:
-        return found.ok.height
-    said = found.stored.get(("completed", "total"))
-    return None if said is None else round(said)
+    return ends_of(found).get(OK)
 
 
 def distribution(values: Sequence[float]) -> dict[str, float]:
@@ -141,13 +218,13 @@ def meeting(
 ) -> pl.DataFrame:
     """Return the requests that keep every objective that is given.
 
-    A request with one output token has no TPOT and keeps any. One that lacks a time that is needed
-    keeps nothing.
+    A request whose tokens came with the first one has no TPOT and keeps any. One that lacks a time that is
+    needed keeps nothing.
     """
     one_token = (pl.col("output_tokens") == 1).fill_null(value=False)
-    timed = ok.with_columns(tpot_of_each(ok))
+    rest, further = pl.col("latency_s") - pl.col("ttft_s"), pl.col("output_tokens") - 1
     kept = [pl.lit(True)]
     kept += [pl.col("ttft_s") <= ttft_s] if ttft_s is not None else []
-    kept += [one_token | (pl.col("tpot_s") <= tpot_s)] if tpot_s is not None else []
+    kept += [one_token | (rest / further <= tpot_s)] if tpot_s is not None else []
     kept += [pl.col("latency_s") <= latency_s] if latency_s is not None else []
-    return timed.filter(pl.all_horizontal(kept).fill_null(value=False)).drop("tpot_s")
+    return ok.filter(pl.all_horizontal(kept).fill_null(value=False))

@@ -22,6 +22,18 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
+def percentile_curve(values: Sequence[float]) -> list[float]:
+    """Return every whole percentile of values, from the 0th to the 100th."""
+    ordered = sorted(values)
+    return [percentile(ordered, share) for share in range(101)]
+
+
+def evenly(values: Sequence[float], most: int) -> list[float]:
+    """Return at most `most` of the values, evenly spread over them, in order."""
+    count = len(values)
+    return list(values) if count <= most else [values[place * count // most] for place in range(most)]
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return count, mean, extremes and percentiles of values; deviation where there are two or more.
 

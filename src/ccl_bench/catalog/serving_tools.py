@@ -18,6 +18,11 @@ def meaning(name: str) -> dict[str, str]:
     return {key: str(row[key]) for key in _FIELDS if key in row}
 
 
+def lacks(name: str) -> str:
+    """Return why a tool measures none of the times that a user meets; empty where it measures some."""
+    return str(_row(name).get("lacks", ""))
+
+
 def _row(name: str) -> dict[str, object]:
     rows: list[dict[str, object]] = facts("serving_tools")["tool"]
     return next((row for row in rows if row["name"] == name), {})

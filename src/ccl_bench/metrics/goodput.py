@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving import meeting
+from ccl_bench.catalog.serving_tools import title
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import BENCHMARK_IT, needed_benchmark, rate
+from ccl_bench.metrics.shared.serving_details import BENCHMARK_IT, need_success, needed_benchmark, rate, window_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.analysis.serving import Benchmark
     from ccl_bench.frames import pl
 
+_STATE_THEM = "write slo_ttft_s, slo_tpot_s or slo_latency_s into run_metadata.json, such as 0.2"
+_QUANTITIES = ("ttft", "tpot", "latency")
 
-@metric(unit="requests/s", better="higher", applies=(conditions.inference,))
+
+@metric(unit="requests/s", better="higher", applies=(conditions.inference,), revision=2)
 def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Facts) -> Measurement:
     """Requests in one second of a serving benchmark that keep every service-level objective.
 
@@ -23,36 +30,79 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
                   latency <= slo_latency_s / length of the benchmark
 
     Caveats:
-        Only objectives that `run_metadata.json` states count, and without one there is no goodput. A
-        request with one output token keeps any `slo_tpot_s`; one that lacks a time which an
+        The objectives are those that `run_metadata.json` states, else those that AIPerf was given and
+        recorded; `objectives_from` names the source. Without one there is no goodput. vLLM stores its goodput
+        and not its objectives, so that it stands for nothing here. A request whose tokens all came with the
+        first one keeps any `slo_tpot_s`, where AIPerf lets it keep none; one that lacks a time which an
         objective needs keeps none.
 
     Reference:
-        vLLM, `vllm bench serve --goodput`; Zhong et al. 2024, DistServe.
+        vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`; Zhong et al. 2024, DistServe.
     """
-    stated = {"ttft_s": facts.slo_ttft_s, "tpot_s": facts.slo_tpot_s, "latency_s": facts.slo_latency_s}
-    objectives = {name: fact.value if fact else None for name, fact in stated.items()}
-    given = {name: value for name, value in objectives.items() if value is not None}
-    if not given:
-        raise NotMeasurable(
-            "no service-level objective is given",
-            fix="write slo_ttft_s, slo_tpot_s or slo_latency_s into run_metadata.json, such as 0.2",
-        )
     found = needed_benchmark(requests, serving_statistics)
+    stated = {"ttft": facts.slo_ttft_s, "tpot": facts.slo_tpot_s, "latency": facts.slo_latency_s}
+    given = {name: fact.value for name, fact in stated.items() if fact}
+    if given:
+        return _of_requests(found, given, "run_metadata.json")
+    if not found.objectives:
+        raise NotMeasurable(_why_no_objective(found), fix=_STATE_THEM)
+    source = f"the result of {title(found.tool)}"
+    if found.ends and set(found.objectives) <= set(_QUANTITIES):
+        return _of_requests(found, found.objectives, source)
+    return _as_stored(found, source)
+
+
+def _why_no_objective(found: Benchmark) -> str:
+    said = found.stored.get(("goodput", "total"))
+    more = "" if said is None else f"; {title(found.tool)} stored {said:g} requests/s and not under which"
+    return f"no service-level objective is given{more}"
+
+
+def _of_requests(found: Benchmark, given: Mapping[str, float], source: str) -> Measurement:
+    """Return the goodput of single requests under the objectives `given`."""
     if not found.ends:
         raise NotMeasurable("the result holds statistics and no single requests", fix=BENCHMARK_IT)
-    good = meeting(found.ok, **objectives).height
-    kept = {name: meeting(found.ok, **_alone(name, value)).height for name, value in given.items()}
+    need_success(found)
+    for quantity in given:
+        needed = "latency_s" if quantity == "latency" else "ttft_s"
+        if found.ok[needed].null_count() == found.ok.height:
+            raise NotMeasurable(f"no request has a {quantity} that could keep the objective", fix=BENCHMARK_IT)
+    kept = {f"{name}_s": _kept(found, {name: value}) for name, value in given.items()}
+    good = _kept(found, given)
+    said = found.stored.get(("goodput", "total")) if given == found.objectives else None
     return rate(
         found,
         good,
         "requests in time",
-        objectives=given,
+        objectives={f"{name}_s": value for name, value in given.items()},
+        objectives_from=source,
         requests_keeping_each=kept,
-        share_of_all=good / sum(found.ends.values()),
+        share_of_all=good / sum(count for end, count in found.ends.items() if end != "warmup"),
+        **({} if said is None else {"as_stored_requests_per_s": said}),
     )
 
 
-def _alone(name: str, value: float) -> dict[str, float | None]:
-    """Return one objective without the others."""
-    return {"ttft_s": None, "tpot_s": None, "latency_s": None, name: value}
+def _kept(found: Benchmark, given: Mapping[str, float]) -> int:
+    """Return how many requests keep the objectives `given`."""
+    limits = {f"{name}_s": given.get(name) for name in _QUANTITIES}
+    return meeting(found.ok, **limits).height
+
+
+def _as_stored(found: Benchmark, source: str) -> Measurement:
+    """Return the tool's own goodput under its own objectives, where no single requests tell it."""
+    need_success(found)
+    said = found.stored.get(("goodput", "total"))
+    if said is None:
+        raise NotMeasurable(
+            f"{title(found.tool)} had objectives and stored no goodput, and no single requests tell it",
+            fix=_STATE_THEM,
+        )
+    details = {
+        "tool": title(found.tool),
+        "source": "as the tool stored it",
+        "objectives": {
+            f"{name}_s" if name in _QUANTITIES else name: value for name, value in found.objectives.items()
+        },
+        "objectives_from": source,
+    }
+    return Measurement(said, details, window_of(found))

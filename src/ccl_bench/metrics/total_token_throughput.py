@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving import total
+from ccl_bench.analysis.serving import all_tokens, total
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.serving_details import needed_benchmark, rate
 
@@ -28,5 +28,4 @@ def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFr
     """
     found = needed_benchmark(requests, serving_statistics)
     taken, given = total(found, "input_tokens"), total(found, "output_tokens")
-    both = None if taken is None or given is None else taken + given
-    return rate(found, both, "tokens", input_tokens=taken, output_tokens=given)
+    return rate(found, all_tokens(found), "tokens", input_tokens=taken, output_tokens=given)

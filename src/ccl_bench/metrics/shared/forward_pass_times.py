@@ -1,4 +1,4 @@
-"""How long forward passes of one phase take, for the metrics that are one or fall back to one."""
+"""How long forward passes of one phase take, for the metrics that are one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.rows import SECOND_NS, by_rank, ranks_in
-from ccl_bench.metrics.shared.serving_details import MOST_LISTED
+from ccl_bench.metrics.shared.serving_details import listed
 
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
 
@@ -21,9 +21,10 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     timed = mine.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
     per_rank = timed.group_by("rank").agg(pl.col("s").mean())
     on_device = timed["on_device"].all()
+    each = _each(timed)
     details = {
-        "distribution_s": spread(timed["s"].to_list()),
-        "values_s": _each(timed),
+        "distribution_s": spread(each),
+        **listed(each),
         "per_rank_s": by_rank(per_rank, "s"),
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
@@ -39,7 +40,7 @@ def _each(timed: pl.DataFrame) -> list[float]:
         pl.int_range(pl.len()).over("trace").alias("number")
     )
     passes = numbered.group_by("iteration", "number", maintain_order=True).agg(pl.col("s"))
-    return passes.sort("iteration", "number")["s"].list.mean().head(MOST_LISTED).to_list()
+    return passes.sort("iteration", "number")["s"].list.mean().to_list()
 
 
 def _why_none(forward_passes: pl.DataFrame, phase: str) -> str:
@@ -50,13 +51,3 @@ def _why_none(forward_passes: pl.DataFrame, phase: str) -> str:
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
     return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"
 
-
-def fallen_back(name: str, of: str, found: Measurement) -> Measurement:
-    """Return pass times in the place of the metric `name`, and say so."""
-    said = (
-        f"this is {of} and not {name}: no serving benchmark was recorded, and queueing, tokenisation and the "
-        "network are missing from it"
-    )
-    return Measurement(
-        found.value, {"falls_back_to": of, "note": said, **found.details}, found.window, found.ranks
-    )

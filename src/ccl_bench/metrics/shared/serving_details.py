@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.serving import Benchmark, benchmark_of, completed, distribution
-from ccl_bench.catalog.serving_tools import meaning, title
+from ccl_bench.analysis.serving import OK, Benchmark, benchmark_of, distribution, ends_of
+from ccl_bench.analysis.statistics import evenly, percentile_curve
+from ccl_bench.catalog.serving_tools import lacks, meaning, title
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 MOST_LISTED = 5000
-"""Requests that details list one by one."""
+"""Requests that details list one by one; of more, as many evenly spread ones are listed."""
 
 BENCHMARK_IT = (
     "put the result of a serving benchmark into the run: vllm bench serve --save-result --save-detailed, "
@@ -25,11 +26,18 @@ BENCHMARK_IT = (
 _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
-def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark:
-    """Return the run's serving benchmark, or raise NotMeasurable where it has none."""
+def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
+    """Return the run's serving benchmark, or raise NotMeasurable where it has none.
+
+    `instead` is the metric that tells something like it from traces alone.
+    """
     found = benchmark_of(requests, statistics)
     if found is None:
-        raise NotMeasurable("the run holds no result of a serving benchmark", fix=BENCHMARK_IT)
+        reason, fix = "the run holds no result of a serving benchmark", BENCHMARK_IT
+        if instead:
+            reason += f", and traces alone give {instead}, the time of a pass and not of a request"
+            fix += f"; or ask for {instead}"
+        raise NotMeasurable(reason, fix=fix)
     return found
 
 
@@ -38,19 +46,13 @@ def window_of(found: Benchmark) -> str:
     return f"serving benchmark, {title(found.tool)}"
 
 
-def counts(found: Benchmark) -> dict[str, int]:
-    """Return how many requests ended how."""
-    if found.ends:
-        return {"ok": found.ok.height} | {end: n for end, n in sorted(found.ends.items()) if end != "ok"}
-    said = completed(found)
-    return {} if said is None else {"ok": said}
-
-
 def need_success(found: Benchmark) -> None:
-    """Raise NotMeasurable where requests are listed and none succeeded."""
-    if found.ends and found.ok.is_empty():
-        ended = ", ".join(f"{count} {end}" for end, count in sorted(found.ends.items()))
-        raise NotMeasurable(f"no request succeeded: {ended}", fix="repeat it against a server that answers")
+    """Raise NotMeasurable where no request succeeded."""
+    ends = ends_of(found)
+    if ends.pop(OK, None) == 0:
+        ended = ", ".join(f"{count} {end}" for end, count in ends.items())
+        reason = "no request succeeded" + (f": {ended}" if ended else "")
+        raise NotMeasurable(reason, fix="repeat it against a server that answers")
 
 
 def times(
@@ -65,21 +67,34 @@ def times(
     about = {
         "tool": title(found.tool),
         "fields": meaning(found.tool),
-        "requests": counts(found),
+        "requests": ends_of(found),
         **({"as_stored_s": own} if own else {}),
     }
     if values:
         spread = distribution(values)
-        about |= {"source": "each request", "distribution_s": spread, **_listed(values), **more}
+        about |= {"source": "each request", "distribution_s": spread, **listed(values), **more}
         return Measurement(spread["mean"], about, window_of(found))
     if found.ok.is_empty() and "mean" in own:
         about["source"] = "statistics that the tool stored; it recorded no single requests"
         return Measurement(own["mean"], about, window_of(found))
-    raise NotMeasurable(missing, fix=BENCHMARK_IT)
+    raise NotMeasurable(_why_none(found, quantity, missing), fix=BENCHMARK_IT)
 
 
-def _listed(values: Sequence[float]) -> dict[str, Any]:
-    shown = {"values_s": list(values[:MOST_LISTED])}
+def _why_none(found: Benchmark, quantity: str, missing: str) -> str:
+    """Return why a time is not known; `missing` is what is to be said where requests are listed."""
+    tool = title(found.tool)
+    if found.in_one_piece:
+        return "the answers were not streamed: each came in one piece, with all its tokens"
+    if not found.ok.is_empty():
+        return missing
+    if quantity in found.unmeasured:
+        return f"{tool} stored 0 for it, as it does where nothing was measured"
+    return lacks(found.tool) or f"the {tool} result holds no single requests and no mean of it"
+
+
+def listed(values: Sequence[float]) -> dict[str, Any]:
+    """Return times in s for details: every percentile of all of them, and single ones in order."""
+    shown = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
     return shown | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
 
 
@@ -98,7 +113,7 @@ def rate(found: Benchmark, amount: int | None, what: str, **more: Any) -> Measur
         what.replace(" ", "_"): amount,
         "duration_s": found.duration_s,
         "duration": found.duration_source,
-        "requests": counts(found),
+        "requests": ends_of(found),
         **more,
     }
     return Measurement(amount / found.duration_s, details, window_of(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.statistics import percentile
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.numbers import duration, time_unit
 from ccl_bench.report.parts import Chart, Quantity, Section, Term
@@ -76,7 +75,9 @@ def distribution(details: dict[str, Any]) -> dict[str, float]:
 
 
 def _percentiles(times: dict[str, Result]) -> Table:
-    known = {label: distribution(result.details) for label, result in times.items()}
+    known = {
+        label: distribution(result.details) | {"mean": result.value or 0.0} for label, result in times.items()
+    }
     used = [name for name in STATISTICS if any(name in spread for spread in known.values())]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -89,10 +90,10 @@ def _percentiles(times: dict[str, Result]) -> Table:
 
 
 def _chart(label: str, result: Result) -> Iterator[Chart]:
-    values: list[float] = sorted(result.details.get("values_s", []))
-    if len(values) < 2:
+    percentiles: list[float] = result.details.get("percentiles_s", [])
+    if not percentiles or percentiles[0] == percentiles[-1]:
         return
-    points = [(percentile(values, share), float(share)) for share in range(_DRAWN + 1)]
+    points = [(value, float(share)) for share, value in enumerate(percentiles[: _DRAWN + 1])]
     per, unit = time_unit([points[-1][0]])
     spec = curves(
         {label: [(value * per, share) for value, share in points]},
@@ -102,9 +103,7 @@ def _chart(label: str, result: Result) -> Iterator[Chart]:
     )
     summary = f"Half of them take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
     rows = [(f"{share:g} %", Quantity(value, duration(value))) for value, share in points]
-    rows.append(("100 %", Quantity(values[-1], duration(values[-1]))))
+    rows.append(("100 %", Quantity(percentiles[-1], duration(percentiles[-1]))))
     key = f"serving-{result.metric.lower().replace('_', '-')}"
-    left_out = result.details.get("values_left_out", 0)
-    note = f"The longest percent, up to {duration(values[-1])}, is not drawn."
-    note += f" Of the first {len(values):,}; {left_out:,} are left out." if left_out else ""
+    note = f"The longest percent, up to {duration(percentiles[-1])}, is not drawn."
     yield Chart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)

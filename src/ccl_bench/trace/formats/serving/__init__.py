@@ -1,4 +1,4 @@
-"""Results of serving benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, told apart by content."""
+"""Results of inference benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, told apart by content."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ def _vllm(stream: BinaryIO, file: str) -> TraceContent:
     from ccl_bench.trace.formats.serving.parallel_lists import read_vllm
 
     return read_vllm(stream, file)
+
+
+def _vllm_latency(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.vllm_offline import read_vllm_latency
+
+    return read_vllm_latency(stream, file)
+
+
+def _vllm_throughput(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.vllm_offline import read_vllm_throughput
+
+    return read_vllm_throughput(stream, file)
 
 
 def _sglang(stream: BinaryIO, file: str) -> TraceContent:
@@ -51,6 +63,8 @@ def _llmperf(stream: BinaryIO, file: str) -> TraceContent:
 
 _READERS: dict[str, tuple[Callable[[bytes], bool], Callable[[BinaryIO, str], TraceContent]]] = {
     "vllm": (recognition.is_vllm, _vllm),
+    "vllm_latency": (recognition.is_vllm_latency, _vllm_latency),
+    "vllm_throughput": (recognition.is_vllm_throughput, _vllm_throughput),
     "sglang": (recognition.is_sglang, _sglang),
     "genai_bench": (recognition.is_genai_bench, _genai_bench),
     "aiperf": (recognition.is_aiperf, _aiperf),
@@ -62,7 +76,7 @@ SERVING = tuple(
         Format(
             name=name,
             profile="serving",
-            revision=1,
+            revision=2,
             tables=frozenset({"requests", "serving_statistics"}),
             recognises=recognises,
             identity=_identity,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.errors import InputError
+from ccl_bench.findings import Finding
 from ccl_bench.trace.formats.serving.documents import lines, one_value, parsed, whole
 from ccl_bench.trace.formats.serving.numbers import (
     Impossible,
@@ -34,7 +35,15 @@ _QUANTITIES = dict.fromkeys(_TTFT, "ttft") | {
     "inter_chunk_latency": "itl",
     "request_latency": "latency",
 }
-_TOTALS = {"request_count": "completed", "total_isl": "input_tokens", "total_osl": "output_tokens"}
+_TOTALS = {
+    "request_count": "completed",
+    "total_isl": "input_tokens",
+    "total_osl": "output_tokens",
+    "goodput": "goodput",
+    "good_request_count": "good",
+}
+_OBJECTIVES = dict.fromkeys(_TTFT, "ttft") | {"inter_token_latency": "tpot", "request_latency": "latency"}
+"""Objectives that AIPerf states in ms."""
 _HEAD_BYTES = 256 << 10
 
 _CANCELLED = 499
@@ -46,7 +55,12 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     raw, damage = whole(stream, file)
     rows = Rows("aiperf", file)
     if not is_aiperf_records(raw[:_HEAD_BYTES]):
-        rows.stored += _stored(one_value(raw, damage, file), file)
+        summary = one_value(raw, damage, file)
+        if not isinstance(summary, dict):
+            raise InputError("is no object", where=file)
+        rows.stored += [*_stored(summary), *_failures(summary), *_objectives(summary)]
+        if summary.get("was_cancelled") is True:
+            rows.findings.append(_cut_short(file))
         return rows.content()
     for number, line in lines(raw):
         rows.add(f"line {number}", partial(_record, line, number))
@@ -55,14 +69,16 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     return rows.content()
 
 
-def _stored(summary: object, file: str) -> Iterator[Stored]:
-    """Yield the statistics, which older versions keep under `records`."""
-    if not isinstance(summary, dict):
-        raise InputError("is no object", where=file)
+def _records(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the statistics by name, which older versions keep under `records`."""
     records = summary.get("records")
     for name, record in (records if isinstance(records, dict) else summary).items():
-        if not isinstance(record, dict):
-            continue
+        if isinstance(record, dict):
+            yield name, record
+
+
+def _stored(summary: dict[str, Any]) -> Iterator[Stored]:
+    for name, record in _records(summary):
         unit_s = _UNITS_S.get(str(record.get("unit")), 1.0)
         for key, value in record.items():
             number = finite(value)
@@ -73,6 +89,41 @@ def _stored(summary: object, file: str) -> Iterator[Stored]:
             yield Stored(0, _TOTALS[name], "total", average)
         if name == "benchmark_duration" and average is not None:
             yield Stored(0, "duration", "total", in_seconds(average, unit_s))
+
+
+def _failures(summary: dict[str, Any]) -> Iterator[Stored]:
+    """Yield how many requests were cancelled, and how many failed otherwise; AIPerf counts both as errors."""
+    errors = finite(dict(_records(summary)).get("error_request_count", {}).get("avg"))
+    if errors is None:
+        return
+    listed = summary.get("error_summary")
+    cancelled = 0.0
+    for entry in listed if isinstance(listed, list) else ():
+        details = entry.get("error_details") if isinstance(entry, dict) else None
+        if isinstance(details, dict) and _is_cancellation(details):
+            cancelled += finite(entry.get("count")) or 0.0
+    yield Stored(0, "cancelled", "total", min(cancelled, errors))
+    yield Stored(0, "failed", "total", errors - min(cancelled, errors))
+
+
+def _objectives(summary: dict[str, Any]) -> Iterator[Stored]:
+    """Yield the service-level objectives that AIPerf was given, those of no known quantity by their own name."""
+    about = summary.get("input_config")
+    config = about if isinstance(about, dict) else {}
+    older = config.get("input")
+    places = (config.get("slos"), older.get("goodput") if isinstance(older, dict) else None)
+    given: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
+    for name, value in given.items():
+        number = finite(value)
+        if number is not None:
+            is_known = name in _OBJECTIVES
+            limit = in_seconds(number, _UNITS_S["ms"]) if is_known else number
+            yield Stored(0, _OBJECTIVES.get(name, name), "objective", limit)
+
+
+def _cut_short(file: str) -> Finding:
+    message = "the benchmark was cancelled before its end: its numbers are of the part that ran"
+    return Finding("benchmark-cut-short", "warning", message, file, touches=("requests",))
 
 
 def _record(line: bytes, number: int) -> Request:
@@ -114,13 +165,16 @@ def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
     error = entry.get("error")
     said = error if isinstance(error, dict) else {"message": error}
     message = text(said.get("message") or said.get("type"))
-    is_cancelled = said.get("code") == _CANCELLED or "Cancel" in text(said.get("type"))
-    if about.get("was_cancelled") is True or is_cancelled:
+    if about.get("was_cancelled") is True or _is_cancellation(said):
         return "cancelled", message
     if error:
         return "failed", message
     phase = about.get("benchmark_phase") or about.get("credit_phase")
     return ("warmup" if phase == "warmup" else "ok"), ""
+
+
+def _is_cancellation(error: dict[str, Any]) -> bool:
+    return error.get("code") == _CANCELLED or "Cancel" in text(error.get("type"))
 
 
 def _mapping(entry: dict[str, Any], key: str) -> dict[str, Any]:

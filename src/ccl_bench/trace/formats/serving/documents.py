@@ -50,9 +50,10 @@ def parsed(raw: bytes) -> Any:
 
 
 def objects(stream: BinaryIO, file: str) -> list[dict[str, Any]]:
-    """Return the object that a file is, or those on its lines; InputError where there is anything else."""
+    """Return the object that a file is, those of its list or those on its lines; InputError for all else."""
     raw, damage = whole(stream, file)
-    found = _by_line(raw, file) if _holds_several(raw) else [one_value(raw, damage, file)]
+    value = None if _holds_several(raw) else one_value(raw, damage, file)
+    found = _by_line(raw, file) if value is None else value if isinstance(value, list) else [value]
     for number, value in enumerate(found):
         if not isinstance(value, dict):
             raise InputError(f"result {number} is no object", where=file, fix=_COPY_AGAIN)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _UNITS_S = {"s": 1.0, "ms": 1e-3}
 _QUANTITIES = {"ttft": "ttft", "tpot": "tpot", "e2e_latency": "latency"}
+_COUNTS = {
+    "run_duration": "duration",
+    "num_completed_requests": "completed",
+    "num_error_requests": "failed",
+}
 _SUMS = {"num_input_tokens": "input_tokens", "num_output_tokens": "output_tokens"}
 
 
@@ -48,7 +53,7 @@ def _unit_s(document: dict[str, Any], file: str) -> float:
 
 def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[Stored]:
     """Yield the statistics; the duration of the run is in seconds whatever the unit of the others is."""
-    yield from totals(whole, {"run_duration": "duration", "num_completed_requests": "completed"}, benchmark)
+    yield from totals(whole, _COUNTS, benchmark)
     stats = whole.get("stats")
     for name, values in stats.items() if isinstance(stats, dict) else ():
         for key, value in values.items() if isinstance(values, dict) else ():

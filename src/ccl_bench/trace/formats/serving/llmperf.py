@@ -14,7 +14,7 @@ from ccl_bench.errors import InputError
 from ccl_bench.trace.formats.serving.documents import one_value, whole
 from ccl_bench.trace.formats.serving.numbers import Impossible, finite, seconds, text, tokens
 from ccl_bench.trace.formats.serving.rows import Request, Rows
-from ccl_bench.trace.formats.serving.stored import Stored, statistic
+from ccl_bench.trace.formats.serving.stored import Stored, statistic, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,7 @@ def _stored(summary: dict[str, Any]) -> Iterator[Stored]:
     if completed is None:
         return
     yield Stored(0, "completed", "total", completed)
+    yield from totals(summary, {"results_number_errors": "failed"}, 0)
     if per_minute:
         yield Stored(0, "duration", "total", completed / per_minute * 60)
     for name in ("input_tokens", "output_tokens"):

@@ -15,9 +15,10 @@ from ccl_bench.errors import InputError
 from ccl_bench.trace.formats.serving.documents import objects
 from ccl_bench.trace.formats.serving.numbers import Impossible, finite, seconds, text, tokens
 from ccl_bench.trace.formats.serving.rows import Request, Rows
-from ccl_bench.trace.formats.serving.stored import in_milliseconds, totals
+from ccl_bench.trace.formats.serving.stored import Stored, in_milliseconds, totals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
@@ -29,6 +30,8 @@ _TOTALS = {
     "completed": "completed",
     "total_input_tokens": "input_tokens",
     "total_output_tokens": "output_tokens",
+    "request_goodput": "goodput",
+    "request_goodput:": "goodput",
 }
 _NS = 1_000_000_000
 
@@ -48,6 +51,7 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
     for benchmark, document in enumerate(objects(stream, file)):
         rows.stored += in_milliseconds(document, benchmark)
         rows.stored += totals(document, _TOTALS, benchmark)
+        rows.stored += _failures(document, benchmark)
         lists = _lists(document, benchmark, file)
         if not any(name in lists for name in _TIMES):
             rows.unlisted(option)
@@ -57,6 +61,15 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
             place = f"request {index}" + (f" of result {benchmark}" if benchmark else "")
             rows.add(place, partial(_request, entry, index, benchmark))
     return rows.content()
+
+
+def _failures(document: dict[str, Any], benchmark: int) -> Iterator[Stored]:
+    """Yield how many requests failed; older versions store only how many were asked for and succeeded."""
+    failed, asked, completed = (finite(document.get(key)) for key in ("failed", "num_prompts", "completed"))
+    if failed is None and asked is not None and completed is not None:
+        failed = max(0.0, asked - completed)
+    if failed is not None:
+        yield Stored(benchmark, "failed", "total", failed)
 
 
 def _lists(document: dict[str, Any], benchmark: int, file: str) -> dict[str, list[Any]]:

@@ -17,6 +17,16 @@ def is_vllm(head: bytes) -> bool:
     return _holds(head, b"model_id", b"num_prompts", b"duration", b"completed")
 
 
+def is_vllm_latency(head: bytes) -> bool:
+    """Whether it is a result of `vllm bench latency`."""
+    return _holds(head, b"avg_latency", b"latencies", b"percentiles")
+
+
+def is_vllm_throughput(head: bytes) -> bool:
+    """Whether it is a result of `vllm bench throughput`."""
+    return _holds(head, b"elapsed_time", b"num_requests", b"total_num_tokens", b"tokens_per_second")
+
+
 def is_sglang(head: bytes) -> bool:
     """Whether it is a result of SGLang's `bench_serving`."""
     named = _holds(head, b"backend", b"dataset_name", b"duration", b"completed", b"mean_ttft_ms")
@@ -40,8 +50,9 @@ def is_aiperf_records(head: bytes) -> bool:
 
 
 def is_aiperf_summary(head: bytes) -> bool:
-    """Whether it is AIPerf's `profile_export_aiperf.json`."""
-    return _holds(head, b"request_latency", b"request_count", b"unit", b"avg")
+    """Whether it is AIPerf's `profile_export_aiperf.json`; without successes it counts errors alone."""
+    counted = _holds(head, b"request_latency", b"request_count") or _holds(head, b"error_request_count")
+    return counted and _holds(head, b"unit", b"avg")
 
 
 def is_aiperf(head: bytes) -> bool:

@@ -9,13 +9,22 @@ from ccl_bench.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.serving.numbers import Impossible
-from ccl_bench.trace.formats.serving.stored import Stored, disagreements
+from ccl_bench.trace.formats.serving.stored import Stored, disagreements, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TOUCHES = ("requests",)
 _SHOWN = 3
+
+_FAILED = "failed"
+_MANY_FAILED = 0.1
+"""Share of failed requests above which the others say little of the server under this load."""
+
+_EXTRA_PIECES = 2
+"""Pieces of an answer without a token that servers send: one that names the role, one that ends it."""
+_MANY_UNCOUNTED = 0.05
+"""Share of answers with more pieces than tokens above which the tokens were not counted."""
 
 
 @dataclass(slots=True)
@@ -71,7 +80,8 @@ class Rows:
             "requests": TABLES["requests"].frame(columns),
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
         }
-        findings = [*self.findings, *self._lost(), *self._failed(), *self._disagreeing()]
+        own = dict.fromkeys(self.findings)
+        findings = [*own, *self._lost(), *self._failed(), *self._uncounted(), *self._disagreeing()]
         return TraceContent(tables, findings=findings, attributes={"serving_benchmark": self.tool})
 
     def unlisted(self, option: str) -> None:
@@ -87,14 +97,37 @@ class Rows:
         return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
 
     def _failed(self) -> list[Finding]:
-        failed = [request for request in self.requests if request.status == "failed"]
-        if not failed:
+        count, sent = self._failures()
+        if not count:
             return []
-        why = next((f", the first with: {r.error[:80]}" for r in failed if r.error), "")
-        message = f"{len(failed)} of {len(self.requests)} requests failed{why}; they are in no mean"
-        return [
-            Finding("requests-failed", "warning", message, self.file, count=len(failed), touches=_TOUCHES)
-        ]
+        share = count / sent
+        why = next((f", the first with: {r.error[:80]}" for r in self.requests if r.status == _FAILED and r.error), "")
+        message = f"{count} of {sent} requests failed ({100 * share:.3g} %){why}; they are in no mean"
+        severity = "error" if share > _MANY_FAILED else "warning"
+        return [Finding("requests-failed", severity, message, self.file, count=count, touches=_TOUCHES)]
+
+    def _failures(self) -> tuple[int, int]:
+        """Return how many requests failed and how many there were, as listed, else as the tool counted them."""
+        if self.requests:
+            sent = [request.status for request in self.requests if request.status != "warmup"]
+            return sent.count(_FAILED), len(sent)
+        failed, others = total(self.stored, _FAILED), ("completed", "cancelled")
+        if not failed:
+            return 0, 0
+        return round(failed), round(failed + sum(total(self.stored, name) or 0 for name in others))
+
+    def _uncounted(self) -> list[Finding]:
+        """Find answers that came in more pieces than they are said to have tokens."""
+        counted = [r for r in self.requests if r.gaps_s and r.output_tokens is not None]
+        pieces = [(len(r.gaps_s or ()) + 1, r.output_tokens or 0) for r in counted]
+        short = sum(found > tokens + _EXTRA_PIECES for found, tokens in pieces)
+        if not short or short <= _MANY_UNCOUNTED * len(counted):
+            return []
+        message = (
+            f"{short} of {len(counted)} answers came in more pieces than they are said to have tokens, as where "
+            "nobody counted the tokens"
+        )
+        return [Finding("tokens-uncounted", "error", message, self.file, count=short, touches=_TOUCHES)]
 
     def _disagreeing(self) -> list[Finding]:
         found: list[str] = []

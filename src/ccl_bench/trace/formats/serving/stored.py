@@ -32,6 +32,12 @@ class Stored:
     value: float
 
 
+def total(stored: Iterable[Stored], quantity: str) -> float | None:
+    """Return the sum over benchmarks of a number of which each has one; None where none says it."""
+    said = [each.value for each in stored if (each.quantity, each.statistic) == (quantity, "total")]
+    return math.fsum(said) if said else None
+
+
 def statistic(name: str) -> str:
     """Return the one name of a statistic that tools call differently."""
     return _STATISTICS.get(name, name)
