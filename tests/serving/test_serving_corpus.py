@@ -193,3 +193,70 @@ def test_no_real_result_disagrees_with_itself(corpus: Path) -> None:
         results = evaluate(open_run(folder), ["TTFT", "TPOT"])
         found = {finding.code for result in results for finding in result.findings}
         assert found <= {"requests-failed"}, folder.name
+
+
+def _recomputed(folder: Path) -> dict[str, float]:
+    """Return the means of a corpus benchmark, with json and lists alone."""
+    if folder.name in VLLM:
+        document = _json(_only(folder))
+        lists = [document[name] for name in ("ttfts", "itls", "output_lens", "input_lens")]
+        asked = list(zip(*lists, strict=True))
+        rows = [(ttft, ttft + sum(gaps), gaps, given, taken) for ttft, gaps, given, taken in asked]
+        return _means(rows, document["duration"])
+    if folder.name == "aiperf":
+        lines = (folder / "profile_export.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [entry["metrics"] for entry in map(json.loads, lines) if not entry.get("error")]
+        rows = [
+            (
+                each["ttft"]["value"] / 1000,
+                each["request_latency"]["value"] / 1000,
+                [gap / 1000 for gap in each["inter_chunk_latency"]["value"]],
+                each["output_sequence_length"]["value"],
+                each["input_sequence_length"]["value"],
+            )
+            for each in found
+        ]
+        duration = _json(folder / "profile_export_aiperf.json")["records"]["benchmark_duration"]["avg"]
+        return _means(rows, duration)
+    if folder.name == "genai-bench":
+        document = _json(_only(folder))
+        rows = [
+            (each["ttft"], each["e2e_latency"], [], each["num_output_tokens"], each["num_input_tokens"])
+            for each in document["individual_request_metrics"]
+        ]
+        return _means(rows, document["aggregated_metrics"]["run_duration"])
+    listed = [each for each in _json(_only(folder, "individual*")) if each["error_code"] is None]
+    rows = [
+        (
+            each["ttft_s"],
+            each["end_to_end_latency_s"],
+            [],
+            each["number_output_tokens"],
+            each["number_input_tokens"],
+        )
+        for each in listed
+    ]
+    per_minute = _json(_only(folder, "summary*"))["results_num_completed_requests_per_min"]
+    return _means(rows, 60 * len(rows) / per_minute)
+
+
+def _means(rows: list[tuple], duration: float) -> dict[str, float]:
+    """Return each metric of requests of (TTFT, latency, gaps, tokens given, tokens taken)."""
+    between = [gap for _, _, gaps, _, _ in rows for gap in gaps]
+    given, taken = sum(row[3] for row in rows), sum(row[4] for row in rows)
+    found = {
+        "TTFT": statistics.fmean(row[0] for row in rows),
+        "TPOT": statistics.fmean((row[1] - row[0]) / (row[3] - 1) for row in rows if row[3] > 1),
+        "request_latency": statistics.fmean(row[1] for row in rows),
+        "request_throughput": len(rows) / duration,
+        "output_throughput": given / duration,
+        "total_token_throughput": (given + taken) / duration,
+    }
+    return found | ({"ITL": statistics.fmean(between)} if between else {})
+
+
+@pytest.mark.parametrize("name", [*VLLM, "aiperf", "genai-bench", "llmperf"])
+def test_every_number_is_what_json_and_lists_alone_give(corpus: Path, name: str) -> None:
+    folder = corpus / "serving" / name
+    found = {metric: value for metric, value in _values(folder).items() if value is not None}
+    assert found == pytest.approx(_recomputed(folder), rel=1e-12)

@@ -49,7 +49,7 @@ def test_a_benchmark_without_success_has_no_number_whatever_it_stores(tmp_path: 
 
 
 def test_answers_of_one_token_have_no_time_per_token(tmp_path: Path) -> None:
-    # 3 answers of one token: a time to the first token and no other; vLLM stores mean_tpot_ms and mean_itl_ms 0.
+    # 3 answers of one token have a time to it and no other; vLLM stores 0 as mean_tpot_ms and mean_itl_ms.
     one_token = summary_only() | {"total_output_tokens": 3} | _zeros("tpot", "itl")
     results = _named(tmp_path, "TTFT", "TPOT", "ITL", bench__json=one_token)
     assert results["TTFT"].value == pytest.approx(0.2)
@@ -62,7 +62,12 @@ def test_answers_of_one_token_have_no_time_per_token(tmp_path: Path) -> None:
 def test_a_time_to_the_first_token_of_answers_that_were_not_streamed_is_their_latency(tmp_path: Path) -> None:
     # SGLang with --disable-stream: the clock is read for the latency before it is read for the "first token".
     whole = {key: value for key, value in sglang().items() if key not in {"ttfts", "itls", "output_lens"}}
-    stored = {"mean_ttft_ms": 700.0, "mean_tpot_ms": -0.0002, "mean_itl_ms": 0.0, "mean_e2e_latency_ms": 700.0}
+    stored = {
+        "mean_ttft_ms": 700.0,
+        "mean_tpot_ms": -0.0002,
+        "mean_itl_ms": 0.0,
+        "mean_e2e_latency_ms": 700.0,
+    }
     line = whole | stored | {"total_output_tokens": 300, "input_lens": None, "errors": None}
     results = _named(tmp_path, "TTFT", "TPOT", "ITL", "request_latency", bench__jsonl=as_lines([line]))
     assert results["request_latency"].value == pytest.approx(0.7)
@@ -169,7 +174,9 @@ def test_a_benchmark_that_was_cancelled_says_so_on_every_number(tmp_path: Path) 
     [{"request_count": {"unit": "requests", "avg": 9.0}}, {"request_latency": {"unit": "ms", "avg": 240.0}}],
     ids=["more requests", "another latency"],
 )
-def test_requests_and_a_summary_of_two_benchmarks_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_requests_and_a_summary_of_two_benchmarks_are_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     files = {"profile_export__jsonl": as_lines(aiperf())}
     summary = AIPERF_STATISTICS | {"error_request_count": {"unit": "requests", "avg": 0.0}} | changes
     results = _named(tmp_path, *METRICS, **files, profile_export_aiperf__json=summary)

@@ -46,7 +46,9 @@ def test_bench_throughput_tells_requests_and_tokens_a_second(tmp_path: Path) -> 
     names = ("request_throughput", "total_token_throughput", "output_throughput", "request_latency")
     results = measured(tmp_path, *names, throughput__json=THROUGHPUT)
     assert [result.value for result in results] == [200 / 10.0, 50_000 / 10.0, None, None]
-    assert results[2].reason.startswith("the vllm bench throughput result does not say how many output tokens")
+    assert results[2].reason.startswith(
+        "the vllm bench throughput result does not say how many output tokens"
+    )
     assert results[3].reason.startswith("vllm bench throughput times all requests")
 
 

@@ -88,11 +88,12 @@ def _sources(*tables: pl.DataFrame) -> int:
 
 def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> None:
     """Raise NotMeasurable where requests in one file and statistics in another are not of one benchmark."""
-    completed, mean, own = said.get(("completed", "total")), said.get(("latency", "mean")), ok["latency_s"].mean()
+    completed, mean = said.get(("completed", "total")), said.get(("latency", "mean"))
+    own = ok["latency_s"].mean()
     if completed is not None and completed != ok.height:
-        what = f"{ok.height} requests succeeded in one file, and {completed:g} by the summary in another"
-    elif mean is not None and isinstance(own, float) and abs(own - mean) > _TOLERANCE * max(own, abs(mean)):
-        what = f"the mean latency is {own:.6g} s by the requests, and {mean:.6g} s by the summary in another file"
+        what = f"one file lists {ok.height} requests that succeeded, and the summary counts {completed:g}"
+    elif mean is not None and isinstance(own, float) and not math.isclose(own, mean, rel_tol=_TOLERANCE):
+        what = f"the mean latency is {own:.6g} s by the requests of one file, and {mean:.6g} s by the summary"
     else:
         return
     raise NotMeasurable(f"{what}: they are of two benchmarks, or one is not whole", fix=_ONE_OF_THEM)
@@ -101,7 +102,9 @@ def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> 
 def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:
     """Return the times that some statistic says were 0 or less; single gaps alone may be."""
     empty = {key for key, value in said.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
-    return frozenset(name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean"))
+    return frozenset(
+        name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
+    )
 
 
 def _in_one_piece(ok: pl.DataFrame) -> bool:

@@ -8,7 +8,13 @@ from ccl_bench.analysis.serving import meeting
 from ccl_bench.catalog.serving_tools import title
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import BENCHMARK_IT, need_success, needed_benchmark, rate, window_of
+from ccl_bench.metrics.shared.serving_details import (
+    BENCHMARK_IT,
+    need_success,
+    needed_benchmark,
+    rate,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +72,9 @@ def _of_requests(found: Benchmark, given: Mapping[str, float], source: str) -> M
     for quantity in given:
         needed = "latency_s" if quantity == "latency" else "ttft_s"
         if found.ok[needed].null_count() == found.ok.height:
-            raise NotMeasurable(f"no request has a {quantity} that could keep the objective", fix=BENCHMARK_IT)
+            raise NotMeasurable(
+                f"no request has a {quantity} that could keep the objective", fix=BENCHMARK_IT
+            )
     kept = {f"{name}_s": _kept(found, {name: value}) for name, value in given.items()}
     good = _kept(found, given)
     said = found.stored.get(("goodput", "total")) if given == found.objectives else None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.analysis.serving import times_per_output_token
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.serving_details import needed_benchmark, times
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,), aliases=("time_per_output_token",), revision=2)
+@metric(
+    unit="s", better="lower", applies=(conditions.inference,), aliases=("time_per_output_token",), revision=2
+)
 def TPOT(  # noqa: N802 (the name it has everywhere)
     requests: pl.DataFrame, serving_statistics: pl.DataFrame
 ) -> Measurement:
@@ -34,7 +34,9 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
     found = needed_benchmark(requests, serving_statistics, instead="decode_step_time")
     values = times_per_output_token(found.ok)
     one_token = found.ok.filter(pl.col("output_tokens") == 1).height
-    at_once = found.ok.filter((pl.col("output_tokens") > 1) & (pl.col("latency_s") <= pl.col("ttft_s"))).height
+    at_once = found.ok.filter(
+        (pl.col("output_tokens") > 1) & (pl.col("latency_s") <= pl.col("ttft_s"))
+    ).height
     measured = times(
         found,
         "tpot",
@@ -45,4 +47,3 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
     )
     speed = {"tokens_per_second_and_user": 1 / measured.value} if measured.value else {}
     return Measurement(measured.value, {**measured.details, **speed}, measured.window)
-

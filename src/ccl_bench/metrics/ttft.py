@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,), aliases=("time_to_first_token",), revision=2)
+@metric(
+    unit="s", better="lower", applies=(conditions.inference,), aliases=("time_to_first_token",), revision=2
+)
 def TTFT(  # noqa: N802 (the name it has everywhere)
     requests: pl.DataFrame, serving_statistics: pl.DataFrame
 ) -> Measurement:
@@ -33,4 +35,3 @@ def TTFT(  # noqa: N802 (the name it has everywhere)
     found = needed_benchmark(requests, serving_statistics, instead="prefill_step_time")
     missing = "no request has a time to its first token: the answers were not streamed"
     return times(found, "ttft", times_to_first_token(found.ok), missing=missing)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.analysis.facts import Facts
+from ccl_bench.catalog.other_files import other_file
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ccl_bench.trace.discovery import TraceFile
 
 PROFILE_MODES = ("auto", "torch", "nsys")
+
+_LOOKED_AT = 20
+"""Files that are no traces of which the beginning is looked at, to say what they are."""
 
 ENVIRONMENT = "environment.json"
 """What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
@@ -136,6 +141,8 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
+    if named := _named_others(run):
+        return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     known = ", ".join(form.name for form in formats.load())
     others = f"; there are only files such as {run.others[0].name}" if run.others and is_folder else ""
@@ -146,6 +153,15 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         where=str(run.path),
         fix="give the directory or file that the profiler wrote",
     )
+
+
+def _named_others(run: Run) -> InputError | None:
+    """Return the error that says what the files of a run are, where one of them is known and is no trace."""
+    for path in run.others[:_LOOKED_AT]:
+        with contextlib.suppress(OSError, InputError):
+            if known := other_file(storage.head(path, discovery.HEAD_BYTES)):
+                return InputError(f"is {known.what}", where=str(path), fix=known.way_out)
+    return None
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:

@@ -50,4 +50,3 @@ def _why_none(forward_passes: pl.DataFrame, phase: str) -> str:
     said = " and ".join(f"{count} {name}" for name, count in others)
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
     return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"
-

@@ -107,7 +107,7 @@ def _failures(summary: dict[str, Any]) -> Iterator[Stored]:
 
 
 def _objectives(summary: dict[str, Any]) -> Iterator[Stored]:
-    """Yield the service-level objectives that AIPerf was given, those of no known quantity by their own name."""
+    """Yield the service-level objectives that AIPerf was given, those of unknown quantities by their name."""
     about = summary.get("input_config")
     config = about if isinstance(about, dict) else {}
     older = config.get("input")

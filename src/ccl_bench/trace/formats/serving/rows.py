@@ -101,13 +101,16 @@ class Rows:
         if not count:
             return []
         share = count / sent
-        why = next((f", the first with: {r.error[:80]}" for r in self.requests if r.status == _FAILED and r.error), "")
+        why = next(
+            (f", the first with: {r.error[:80]}" for r in self.requests if r.status == _FAILED and r.error),
+            "",
+        )
         message = f"{count} of {sent} requests failed ({100 * share:.3g} %){why}; they are in no mean"
         severity = "error" if share > _MANY_FAILED else "warning"
         return [Finding("requests-failed", severity, message, self.file, count=count, touches=_TOUCHES)]
 
     def _failures(self) -> tuple[int, int]:
-        """Return how many requests failed and how many there were, as listed, else as the tool counted them."""
+        """Return how many requests failed, of how many, as listed, else as the tool counted them."""
         if self.requests:
             sent = [request.status for request in self.requests if request.status != "warmup"]
             return sent.count(_FAILED), len(sent)
@@ -124,8 +127,8 @@ class Rows:
         if not short or short <= _MANY_UNCOUNTED * len(counted):
             return []
         message = (
-            f"{short} of {len(counted)} answers came in more pieces than they are said to have tokens, as where "
-            "nobody counted the tokens"
+            f"{short} of {len(counted)} answers came in more pieces than they are said to have tokens, "
+            "as where nobody counted the tokens"
         )
         return [Finding("tokens-uncounted", "error", message, self.file, count=short, touches=_TOUCHES)]
 
