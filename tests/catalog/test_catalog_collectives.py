@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccl_bench.catalog.collectives import (
+    FUSED,
     bus_factor,
     canonical,
     collective,
@@ -12,6 +13,7 @@ from ccl_bench.catalog.collectives import (
     names,
     of_annotation,
     of_kernel,
+    of_launcher,
 )
 from ccl_bench.errors import NotApplicable, UsageError
 
@@ -79,6 +81,34 @@ def test_an_unknown_name_is_neither_a_collective_nor_bookkeeping() -> None:
         ),
         ("void mscclpp::collective::allreduceRsAg<float>(float*)", "all_reduce"),
         ("mscclKernel_Sum_half_Simple_false(ncclDevComm*)", "other_communication"),
+        (
+            "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true>(AllReduceParams)",
+            "all_reduce",
+        ),
+        ("void trt_llm::twoShotAllReduceKernel<__nv_bfloat16, 4>(trt_llm::AllReduceParams)", "all_reduce"),
+        ("void tensorrt_llm::kernels::lowPrecisionTwoShotAllReduceKernel<4>(int)", "all_reduce"),
+        (
+            "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, float>(int)",
+            "all_reduce",
+        ),
+        ("void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<8, float>(int)", "all_reduce"),
+        ("ncclSymkDevKernel_AllReduce_AGxLLMC_R_sum_bf16(ncclSymkDevWorkArgs4K)", "all_reduce"),
+        ("ncclSymkDevKernel_ReduceScatter_LDMC_sum_f32(ncclSymkDevWorkArgs4K)", "reduce_scatter"),
+        ("ncclSymkDevKernel_AllGather_STMC(ncclSymkDevWorkArgs4K)", "all_gather"),
+        ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", "send_recv"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int)", "reduce_scatter"),
+        ("void userbuffers_fp16_sum_inplace_gpu_mc_ag<8>(int)", "all_gather"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rw<8>(int)", "all_reduce"),
+        ("kuserbuffers_inc(int*)", "other_communication"),
+        ("oneccl_allreduce_pcie", "all_reduce"),
+        ("oneccl_alltoallv_large", "all_to_all"),
+        ("oneccl_copy_kernel", "other_communication"),
+        ("hcom_allGather__123_0_1", "all_gather"),
+        ("void a2a_dispatch_send_kernel<true, 8>(int)", "all_to_all"),
+        ("void a2a_combine_recv_kernel<8>(int)", "all_to_all"),
+        ("void aiter::reduce_scatter_cross_device_store<float, 8>(aiter::RankData*)", "reduce_scatter"),
+        ("void aiter::allgather_lastdim<float, 8>(aiter::RankData*)", "all_gather"),
+        ("void aiter::cross_device_reduce_2stage<float, 8>(aiter::RankData*)", "all_reduce"),
         ("nvshmemi_barrier_all_kernel(int)", "barrier"),
         ("void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*)", "all_to_all"),
         ("void deep_ep::intranode::combine<__nv_bfloat16, 4, 768>(__nv_bfloat16*)", "all_to_all"),
@@ -105,6 +135,9 @@ def test_a_communication_kernel_is_recognised(kernel: str, expected: str) -> Non
         "void cutlass::device_kernel<flash::FlashAttnBwd<flash::CollectiveMainloopBwd<2>>>()",
         "Memcpy PtoP (Device -> Device)",
         "chunk_cat_cuda_kernel",
+        "block_all_reduce_sum_f32_f32_kernel",
+        "void aiter::local_device_load_rmsnorm_512<float>(int)",
+        "void deep_gemm::sm100_fp8_fp4_mega_moe_impl<8>(void*)",
     ],
 )
 def test_an_ordinary_kernel_is_no_communication(kernel: str) -> None:
@@ -151,6 +184,31 @@ def test_a_range_of_a_library_names_its_collective(name: str, expected: str) -> 
 )
 def test_a_range_without_a_collective_names_none(name: str) -> None:
     assert of_annotation(name) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        ("symm_mem::fused_all_gather_matmul", FUSED),
+        ("symm_mem::fused_scaled_matmul_reduce_scatter", FUSED),
+        ("symm_mem::_async_input_mm", FUSED),
+        ("symm_mem::multimem_one_shot_all_reduce_out", "all_reduce"),
+        ("symm_mem::_low_contention_all_gather", "all_gather"),
+        ("symm_mem::all_to_all_vdev", "all_to_all"),
+        ("_C_custom_ar::qr_all_reduce", "all_reduce"),
+        ("vllm::inplace_all_reduce", "all_reduce"),
+        ("c10d::send", "send"),
+        ("nccl:all_gather", "all_gather"),
+        ("_C_custom_ar::register_buffer", None),
+        ("vllm::moe_forward", None),
+        ("fsdp::all_gather_copy_in", None),
+        ("_c10d_functional::wait_tensor", None),
+        ("torch::distributed::reducer::mul_out", None),
+        ("aten::mm", None),
+    ],
+)
+def test_an_operator_tells_what_it_launches(operator: str, expected: str | None) -> None:
+    assert of_launcher(operator) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,13 @@ import pytest
 from ccl_bench.catalog.kernel_types import kernel_type, types
 
 NAMES = {
+    "fused": [
+        "void cutlass::Kernel2<bytedance::flux::FluxGemmKernel<bytedance::flux::GemmMeta<x>>>(int)",
+        "void deep_gemm::sm100_fp8_fp4_mega_moe_impl<8>(void*)",
+        "kernel_cutlass_gemm_allreduce_sm100",
+        "_matmul_reduce_scatter_kernel",
+        "a2a_gemm_lsa_kernel",
+    ],
     "communication": [
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "void deep_ep::internode::combine<false, 8>(int4*)",
@@ -23,6 +30,7 @@ NAMES = {
         "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64_execute",
         "cudnn_infer_ampere_scudnn_128x64_relu_xregs_large_nn_v1",
         "fused_moe_kernel",
+        "bmm_Bfloat16_E2m1E2m1_Fp32_t128x8x512_s5_et128x8_m128x8x64_cga1x1x1_16dp256b_rM_TN_dynBatch_sm100f",
     ],
     "attention": [
         "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64>>(T1)",
@@ -30,12 +38,20 @@ NAMES = {
         "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)",
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_128x128x64_4x1x1_kernel0_0",
         "triton_tem_fused_flex_attention_0",
+        "void flashinfer::BatchPrefillWithPagedKVCacheKernel<Params>(Params)",
+        "void flashinfer::PersistentVariableLengthMergeStatesKernel<8, 16>(float*)",
+        "void flashinfer::mla::BatchMLAPagedAttentionKernel<Params>(Params)",
+        "_sage_fwd_mask",
+        "sage_fwd",
     ],
     "elementwise": [
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>()",
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda()>()",
         "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::Mul>>()",
         "triton_poi_fused_add_mul_silu_3",
+        "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &silu>(__nv_bfloat16*)",
+        "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<true, 64>(float*)",
+        "void flashinfer::quantization::PackBitsKernel<1>(bool*)",
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)",
         "void cuda::per_channel_cast_and_transpose<256, 128, true>(void const*)",
         "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>()",
@@ -44,6 +60,7 @@ NAMES = {
         "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float>>()",
         "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true, false>()",
         "triton_red_fused_mean_pow_2",
+        "void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024>(float*)",
         "triton_per_fused_sum_5",
         "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, long*>>()",
         "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, float>(int)",
@@ -52,6 +69,7 @@ NAMES = {
         "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>()",
         "void cuApplyLayerNorm<c10::Half, float, c10::Half>(c10::Half*)",
         "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)",
+        "void flashinfer::norm::FusedAddRMSNormKernel<8, __nv_bfloat16>(__nv_bfloat16*)",
         "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct)",
         "void layer_norm::ln_bwd_kernel<layer_norm::Kernel_traits<__nv_bfloat16>>()",
         "triton_per_fused_native_layer_norm_7",

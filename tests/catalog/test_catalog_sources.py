@@ -16,6 +16,8 @@ TABLES = [
     ("dtypes", "dtype"),
     ("collectives", "collective"),
     ("collectives", "kernel"),
+    ("collectives", "fused"),
+    ("collectives", "launcher"),
     ("models", "model"),
     ("kernel_types", "rule"),
 ]
@@ -56,7 +58,13 @@ def test_no_source_is_left_unused(file: str) -> None:
 
 
 def patterns() -> list[str]:
-    rules: list[dict[str, Any]] = [*facts("collectives")["kernel"], *facts("kernel_types")["rule"]]
+    rules: list[dict[str, Any]] = [
+        *facts("collectives")["kernel"],
+        *facts("collectives")["fused"],
+        *facts("collectives")["launcher"],
+        facts("collectives")["local"],
+        *facts("kernel_types")["rule"],
+    ]
     return [
         *(rule["match"] for rule in rules),
         *(rule["pattern"] for rule in facts("devices")["match"]),

@@ -72,7 +72,13 @@ def test_recorded_metadata_makes_a_kernel_communication_under_any_name(tmp_path:
         ("moe_align_block_size_kernel", "routing_pct"),
         ("fused_moe_kernel", "grouped_matrix_products_pct"),
         ("void deep_gemm::m_grouped_gemm_fp8<1>(int)", "grouped_matrix_products_pct"),
+        (
+            "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s5_m128x8x64_swiGlu_dynBatch_sm100a",
+            "grouped_matrix_products_pct",
+        ),
         ("void deep_ep::internode::dispatch<false, 8>(int4*)", "dispatch_and_combine_pct"),
+        ("void a2a_dispatch_send_kernel<true>(int)", "dispatch_and_combine_pct"),
+        ("void deep_gemm::sm100_fp8_fp4_mega_moe_impl<8>(void*)", "fused_experts_pct"),
     ],
 )
 def test_kernels_that_serve_experts_are_told_by_name(tmp_path: Path, name: str, part: str) -> None:

@@ -14,6 +14,7 @@ METRICS = ("comm_comp_overlap", "comm_comp_overlap_16")
 _PARTS = {
     "window": "step_s",
     "compute": "compute_s",
+    "fused": "fused_s",
     "exposed_communication": "exposed_communication_s",
     "exposed_memory": "exposed_memory_s",
     "idle": "idle_s",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, union_lengths
-from ccl_bench.analysis.work import COMMUNICATION, COMPUTE
+from ccl_bench.analysis.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.frames import pl
 
 _PPM = 1_000_000
@@ -21,18 +21,24 @@ def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
     compute_ns=("Int64", "time with at least one compute kernel, ns"),
     communication_ns=("Int64", "time with at least one communication kernel, ns"),
     overlap_ns=("Int64", "time with both, ns"),
-    exposed_communication_ns=("Int64", "time with communication and no compute, ns"),
+    fused_ns=("Int64", "time with kernels that compute and communicate in one, and no compute, ns"),
+    exposed_communication_ns=("Int64", "time with communication and neither of those, ns"),
     exposed_memory_ns=("Int64", "time with copies or sets alone, ns"),
     busy_ns=("Int64", "time with any work, ns"),
     idle_ns=("Int64", "time without work, ns"),
 )
 def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """One step of one trace: compute + exposed communication + exposed memory + idle = window."""
+    """One step of one trace: compute + fused + exposed communication + exposed memory + idle = window."""
     windows = device_windows(steps)
-    kernels = work.filter(pl.col("kind").is_in([COMPUTE, COMMUNICATION]))
-    compute = union_lengths(kernels.filter(pl.col("kind") == COMPUTE), windows)
-    communication = union_lengths(kernels.filter(pl.col("kind") == COMMUNICATION), windows)
-    either = union_lengths(kernels, windows)
+
+    def time_with(*kinds: str) -> pl.Series:
+        return union_lengths(work.filter(pl.col("kind").is_in(kinds)), windows)
+
+    compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
+    kernels = either = time_with(COMPUTE, COMMUNICATION)
+    computing = compute
+    if (work["kind"] == FUSED).any():
+        computing, kernels = time_with(COMPUTE, FUSED), time_with(COMPUTE, COMMUNICATION, FUSED)
     busy = union_lengths(work, windows)
     window = windows["end_ns"] - windows["start_ns"]
     return pl.DataFrame(
@@ -42,8 +48,9 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
             "compute_ns": compute,
             "communication_ns": communication,
             "overlap_ns": compute + communication - either,
-            "exposed_communication_ns": either - compute,
-            "exposed_memory_ns": busy - either,
+            "fused_ns": computing - compute,
+            "exposed_communication_ns": kernels - computing,
+            "exposed_memory_ns": busy - kernels,
             "busy_ns": busy,
             "idle_ns": window - busy,
         }
@@ -65,7 +72,7 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how much of the multiprocessors its kernels could occupy."""
     windows = device_windows(steps)
-    kernels = work.filter(pl.col("kind").is_in([COMPUTE, COMMUNICATION]))
+    kernels = work.filter("is_kernel")
     inside = clipped(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()

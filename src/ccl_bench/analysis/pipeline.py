@@ -9,7 +9,7 @@ from ccl_bench.analysis.communication.parallelism import mesh, strides
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.intervals import clipped, merged, outside, union_lengths
-from ccl_bench.analysis.work import COMPUTE
+from ccl_bench.analysis.work import COMPUTING
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
 def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One part of a step of one trace, with messages between two ranks apart from other communication."""
     windows = stage_parts.select("start_ns", "end_ns")
-    compute = work.filter(pl.col("kind") == COMPUTE).select("start_ns", "end_ns")
+    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
     collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
     messages = calls.filter(_is_message()).select("start_ns", "end_ns")
     computing = union_lengths(compute, windows)
@@ -97,7 +97,7 @@ def _is_message() -> pl.Expr:
 )
 def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One stretch of a message during which this rank neither computed nor was in a collective."""
-    compute = work.filter(pl.col("kind") == COMPUTE).select("start_ns", "end_ns")
+    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
     collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
     messages = calls.filter(_is_message()).select(
         "start_ns", "end_ns", "call", pl.col("end_ns").alias("call_end_ns")

@@ -17,6 +17,9 @@ Operand = Literal["in", "out", "max", "none"]
 OTHER_COMMUNICATION = "other_communication"
 """What `of_kernel` returns for a kernel that communicates in a way its name does not tell."""
 
+FUSED = "fused"
+"""What `of_launcher` returns for an operator that multiplies matrices and communicates at once."""
+
 _FACTORS: dict[str, tuple[float, float] | None] = {
     # formula -> (factor in the limit of many ranks, the part of it that vanishes as 1/n)
     "2(n-1)/n": (2.0, 2.0),
@@ -130,13 +133,44 @@ def bus_factor(name: str, n: int) -> float:
 def of_kernel(kernel_name: str) -> str | None:
     """Return the canonical collective a GPU kernel carries out.
 
-    `other_communication` means communication whose kind the name does not tell; None means no communication.
+    `other_communication` means communication whose kind the name does not tell; None means no communication,
+    or communication and a matrix product in one: see `is_fused`.
     """
+    if is_fused(kernel_name):
+        return None
     short = stem(kernel_name)
     for pattern, looks_at_stem, result in _kernel_rules():
         if pattern.search(short if looks_at_stem else kernel_name):
             return None if result == "none" else result
     return None
+
+
+@cache
+def is_fused(kernel_name: str) -> bool:
+    """Whether a GPU kernel both multiplies matrices and carries data between ranks."""
+    short = stem(kernel_name)
+    return any(
+        re.search(row["match"], short if row.get("in") == "stem" else kernel_name)
+        for row in facts("collectives")["fused"]
+    )
+
+
+@cache
+def is_local(kernel_name: str) -> bool:
+    """Whether a kernel computes on one device alone, although an operator of communication launched it."""
+    return re.search(facts("collectives")["local"]["match"], stem(kernel_name)) is not None
+
+
+@cache
+def of_launcher(operator: str) -> str | None:
+    """Return the canonical collective whose work an operator or range launches, `FUSED`, or None."""
+    found = next((row["collective"] for row in _launchers() if re.search(row["match"], operator)), None)
+    return found if found == FUSED else of_annotation(operator) or found
+
+
+def _launchers() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = facts("collectives")["launcher"]
+    return rows
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ccl_bench.catalog.collectives import of_kernel
+from ccl_bench.catalog.collectives import FUSED, is_fused, of_kernel
 from ccl_bench.catalog.facts import facts
 from ccl_bench.catalog.kernel_names import stem
 
@@ -21,6 +21,8 @@ def types() -> list[str]:
 @cache
 def kernel_type(name: str) -> str:
     """Return the type of a kernel, a memcpy or a memset: one of `types()`."""
+    if is_fused(name):
+        return FUSED
     if of_kernel(name) is not None:
         return "communication"
     short = stem(name)

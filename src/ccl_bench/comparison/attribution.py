@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.result import Result
 
-PARTS = ("compute", "exposed_communication", "exposed_memory", "idle")
-"""The parts that make up a step."""
+PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
+"""The parts that make up a step; `fused` only where kernels compute and communicate in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Attribution:
     step: Part
     """The step on the device, mean over ranks and steps."""
     parts: tuple[Part, ...]
-    """Compute, exposed communication, exposed memory and idle: their differences add up to the step's."""
+    """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
     """Where the step's difference lies, as far as the spread over steps tells."""
@@ -42,7 +42,7 @@ def attribution(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> 
     interval = difference_interval(*([each[STEP] for each in side] for side in sides))
     return Attribution(
         step,
-        tuple(between(name, *means) for name in PARTS),
+        tuple(between(name, *means) for name in PARTS if any(name in each for each in means)),
         tuple(divisions(baseline, other)),
         interval,
         step.difference_s == 0 or (interval is not None and interval.has_zero),
@@ -56,5 +56,6 @@ def _steps(results: Mapping[str, Result]) -> list[dict[str, float]]:
 
 def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean parts over steps; the step is their sum."""
-    means = {name: sum(step[name] for step in steps) / len(steps) for name in PARTS}
+    listed = [name for name in PARTS if name in steps[0]]
+    means = {name: sum(step[name] for step in steps) / len(steps) for name in listed}
     return {**means, STEP: sum(means.values())}

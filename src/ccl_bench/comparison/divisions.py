@@ -54,7 +54,7 @@ class _Way:
 
 STEP = "window"
 DIVIDED = "gpu_busy"
-"""The metric whose details divide a step into its four parts."""
+"""The metric whose details divide a step into its parts."""
 
 BY_TYPE, BY_KERNEL = "kernel types", "kernels with most time"
 

@@ -6,14 +6,14 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.parts import listed_parts
 from ccl_bench.metrics.shared.per_step import shares_by_step
-
-_PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns", "window_ns")
 
 
 @metric(
     unit="%",
     better="higher",
+    revision=2,
     applies=(conditions.several_ranks,),
     variants={"comm_comp_overlap_16": ("ratio", 0.01)},
 )
@@ -24,9 +24,11 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
         comm_comp_overlap = 100 * |U(communication) intersected with U(compute)| / |U(communication)|
 
         over the steps of each rank, mean over ranks that communicate; U is the union of intervals.
-        In every step, compute + exposed communication + exposed memory + idle = window.
+        In every step, compute + fused + exposed communication + exposed memory + idle = window.
 
     Caveats:
+        Kernels that multiply matrices and communicate in one are `fused`: neither hidden nor exposed, and
+        no part of |U(communication)|. Communication beside them alone is neither hidden nor exposed either.
         A communication kernel that waits for a late peer counts as communication, so a
         straggler elsewhere raises the overlap. Kernels that overlap share the device, so hidden
         time is not free. Exposed communication is not always waited for.
@@ -60,7 +62,7 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
             "exposed_communication_pct_of_step": float(
                 totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()
             ),
-            "mean_step_s": {name.removesuffix("_ns"): _per_step(totals, name) for name in _PARTS},
+            "mean_step_s": {part: _per_step(totals, f"{part}_ns") for part in listed_parts(breakdown)},
         },
         window=window_of(steps),
         ranks=ranks_in(communicating),

@@ -16,18 +16,24 @@ if TYPE_CHECKING:
 
 EXPERT_PRODUCT = (
     r"(?i)fused_moe|moe_?gemm|moe_wna16|(?:^|[^a-z])[mk]_grouped|group(?:ed)?_?(?:gemm|mm)\w*(?:[^\w:]|$)"
-    r"|GroupProblemShape|Grouped(?:Contiguous|Masked)"
+    r"|GroupProblemShape|Grouped(?:Contiguous|Masked)|^bmm_\w+_dynBatch"
 )
-"""Matrix products of many experts at once; a namespace that is called so says nothing of a kernel in it."""
+"""Matrix products of many experts at once; a namespace that is called so says nothing of a kernel in it.
+
+TensorRT-LLM's generated `bmm_*_dynBatch` take the number of tokens of each expert from the device.
+"""
+
+FUSED_EXPERTS = r"(?i)moe"
+"""Kernels that dispatch, multiply and combine at once, such as DeepGEMM's `mega_moe`."""
 
 EXCHANGE = (
     r"(?i)(?:\w*ep|uccl|mooncake)::(?:\w+::)*(?:internode|intranode|internode_ll|low_latency)::"
-    r"|deep_ep|hybrid_ep::|mori::|moeA2A|moeAllToAll"
+    r"|deep_ep|hybrid_ep::|mori::|moeA2A|moeAllToAll|(?:^|::|\s)a2a_(?:dispatch|combine)_"
 )
 """Libraries that do nothing but carry tokens to experts and back."""
 
 
-@metric(unit="%", better="neither")
+@metric(unit="%", better="neither", revision=2)
 def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of kernel time in kernels that serve a mixture of experts.
 
@@ -36,7 +42,8 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
     shape would not have, or would do in another kernel.
 
     Formula:
-        moe_fraction = 100 * (routing + grouped matrix products + dispatch and combine) / total kernel time
+        moe_fraction = 100 * (routing + grouped matrix products + dispatch and combine
+                              + kernels that do all three) / total kernel time
 
         over the steps of each rank, mean over ranks; times are sums of durations.
 
@@ -54,6 +61,7 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
         "routing": pl.col("type") == "moe",
         "grouped_matrix_products": (pl.col("type") == "gemm") & pl.col("name").str.contains(EXPERT_PRODUCT),
         "dispatch_and_combine": calls & pl.col("name").str.contains(EXCHANGE),
+        "fused_experts": (pl.col("type") == "fused") & pl.col("name").str.contains(FUSED_EXPERTS),
     }
     serving = pl.any_horizontal(*parts.values())
     if kernel_time.filter(serving).is_empty():

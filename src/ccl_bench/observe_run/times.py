@@ -11,7 +11,7 @@ from ccl_bench.result.observation import Grid, Spread, StepTimes, TimeParts
 _FEW_RANKS = 8
 """Ranks whose lines can be told apart by colour."""
 
-_PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle")
+_PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle", "fused")
 
 
 def step_times(table: pl.DataFrame) -> StepTimes | None:

@@ -120,7 +120,7 @@ def _overlap(results: Results) -> Iterator[Row]:
     yield from _line("hidden under compute", overlap, percent, lambda d: _apart(d["per_rank_pct"]))
     yield from _line("exposed", exposed, duration, lambda d: f"{percent(d['pct_of_step'])} of the step")
     parts = overlap.details.get("mean_step_s", {}) if overlap else {}
-    for name in ("compute", "exposed_memory", "idle"):
+    for name in ("compute", "fused", "exposed_memory", "idle"):
         if name in parts:
             yield name.replace("_", " "), duration(parts[name]), ""
 

@@ -63,7 +63,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimeParts:
-    """Where the time of a mean step went on one rank; the four parts add up to `window_s`."""
+    """Where the time of a mean step went on one rank; the parts add up to `window_s`."""
 
     rank: str
     """A rank, or several such as `0-7`, of which it is the mean."""
@@ -72,6 +72,8 @@ class TimeParts:
     exposed_communication_s: float
     exposed_memory_s: float
     idle_s: float
+    fused_s: float = 0.0
+    """In kernels that compute and communicate in one, nothing else computing."""
 
 
 @dataclass(frozen=True, slots=True)

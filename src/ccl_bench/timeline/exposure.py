@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.matching import point_to_point
 from ccl_bench.analysis.intervals import clipped, outside
 from ccl_bench.analysis.pipeline import moving, with_transfer
-from ccl_bench.analysis.work import COMPUTE
+from ccl_bench.analysis.work import COMPUTING
 from ccl_bench.frames import pl
 from ccl_bench.timeline.tracks import BUBBLE, EXPOSED, slices
 
@@ -31,7 +31,7 @@ def bubbles(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, trace: i
     calls = tables["calls"].filter(~pl.col("collective").is_in(point_to_point()))
     stretches = tables["exposed_messages"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
     moved = moving(with_transfer(stretches, messages))
-    compute = tables["work"].filter(pl.col("kind") == COMPUTE)
+    compute = tables["work"].filter(pl.col("kind").is_in(COMPUTING))
     busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moved)])
     parts = tables["stage_parts"]
     windows = parts.select("start_ns", "end_ns")

@@ -6,19 +6,15 @@ from typing import Any
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.communication import naming
-from ccl_bench.analysis.communication.arguments import launched, with_host_arguments, with_kernel_arguments
+from ccl_bench.analysis.communication.arguments import with_host_arguments, with_kernel_arguments
 from ccl_bench.analysis.communication.members import with_groups
 from ccl_bench.analysis.communication.message_size import with_sizes, with_types
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.work import gloo_ranges
+from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
 from ccl_bench.frames import pl
 
 
 @derived(
-    reads={
-        "kernels": ("start_ns", "end_ns", "name", "collective", "stream", "correlation"),
-        "launches": ("start_ns", "thread", "correlation"),
-    },
     start_ns=("Int64", "start of the communication, ns"),
     end_ns=("Int64", "end of the communication, ns"),
     collective=("String", "canonical collective"),
@@ -41,20 +37,23 @@ from ccl_bench.frames import pl
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
 )
 def described_calls(
-    kernels: pl.DataFrame, launches: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame
+    device_work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame
 ) -> pl.DataFrame:
-    """One communication call of one trace with its arguments: a kernel, or a `gloo:*` range on the CPU."""
-    if kernels.height:
-        collective = naming.kernel_collectives(kernels)
-        communicating = kernels.with_columns(collective.alias("by_name")).filter(collective.is_not_null())
-        found = with_kernel_arguments(launched(communicating, launches), collectives)
+    """One communication call of one trace with its arguments.
+
+    A call is a kernel, all that one operator launched where torch does not call NCCL in it, or a `gloo:*`
+    range on the CPU.
+    """
+    if device_work.height:
+        found = with_kernel_arguments(_launched_calls(device_work), collectives)
     else:
         ranges = gloo_ranges(annotations)
         own = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
         found = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
         found = found.rename({"thread": "stream"}).with_columns(pl.col("start_ns").alias("launch_ns"))
-    truest = pl.coalesce("recorded", "by_name").alias("collective")
-    return with_types(found.with_columns(truest)).select(
+    is_barrier = pl.col("by_name") == "barrier"  # of symmetric memory, within an operator that moves data
+    truest = pl.when(is_barrier).then("by_name").otherwise(pl.coalesce("recorded", "by_name"))
+    return with_types(found.with_columns(truest.alias("collective"))).select(
         "start_ns",
         "end_ns",
         "collective",
@@ -76,6 +75,21 @@ def described_calls(
         "peer",
         pl.col("own_sizes").fill_null(value=False),
     )
+
+
+def _launched_calls(device_work: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of a device with their launch; pieces of one operator are one call."""
+    pieces = device_work.filter(pl.col("kind") == COMMUNICATION).rename(
+        {"collective": "by_name", "thread": "launch_thread"}
+    )
+    parts = pieces.filter(pl.col("call_ns").is_not_null())
+    if parts.is_empty():
+        return pieces
+    whole = parts.group_by("launch_thread", "call_ns", maintain_order=True).agg(
+        pl.col("end_ns").max(), pl.col("name").drop_nulls().first(), pl.exclude("end_ns", "name").first()
+    )
+    alone = pieces.filter(pl.col("call_ns").is_null())
+    return pl.concat([alone, whole.select(alone.columns)]).sort("start_ns", maintain_order=True)
 
 
 @derived(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import clipped, outside
-from ccl_bench.analysis.work import COMPUTE
+from ccl_bench.analysis.work import COMPUTING
 from ccl_bench.frames import pl
 
 
@@ -25,7 +25,7 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     ordered = calls.select("call", "collective", "start_ns", "end_ns").sort("start_ns", maintain_order=True)
     reach = pl.col("end_ns").cum_max().shift(1)
     own = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-    compute = work.filter(pl.col("kind") == COMPUTE).select("start_ns", "end_ns")
+    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
     exposed = outside(own.filter(pl.col("start_ns") < pl.col("end_ns")), compute)
     inside = clipped(exposed, device_windows(steps))
     return inside.with_columns(steps["step"].gather(inside["window"])).select(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
-from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, merged
 from ccl_bench.analysis.placing import placed
-from ccl_bench.analysis.work import COMMUNICATION
+from ccl_bench.analysis.work import COMMUNICATION, FUSED
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.frames import pl
 
 
 @derived(
-    reads={"kernels": ("start_ns", "end_ns", "name", "collective")},
     step=("Int64", "number of the step"),
     type=("String", "type of kernel, such as `gemm`"),
     name=("String", "name of the kernel"),
@@ -21,16 +19,14 @@ from ccl_bench.frames import pl
     count=("Int64", "kernels that started in the step's device window"),
     duration_ns=("Int64", "sum of their durations inside the window, overlapping ones each for itself, ns"),
 )
-def kernel_time(steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """One kind of kernel in one step of one trace, by type and name.
 
     A kernel that reaches over the edge of a step gives each step its part; its start is counted.
     """
     windows = device_windows(steps)
-    keys = ("window", "name", "collective")
-    described = kernels.select("start_ns", "end_ns", "name").with_columns(
-        naming.kernel_collectives(kernels).alias("collective")
-    )
+    keys = ("window", "name", "kind", "collective")
+    described = device_work.filter("is_kernel").select("start_ns", "end_ns", *keys[1:])
     counts = placed(described, windows).group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clipped(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
@@ -50,12 +46,12 @@ def kernel_time(steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _types(rows: pl.DataFrame) -> pl.Series:
-    """Return the type of each kernel; what was recorded as communication is that under any name."""
+    """Return the type of each kernel; what is communication or fused with it is that under any name."""
     known = {name: kernel_type(name) for name in rows["name"].unique()}
     by_name = rows["name"].replace_strict(
         list(known), list(known.values()), default=None, return_dtype=pl.String
     )
-    communicates = pl.when(rows["collective"].is_not_null()).then(pl.lit(COMMUNICATION))
+    communicates = pl.when(rows["kind"].is_in([COMMUNICATION, FUSED])).then(rows["kind"])
     return pl.select(communicates.otherwise(by_name)).to_series()
 
 

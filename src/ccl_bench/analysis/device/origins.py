@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication import naming
-from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.work import COMMUNICATION, COMPUTE, MEMORY
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.work import COMMUNICATION
 from ccl_bench.frames import pl
 
 
 @derived(
-    reads={
-        "kernels": ("start_ns", "end_ns", "name", "collective", "stream", "correlation"),
-        "memcpy": ("start_ns", "end_ns", "stream", "correlation"),
-        "launches": ("start_ns", "end_ns", "thread", "correlation"),
-    },
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
-    kind=("String", "`compute`, `communication` or `memory`"),
+    kind=("String", "`compute`, `communication`, `fused` or `memory`"),
+    collective=("String", "canonical collective; null unless the kind is communication"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
     on_device=("Boolean", "whether a device did it; on a run without one the CPU does all"),
     correlation=("Int64", "launch correlation; null on the CPU"),
@@ -24,44 +19,20 @@ from ccl_bench.frames import pl
     launch_end_ns=("Int64", "end of that call, ns"),
     thread=("Int64", "CPU thread of that call"),
 )
-def origins(
-    work: pl.DataFrame,
-    kernels: pl.DataFrame,
-    memcpy: pl.DataFrame,
-    launches: pl.DataFrame,
-    collectives: pl.DataFrame,
-) -> pl.DataFrame:
+def origins(work: pl.DataFrame, device_work: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """One interval of work with its launch.
 
     On a device the two are joined by their correlation; all kernels of a CUDA graph have the
     same launch. Without a device an operator is its own launch, and a `gloo:*` range was launched
     by the operator that started it: the k-th by the k-th, where there are as many.
     """
-    if kernels.height or memcpy.height:
-        return _on_device(kernels, memcpy, launches)
+    if device_work.height:
+        return device_work.with_columns(on_device=pl.lit(value=True)).select(*_columns())
     return _on_host(work, collectives)
 
 
-def _on_device(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    communicates = naming.kernel_collectives(kernels).is_not_null()
-    kind = pl.when(communicates).then(pl.lit(COMMUNICATION)).otherwise(pl.lit(COMPUTE))
-    columns = ("start_ns", "end_ns", "kind", "stream", "correlation")
-    ran = kernels.with_columns(kind.alias("kind")).select(columns)
-    moved = memcpy.with_columns(pl.lit(MEMORY).alias("kind")).select(columns)
-    work = pl.concat([ran, moved]).sort("start_ns", maintain_order=True)
-    started_some = launches["correlation"].is_in(work["correlation"].implode())
-    calls = launches.filter((launches["correlation"] > 0) & started_some).select(
-        "correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"
-    )
-    first = calls.unique("correlation", keep="first", maintain_order=True)
-    return work.join(first, on="correlation", how="left", maintain_order="left").select(
-        *columns[:4],
-        pl.lit(value=True).alias("on_device"),
-        "correlation",
-        "launch_ns",
-        "launch_end_ns",
-        "thread",
-    )
+def _columns() -> list[str]:
+    return list(DERIVED.get("origins").table.columns)
 
 
 def _on_host(work: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -77,17 +48,8 @@ def _on_host(work: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.concat([computed, communicated])
         .sort("start_ns", maintain_order=True)
-        .select(
-            "start_ns",
-            "end_ns",
-            "kind",
-            "stream",
-            pl.lit(value=False).alias("on_device"),
-            pl.lit(None, dtype=pl.Int64).alias("correlation"),
-            "launch_ns",
-            "launch_end_ns",
-            "thread",
-        )
+        .with_columns(on_device=pl.lit(value=False), correlation=pl.lit(None, dtype=pl.Int64))
+        .select(*_columns())
     )
 
 

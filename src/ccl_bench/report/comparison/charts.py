@@ -25,6 +25,7 @@ _VERDICTS = (
 )
 _PART_COLOURS = (
     ("compute", "var(--compute)"),
+    ("fused", "var(--c5)"),
     ("exposed communication", "var(--communication)"),
     ("exposed memory", "var(--memory)"),
     ("idle", "var(--idle)"),
@@ -115,15 +116,17 @@ def parts_chart(key: str, found: Attribution) -> Chart:
     """Return by how much each part of a step changed."""
     per, unit = time_unit([part.difference_s for part in found.parts])
     rows = [{"part": phrases.words(p.name), "change": per * p.difference_s} for p in found.parts]
+    shown = {row["part"] for row in rows}
+    coloured = [(name, colour) for name, colour in _PART_COLOURS if name in shown]
     spec: Spec = {
         "width": "container",
         "height": rows_height(len(rows)),
         "data": {"values": rows},
         "mark": {"type": "bar", "height": {"band": 0.72}},
         "encoding": {
-            "y": {"field": "part", **names("", [name for name, _ in _PART_COLOURS])},
+            "y": {"field": "part", **names("", [name for name, _ in coloured])},
             "x": {"field": "change", "type": "quantitative", "title": f"change of the mean step, {unit}"},
-            "color": {"field": "part", **colours(_PART_COLOURS), "legend": None},
+            "color": {"field": "part", **colours(coloured), "legend": None},
             "tooltip": [
                 {"field": "part", "title": "part"},
                 {"field": "change", "title": unit, "format": "+.4~g"},

@@ -20,11 +20,14 @@ KEY, TITLE = "time", "Where the time goes"
 
 PARTS = {
     "compute": ("compute_s", "var(--compute)"),
+    "fused": ("fused_s", "var(--c5)"),
     "exposed communication": ("exposed_communication_s", "var(--communication)"),
     "exposed memory": ("exposed_memory_s", "var(--memory)"),
     "idle": ("idle_s", "var(--idle)"),
 }
 """Part of a step → its field and colour; together they are the step."""
+
+_FUSED = "Fused is matrix products that communicate in the same kernel, neither hidden nor exposed. "
 
 _PHASES = ("forward_time", "backward_time", "optimizer_time")
 _CAUSES = {
@@ -39,6 +42,7 @@ def time_parts(looked: Seen) -> Section:
     parts = looked.series.time_parts
     if not parts:
         return absent(KEY, TITLE, looked.why("gpu_busy"))
+    shown = _shown(parts)
     numbers = (
         *tile(looked, "gpu_busy", "Device busy"),
         *tile(looked, "gpu_idle", "Device idle"),
@@ -50,11 +54,18 @@ def time_parts(looked: Seen) -> Section:
         KEY,
         TITLE,
         "Exposed communication runs while nothing computes, exposed memory is copies and sets while nothing "
-        "else runs, idle is the rest. The four add up to the step as the device saw it.",
+        f"else runs, idle is the rest. {_FUSED if 'fused' in shown else ''}"
+        f"The {'five' if 'fused' in shown else 'four'} add up to the step as the device saw it.",
         numbers,
         (_by_rank(parts, looked.series.ranks_each), *_phases(looked)),
         tuple(_idle(looked)),
     )
+
+
+def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
+    """Return the parts to show: the fused one where any rank has some."""
+    has_fused = any(part.fused_s for part in parts)
+    return {name: seen for name, seen in PARTS.items() if name != "fused" or has_fused}
 
 
 def _of_step(looked: Seen) -> str:
@@ -64,13 +75,14 @@ def _of_step(looked: Seen) -> str:
 
 def _by_rank(parts: Sequence[TimeParts], ranks_each: int) -> Chart:
     per, unit = time_unit(part.window_s for part in parts)
+    shown = _shown(parts)
     rows = [
-        (row.rank, {name: getattr(row, field) * per for name, (field, _) in PARTS.items()}) for row in parts
+        (row.rank, {name: getattr(row, field) * per for name, (field, _) in shown.items()}) for row in parts
     ]
-    colours = [(name, colour) for name, (_, colour) in PARTS.items()]
+    colours = [(name, colour) for name, (_, colour) in shown.items()]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
     total = sum(row.window_s for row in parts) or 1.0
-    shares = {n: 100 * sum(getattr(r, f) for r in parts) / total for n, (f, _) in PARTS.items()}
+    shares = {n: 100 * sum(getattr(r, f) for r in parts) / total for n, (f, _) in shown.items()}
     summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
     note = together(ranks_each, "rank")
     title = "Time in a mean step of each rank"
@@ -79,10 +91,11 @@ def _by_rank(parts: Sequence[TimeParts], ranks_each: int) -> Chart:
 
 def _table(parts: Sequence[TimeParts]) -> Table:
     rows: list[list[Cell]] = []
+    shown = _shown(parts)
     for row in parts:
-        values = [getattr(row, field) for field, _ in PARTS.values()]
+        values = [getattr(row, field) for field, _ in shown.values()]
         rows.append([row.rank, *map(_time, (*values, row.window_s))])
-    return table(("rank", *PARTS, "step"), rows)
+    return table(("rank", *shown, "step"), rows)
 
 
 def _time(value: float) -> Quantity:
