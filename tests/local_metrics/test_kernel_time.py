@@ -73,7 +73,7 @@ def test_recorded_metadata_makes_a_kernel_communication_under_any_name(tmp_path:
         ("fused_moe_kernel", "grouped_matrix_products_pct"),
         ("void deep_gemm::m_grouped_gemm_fp8<1>(int)", "grouped_matrix_products_pct"),
         (
-            "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s5_m128x8x64_swiGlu_dynBatch_sm100a",
+            "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s5_swiGlu_dynBatch_sm100a",
             "grouped_matrix_products_pct",
         ),
         ("void deep_ep::internode::dispatch<false, 8>(int4*)", "dispatch_and_combine_pct"),

@@ -121,7 +121,7 @@ def _kind() -> pl.Expr:
 
 
 def _collective() -> pl.Expr:
-    """Return what communication carries out: a part of a call what its operator does, a kernel what it says."""
+    """Return what communication carries out: its operator tells of a part of a call, its name of a kernel."""
     whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
     sure = pl.when(pl.col("by_name") != naming.OTHER).then("by_name")
     told = pl.coalesce("recorded", whole, sure, "operator", "by_name")
