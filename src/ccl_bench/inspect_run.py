@@ -37,8 +37,8 @@ TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "grou
 _CROSS_CHECKS = ("et_agreement", "et_links")
 """Tables that only contradict or confirm others; asked for where a run has Execution Traces."""
 
-_OF_ONE_RECORDING = "et_"
-"""What the attributes of an Execution Trace begin with; they differ from rank to rank by nature."""
+_OF_ONE_RECORDING = ("et_", "host_name")
+"""How attributes begin that differ from rank to rank by nature: those of an Execution Trace, the machine."""
 
 _SEVERITIES = ("error", "warning", "note")
 _SECOND_NS = 1_000_000_000

@@ -45,6 +45,8 @@ class Facts:
     """Number format of the matrix multiplications."""
     phase: Fact[str] | None = None
     """`training` or `inference`."""
+    framework: Fact[str] | None = None
+    """Training framework or inference engine, which decides how ranks lie in the mesh."""
     devices_per_node: Fact[int] | None = None
     """Devices in one node."""
     scale_up_gbps: Fact[float] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.matching import point_to_point
-from ccl_bench.analysis.communication.parallelism import mesh, strides
+from ccl_bench.analysis.communication.parallelism import stages_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.intervals import clipped, merged, outside, union_lengths
@@ -152,7 +152,7 @@ def bubbles(
         .with_columns(pl.col("unmatched").fill_null(0))
         .sort("iteration", "rank", "trace", "step")
     )
-    stages = _stages(found["rank"], facts).alias("stage")
+    stages = stages_of(found["rank"], facts).alias("stage")
     return found.with_columns(stages).select(*DERIVED.get("bubbles").table.columns)
 
 
@@ -185,12 +185,3 @@ def _moving(stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the exposed transfer in each part of each step of each trace."""
     lengths = merged(moving(stretches), "trace", "step", "part").group_by("trace", "step", "part")
     return lengths.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
-
-
-def _stages(ranks: pl.Series, facts: Facts) -> pl.Series:
-    """Return the pipeline stage of each rank; null where the mesh is not known or the rank is not on it."""
-    axes = mesh(facts)
-    if "pp" not in axes:
-        return pl.Series([None] * len(ranks), dtype=pl.Int64)
-    stages = ranks // strides(axes)["pp"]
-    return stages.set(stages >= axes["pp"], None)

@@ -8,9 +8,16 @@ from functools import cache
 from ccl_bench.catalog.facts import facts
 
 
-def mesh_order() -> list[str]:
-    """Return the axes of a mesh from the outermost to the innermost."""
-    return list(facts("parallelism")["mesh"]["order"])
+def mesh_order(framework: str = "", phase: str = "") -> list[str]:
+    """Return the axes of a mesh from the outermost to the innermost, as a framework lays ranks out.
+
+    Without a framework that is known, those of inference lie as serving engines put them.
+    """
+    known = facts("parallelism")
+    serving = known["serving_mesh"]
+    name = re.sub(r"[\s_-]+", "-", framework.strip().lower())
+    serves = name.startswith(tuple(serving["frameworks"])) or (not name and phase == "inference")
+    return list((serving if serves else known["mesh"])["order"])
 
 
 @cache

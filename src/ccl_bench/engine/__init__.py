@@ -5,6 +5,7 @@ from ccl_bench.engine.comparable import LeftOut, left_out
 from ccl_bench.engine.local import Progress
 from ccl_bench.engine.reduction import UNREAD, Reduced, Task, has_rows, local_needs, takes_part
 from ccl_bench.engine.together import KEYS
+from ccl_bench.engine.windows import renumber, windows_of
 
 __all__ = [
     "KEYS",
@@ -17,8 +18,10 @@ __all__ = [
     "left_out",
     "local_needs",
     "read_together",
+    "renumber",
     "results",
     "run",
     "takes_part",
     "used",
+    "windows_of",
 ]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 STEP_SOURCES = ("ProfilerStep", "numbered range", "optimizer range", "communication pattern", "whole trace")
 """How steps are found, the best first."""
 
+_NCCL = "nccl_version"
+"""Attribute of a trace."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -58,14 +61,15 @@ def left_out(traces: Sequence[Reduced], contents: Collection[str]) -> LeftOut:
     )
     if whole and contents:
         told += (_cut_steps(whole, contents),)
-    found = (*_by_device(read.values()), *told)
+    found = (*(_by_library(read.values()) or _by_device(read.values())), *told)
     return LeftOut(frozenset(other_steps), frozenset([*lacking, *cut]), whole, found)
 
 
 def _by_device(traces: Iterable[Reduced]) -> list[Finding]:
     """Return a finding where traces saw devices that have nothing in common.
 
-    They can be of one run all the same, if every one of them says of how many ranks.
+    They can be of one run all the same, if every one of them says of how many ranks. What they ran on
+    concerns every number of the run then.
     """
     seen: dict[frozenset[str], list[Reduced]] = defaultdict(list)
     for trace in traces:
@@ -77,7 +81,16 @@ def _by_device(traces: Iterable[Reduced]) -> list[Finding]:
     if not all(trace.world_size for found in seen.values() for trace in found):
         return [several_runs(said)]
     message = f"the ranks ran on different devices: {listed(said)}"
-    return [Finding("devices-differ", "warning", message, count=len(seen), touches=("devices",))]
+    return [Finding("devices-differ", "warning", message, count=len(seen))]
+
+
+def _by_library(traces: Iterable[Reduced]) -> list[Finding]:
+    """Return a finding where ranks used different versions of NCCL, which refuses to connect them."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for trace in traces:
+        if version := trace.attributes.get(_NCCL):
+            seen[f"one with NCCL {version}"].append(trace.trace.relative)
+    return [several_runs(seen)] if len(seen) > 1 else []
 
 
 def _without(traces: dict[int, Reduced], positions: Iterable[int]) -> dict[int, Reduced]:

@@ -10,13 +10,13 @@ from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
+from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ccl_bench.frames import pl
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile
     from ccl_bench.trace.formats import Format
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _DEVICE_TABLES = {"kernels", "memcpy"}
 
 _LARGEST = "cpu_ops"
+
+_SPAN = ("start_ns", "end_ns")
 
 _OF_EVERY_TRACE = {"identity", "findings"}
 """Raw tables that no format fills, because they are about the trace itself."""
@@ -67,6 +69,8 @@ class Reduced:
     """Tables that the trace has rows in, of those behind what is wanted."""
     devices: frozenset[str] = frozenset()
     """Names of the devices that the recording process saw."""
+    span_ns: tuple[int, int] | None = None
+    """Start and end of what was recorded, on the clock of its host; None where nothing wanted has times."""
     whole_steps: frozenset[int] | None = None
     """Steps that are whole in a file that was cut short; None where it was not."""
 
@@ -140,8 +144,23 @@ def reduced(task: Task) -> Reduced:
         "" if steps is None else "".join(steps["source"].head(1)),
         frozenset(name for name in raw if content.height(name)),
         frozenset(content.table("devices")["name"].drop_nulls()),
+        _span(content, raw),
         None if steps is None else _whole_steps(steps, content),
     )
+
+
+def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
+    """Return when the first thing in these tables started and the last one ended."""
+    spans = [
+        content.table(name, _SPAN).select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        for name in sorted(raw)
+        if {*_SPAN} <= {*TABLES[name].columns} and content.height(name)
+    ]
+    both = pl.concat(spans).drop_nulls() if spans else None
+    if both is None or both.is_empty():
+        return None
+    start, end = both.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return start, end
 
 
 def unread(task: Task, code: str, message: str) -> Reduced:

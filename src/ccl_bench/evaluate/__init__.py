@@ -16,6 +16,7 @@ from ccl_bench.evaluate.evidence import Evidence
 from ccl_bench.evaluate.side_tables import step_times_in
 from ccl_bench.frames import pl
 from ccl_bench.result import Result, ResultFinding
+from ccl_bench.run.completeness import CODES, completeness_findings
 from ccl_bench.run.stated_facts import device_contradictions
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def gathered(
     if local:
         tasks = [engine.Task(trace, local, use_cache) for trace in run.traces]
         evidence.traces, read = engine.read_together(tasks, local, jobs=jobs, progress=progress)
+        _put_in_windows(run, evidence, read)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
         inputs |= read
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
@@ -77,6 +79,17 @@ def gathered(
     _drop(inputs, ("steps", *contents), left_out.incomplete)
     _keep_steps(inputs, ("steps", *contents), left_out.whole_steps)
     return evidence
+
+
+def _put_in_windows(run: Run, evidence: Evidence, tables: dict[str, pl.DataFrame]) -> None:
+    """Put traces into the windows that their times make, and say anew which ranks those lack."""
+    windows = engine.windows_of(evidence.traces)
+    if windows.numbers:
+        engine.renumber(windows, evidence.traces, tables)
+        others = [finding for finding in evidence.findings if finding.code not in CODES]
+        traces = [reduced.trace for reduced in evidence.traces]
+        evidence.findings = [*others, *completeness_findings(run.facts, traces, run.others)]
+    evidence.findings += windows.findings
 
 
 def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: Evidence) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 RANK_MAP = "ranks.json"
 
+CODES = frozenset({"rank-unknown", "ranks-missing", "ranks-beyond-world", "trace-unrecognised"})
+"""Findings that this module makes."""
+
 _SHOWN = 12
 """Ranks that a message names."""
 

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ccl_bench.findings import Finding
+from ccl_bench.trace import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,9 @@ def of_one_run(
     `findings` are those of finding the traces, such as ranks that are there twice.
     """
     kept, found = _by_world_size(traces)
-    return kept, found if any(f.code == SEVERAL for f in found) else [*found, *_by_folder(kept, findings)]
+    if any(f.code == SEVERAL for f in found):
+        return kept, found
+    return kept, [*found, *(_by_folder(kept, findings) or _by_process(kept))]
 
 
 def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -91,6 +94,23 @@ def _by_folder(traces: Iterable[TraceFile], findings: Iterable[Finding]) -> list
             both = " and ".join(folder or "." for folder in pair)
             ranks = f"{count} ranks" if count > 1 else "rank"
             return [_error(f"{both} hold the traces of the same {ranks}", len(pair))]
+    return []
+
+
+def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
+    """Return a finding where two processes wrote traces of one rank: the job was started twice.
+
+    torch names a file `host_pid` and the time unless it is given another name, and one process writes all windows.
+    """
+    writers: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
+    for trace in traces:
+        name = identity.written(trace.relative)
+        if name and name.is_process and trace.rank is not None:
+            writers[trace.form.name, trace.rank].setdefault(name.worker, trace.relative)
+    for (_, rank), files in sorted(writers.items()):
+        if len(files) > 1:
+            processes = " and ".join(sorted(files))
+            return [_error(f"rank {rank} was recorded by the processes {processes}", len(files))]
     return []
 
 

@@ -172,6 +172,7 @@ def _from_card(card: Card | None) -> Source:
         device=device.model if device.type is None or str(device.type).upper() != "CPU" else None,
         precision=_text(model.precision),
         phase=_text(model.phase),
+        framework=card.framework.name,
         is_moe=True if model.is_moe or sizes.num_experts else model.is_moe,
         devices_per_node=device.devices_per_node,
         scale_up_gbps=card.hardware.network.bandwidth.scale_up,

@@ -61,7 +61,9 @@ def _content(trace: TraceFile) -> str:
 def _other_rank(trace: TraceFile) -> int | None:
     """Return the rank that a trace's name tells, where its content is another's."""
     named = identity.rank_in_name(trace.relative) if trace.form.of_rank and not trace.part else None
-    return named if trace.rank is not None and named != trace.rank else None
+    if named is None or trace.rank in {None, named}:
+        return None
+    return named if identity.says_rank(trace.relative) or named < (trace.world_size or 0) else None
 
 
 def _overwritten(copy: TraceFile, original: TraceFile) -> Finding:

@@ -9,7 +9,7 @@ from ccl_bench import storage
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.storage import remote
-from ccl_bench.trace import copies, formats, identity, walking
+from ccl_bench.trace import copies, formats, identity, naming, walking
 from ccl_bench.trace.formats import Part
 from ccl_bench.trace.walking import files_under
 
@@ -42,7 +42,7 @@ class TraceFile:
     rank_source: str
     """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None
-    """Number of the recording window, where the path carries one."""
+    """Number of the recording window, where the path carries one or names of the run carry times of several."""
     world_size: int | None
     """Number of ranks that the file says the job had."""
     size: int
@@ -127,8 +127,9 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
             continue
         found.traces += traces
         found.others += [] if traces else [path]
-    found.traces, doubts = _each_once(found.traces)
-    found.findings += [*doubts, *oddities]
+    settled, implausible = naming.settled(found.traces)
+    found.traces, doubts = _each_once(settled)
+    found.findings += [*doubts, *implausible, *oddities]
     return found
 
 

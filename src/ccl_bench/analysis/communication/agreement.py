@@ -74,6 +74,18 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
     return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
 
 
+def _groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
+    off = groups.filter("contradicts_mesh")
+    if off.is_empty():
+        return []
+    first = off.row(0, named=True)
+    message = (
+        f"{off.height} process groups are described as of one axis and lie along another in the stated mesh, "
+        f"first {first['group']}: stages, and dimensions of groups without a description, may be wrong"
+    )
+    return [Finding("mesh-contradicted", "warning", message, count=off.height, touches=("groups",))]
+
+
 def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
     assumed = matched.filter(pl.col("size").is_null())
     if assumed.is_empty():
@@ -125,7 +137,7 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
 
 
 _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
-    "groups": _ambiguous_groups,
+    "groups": lambda groups: [*_ambiguous_groups(groups), *_groups_off_the_mesh(groups)],
     "matched": lambda matched: [
         *_disagreements(matched),
         *_missing_members(matched),

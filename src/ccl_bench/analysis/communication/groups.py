@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.members import THREADS
-from ccl_bench.analysis.communication.parallelism import UNKNOWN, dimension_of, mesh, spans_nodes
+from ccl_bench.analysis.communication.parallelism import (
+    UNKNOWN,
+    contradicts_mesh,
+    dimension_of,
+    mesh,
+    spans_nodes,
+)
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.frames import pl
 
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     spans_nodes=("Boolean", "whether members are on several nodes; null where that is not known"),
     seen_by=("Int64", "ranks whose traces have calls in the group"),
     ambiguous=("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
+    contradicts_mesh=("Boolean", "whether its description names another axis than its members lie along"),
 )
 def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One process group of the run."""
@@ -45,6 +52,7 @@ def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
                 else dimension_of(row["description"], row["members"], facts),
                 "spans_nodes": spans_nodes(row["members"], facts),
                 "ambiguous": ambiguous,
+                "contradicts_mesh": contradicts_mesh(row["description"], row["members"], facts),
             }
         )
     table = DERIVED.get("groups").table

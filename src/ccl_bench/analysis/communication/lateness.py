@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.communication.parallelism import mesh, strides
+from ccl_bench.analysis.communication.parallelism import stages_of
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
@@ -27,11 +27,9 @@ def within_stages(waits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
     The first stage ends a step last by design, so whoever waits for it says nothing of its being late.
     """
-    axes = mesh(facts)
-    distance = strides(axes)["pp"] if axes.get("pp", 1) > 1 else None
-    stage = pl.lit(0) if distance is None else pl.col("rank") // distance
-    one_stage = stage.n_unique().over("group") == 1
-    return waits.filter((pl.col("dimension") != "pp").fill_null(value=True) & one_stage)
+    staged = waits.with_columns(stages_of(waits["rank"], facts).alias("_stage"))
+    one_stage = pl.col("_stage").n_unique().over("group") == 1
+    return staged.filter((pl.col("dimension") != "pp").fill_null(value=True) & one_stage).drop("_stage")
 
 
 def in_groups(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:

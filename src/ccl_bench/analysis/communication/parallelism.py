@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ccl_bench.catalog.parallelism import described_dimension, mesh_order
+from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ def mesh(facts: Facts) -> dict[str, int]:
     Empty where the stated degrees do not multiply to the number of ranks, since ranks have no
     known place then.
     """
-    degrees = {axis: getattr(facts, axis) for axis in mesh_order()}
+    said = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
+    degrees = {axis: getattr(facts, axis) for axis in mesh_order(*said)}
     if not any(degrees.values()) or facts.world_size is None:
         return {}
     sizes = {axis: degree.value if degree else 1 for axis, degree in degrees.items()}
@@ -59,6 +61,17 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
     return "ep" if found == UNKNOWN and _is_expert_part(ordered, axes, distances, facts) else found
 
 
+def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
+    """Whether a group is described as of one axis, and its members lie along another in the stated mesh."""
+    named = described_dimension(description or "")
+    found = dimension_of(None, members, facts)
+    return named in _KINDS and found in _KINDS and _KINDS[named] != _KINDS[found]
+
+
+_KINDS = {"tp": "tp", "pp": "pp"} | dict.fromkeys(("dp", "dp_replicate", "dp_shard", "cp"), "dp")
+"""Dimensions that cannot be mistaken for each other; those of data are named in several ways."""
+
+
 def _is_expert_part(
     members: list[int], axes: Mapping[str, int], distances: Mapping[str, int], facts: Facts
 ) -> bool:
@@ -92,6 +105,15 @@ def _name(run: Sequence[str]) -> str:
     if set(run) == {"dp_shard", "cp"}:
         return "dp_shard"
     return "dp" if set(run) <= {"dp_replicate", "dp_shard", "cp"} else UNKNOWN
+
+
+def stages_of(ranks: pl.Series, facts: Facts) -> pl.Series:
+    """Return the pipeline stage of each rank; null where the mesh is not known or the rank is not on it."""
+    axes = mesh(facts)
+    if "pp" not in axes:
+        return pl.Series([None] * len(ranks), dtype=pl.Int64)
+    stages = ranks // strides(axes)["pp"] % axes["pp"]
+    return stages.set((ranks < 0) | (ranks >= math.prod(axes.values())), None)
 
 
 def spans_nodes(members: Sequence[int] | None, facts: Facts) -> bool | None:

@@ -26,7 +26,8 @@ def place_of(trace: TraceFile) -> PurePosixPath:
     kind = trace.form.name
     if kind not in _FOLDERS:
         return PurePosixPath(own.name)
-    window = next((part for part in reversed(own.parts[:-1]) if _WINDOW.fullmatch(part)), "")
+    numbered = "" if trace.iteration is None else f"iteration_{trace.iteration}"
+    window = next((part for part in reversed(own.parts[:-1]) if _WINDOW.fullmatch(part)), numbered)
     name = own.name if trace.rank is None else name_of(kind, trace.rank) + (".gz" * (own.suffix == ".gz"))
     return PurePosixPath(_FOLDERS[kind], window, name)
 

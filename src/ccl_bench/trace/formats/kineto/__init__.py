@@ -60,7 +60,7 @@ KINETO = register(
     Format(
         name="kineto",
         profile="torch",
-        revision=1,
+        revision=2,
         tables=frozenset(
             {
                 "kernels",

@@ -122,6 +122,6 @@ def attributes(meta: dict[str, Any]) -> dict[str, str]:
     """Return the versions and names that the file records."""
     job = distributed(meta)
     named = {key: job.get(key) for key in ("backend", "nccl_version")}
-    versions = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version")
+    versions = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "host_name")
     named |= {key: meta.get(key) for key in versions}
     return {key: str(value) for key, value in named.items() if value is not None}
