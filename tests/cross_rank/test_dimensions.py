@@ -7,12 +7,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import facts, rewrite, tables
+from cross_runs import codes, facts, rewrite, tables
 
 from ccl_bench.analysis.communication.members import members_text
-from ccl_bench.analysis.communication.parallelism import dimension_of, spans_nodes
+from ccl_bench.analysis.communication.parallelism import (
+    contradicts_mesh,
+    dimension_of,
+    spans_nodes,
+    stages_of,
+)
 from ccl_bench.analysis.communication.traffic import axis_between
-from ccl_bench.catalog.parallelism import described_dimension
+from ccl_bench.catalog.parallelism import described_dimension, mesh_order
 from ccl_bench.testing import Experts, Message, Plan, trace_path, write_run
 
 DESCRIBED = {
@@ -42,6 +47,14 @@ DESCRIBED = {
     "": None,
     "MODEL_PARALLEL_GROUP": None,
     "my_tp_like_group": None,
+    "tp:device": "tp",
+    "attention_tp:cpu": "tp",
+    "moe_tp:device": "tp",
+    "moe_ep:device": "ep",
+    "moe_dp:device": "dp",
+    "attn_cp:device": "cp",
+    "pcp:0": "cp",
+    "world:0": None,
 }
 
 
@@ -104,6 +117,75 @@ def test_neighbours_on_the_sharded_axes_share_experts_where_no_axis_is_as_long()
     assert dimension_of("undefined", [1, 3, 5, 7], known) == "ep"
     assert dimension_of("undefined", [2, 4, 6, 8], known) == "unknown"
     assert dimension_of("undefined", [0, 1, 2, 3], known) == "unknown"
+
+
+SERVED = facts(world_size=8, dp_replicate=2, pp=2, tp=2, framework="vLLM", phase="inference")
+"""Ranks of vLLM lie as `arange(8).reshape(dp, pp, tp)`."""
+
+
+@pytest.mark.parametrize(
+    ("members", "dimension"),
+    [
+        ([0, 1], "tp"),
+        ([6, 7], "tp"),
+        ([0, 2], "pp"),
+        ([5, 7], "pp"),
+        ([0, 4], "dp_replicate"),
+        ([3, 7], "dp_replicate"),
+    ],
+)
+def test_replicas_of_a_serving_engine_lie_outside_of_its_stages(members: list[int], dimension: str):
+    assert dimension_of("undefined", members, SERVED) == dimension
+
+
+@pytest.mark.parametrize(
+    ("framework", "phase", "order"),
+    [
+        ("vllm", "inference", "dp pp tp"),
+        ("SGLang", "", "dp pp tp"),
+        ("vLLM-Ascend", "", "dp pp tp"),
+        ("", "inference", "dp pp tp"),
+        ("", "training", "pp dp tp"),
+        ("", "", "pp dp tp"),
+        ("Megatron-LM", "inference", "pp dp tp"),
+        ("torchtitan", "training", "pp dp tp"),
+    ],
+)
+def test_the_framework_decides_how_ranks_lie(framework: str, phase: str, order: str):
+    outer = [axis for axis in mesh_order(framework, phase) if axis in {"pp", "dp_replicate", "tp"}]
+    assert " ".join(outer).replace("dp_replicate", "dp") == order
+
+
+def test_a_data_parallel_degree_in_total_is_an_axis_of_the_mesh():
+    known = facts(world_size=8, dp=2, pp=2, tp=2, framework="vllm")
+    found = [dimension_of("undefined", members, known) for members in ([0, 1], [0, 2], [0, 4])]
+    assert found == ["tp", "pp", "dp"]
+
+
+def test_stages_repeat_in_each_replica_of_a_serving_engine():
+    ranks = pl.Series(range(9))
+    assert stages_of(ranks, SERVED).to_list() == [0, 0, 1, 1, 0, 0, 1, 1, None]
+    trained = facts(world_size=8, dp_replicate=2, pp=2, tp=2)
+    assert stages_of(ranks, trained).to_list() == [0, 0, 0, 0, 1, 1, 1, 1, None]
+
+
+def test_a_group_that_its_description_puts_on_another_axis_contradicts_the_mesh():
+    trained = facts(world_size=8, dp_replicate=2, pp=2, tp=2)
+    assert contradicts_mesh("pp:0", [0, 2], trained)
+    assert not contradicts_mesh("pp:0", [0, 2], SERVED)
+    assert not contradicts_mesh("mesh_dp_shard", [0, 2], trained)  # data, by whatever name
+    assert not contradicts_mesh("undefined", [0, 2], trained)
+
+
+def test_a_card_whose_framework_lays_ranks_out_otherwise_is_contradicted_by_the_groups(tmp_path: Path):
+    write_run(Plan(dp_shard=2, tp=2, pp=2, microbatches=2, layers=1, steps=1), tmp_path)
+    assert "mesh-contradicted" not in codes(tmp_path, "groups")
+
+    (card,) = tmp_path.glob("*.yaml")
+    card.write_text(card.read_text().replace("name: ccl_bench.testing", "name: vllm"))
+
+    # groups of data are described as such and lie two ranks apart, where vLLM puts stages
+    assert "mesh-contradicted" in codes(tmp_path, "groups")
 
 
 def undescribed(trace: dict[str, Any]) -> None:

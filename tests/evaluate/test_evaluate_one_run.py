@@ -1,11 +1,13 @@
 """Folders that hold more than one run: there is no number of both, unless one is plainly meant."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_runs import FSDP, NVIDIA_A100, PIPELINE, codes, measured, trace, write, write_ranks
+from small_runs import FSDP, NVIDIA_A100, PIPELINE, TRACE_METRICS, codes, measured, trace, write, write_ranks
 
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
@@ -123,10 +125,78 @@ def test_ranks_that_know_of_each_other_may_run_on_different_devices(tmp_path: Pa
     with_rank(tmp_path, 0, world=2, deviceProperties=[NVIDIA_A100])
     with_rank(tmp_path, 1, world=2, deviceProperties=[H100])
 
-    (found,) = measured(tmp_path, "mfu")
+    for found in measured(tmp_path, *TRACE_METRICS):
+        assert found.status == "ok"
+        assert "devices-differ" in codes(found)
 
-    assert "several-runs" not in codes(found)
-    assert "devices-differ" in codes(found)
+
+def test_ranks_with_different_versions_of_nccl_are_of_several_runs(tmp_path: Path):
+    for rank, version in enumerate(("2.21.5", "2.19.3")):
+        path = with_rank(tmp_path, rank, world=2)
+        content = json.loads(path.read_text())
+        content["distributedInfo"]["nccl_version"] = version
+        write(path, content)
+
+    assert refused(tmp_path).endswith(
+        "one with NCCL 2.21.5 (kineto_trace_0.json), one with NCCL 2.19.3 (kineto_trace_1.json)"
+    )
+
+
+def test_two_runs_of_which_each_gives_some_ranks_are_refused_by_their_times(corpus: Path, tmp_path: Path):
+    for rank in range(4):
+        name = f"worker{rank}_step_12.pt.trace.json.gz"
+        shutil.copy(corpus / "kineto" / "dlrm-8rank" / name, tmp_path / f"rank{rank}.json.gz")
+        name = f"megatron_kineto_{rank + 4}.json.gz"
+        shutil.copy(corpus / "kineto" / "megatron-tp8" / name, tmp_path / f"rank{rank + 4}.json.gz")
+
+    # 8 ranks each, on V100 in September 2023 and on A100 in February 2024
+    reason = refused(tmp_path)
+
+    assert "one recorded from 2023-09-07 " in reason
+    assert "one recorded from 2024-02-02 " in reason
+
+
+def epoch(rank: int, at_s: float, **known: object) -> dict[str, Any]:
+    """Return the trace of a rank of two whose step of 100 us began so many seconds after a moment in 2026."""
+    return trace(rank, world=2) | {"baseTimeNanoseconds": 1_795_326_608 * 10**9 + int(at_s * 1e9)} | known
+
+
+def test_ranks_recorded_after_each_other_are_several_runs_where_no_clock_can_be_that_wrong(tmp_path: Path):
+    one_host, far, near = tmp_path / "one host", tmp_path / "far", tmp_path / "near"
+    for folder, pause, known in ((one_host, 3, {"host_name": "vm"}), (far, 61, {}), (near, 3, {})):
+        write(folder / "rank0.json", epoch(0, 0, **known))
+        write(folder / "rank1.json", epoch(1, pause, **known))
+
+    assert "one recorded from" in refused(one_host)
+    assert "one recorded from" in refused(far)
+    (found,) = measured(near, "gpu_busy")
+    assert (found.status, codes(found)) == ("ok", ["recordings-apart"])
+
+
+def test_times_that_count_from_the_start_of_a_machine_prove_nothing(tmp_path: Path):
+    for rank in (0, 1):
+        write(tmp_path / f"rank{rank}.json", trace(rank, at=rank * 10**9))
+
+    (found,) = measured(tmp_path, "gpu_busy")
+
+    assert (found.status, codes(found)) == ("ok", [])
+
+
+def test_two_runs_in_one_folder_with_names_of_their_own_are_two_runs(tmp_path: Path):
+    for rank in (0, 1):
+        write(tmp_path / f"a{rank}.json", trace(rank))
+        write(tmp_path / f"b{rank}.json", trace(rank, length=300))
+
+    assert refused(tmp_path).endswith("2 of 2 ranks have two traces each of one recording window")
+
+
+def test_a_run_beside_itself_packed_is_one_run(tmp_path: Path):
+    for path in write_ranks(tmp_path).glob("*.json"):
+        (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+
+    (found,) = measured(tmp_path, "gpu_busy")
+
+    assert (found.status, found.value) == ("ok", pytest.approx(70))
 
 
 def test_inspect_shows_the_folder_and_says_what_it_is(tmp_path: Path):

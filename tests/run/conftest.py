@@ -1,4 +1,4 @@
-"""Recordings of real ranks that several tests look at; each is made once, also where tests run in several processes."""
+"""A recording of real ranks that several tests look at; it is made once, also where tests run in many."""
 
 from __future__ import annotations
 

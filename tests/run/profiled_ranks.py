@@ -1,6 +1,6 @@
-"""Train on a few ranks and record each with torch's own handler, under the names that it gives files by default.
+"""Train on a few ranks and record each with torch's own handler, under the names that it gives by default.
 
-Started by torchrun: `profiled_ranks.py FOLDER WINDOWS`. The last rank works longest, so that the others wait for it.
+Started by torchrun: `profiled_ranks.py FOLDER WINDOWS`. The last rank works longest: the others wait for it.
 """
 
 from __future__ import annotations

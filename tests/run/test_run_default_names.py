@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from profiled_ranks import STEPS
@@ -15,8 +15,10 @@ from ccl_bench import metrics
 from ccl_bench.collect.gather.placing import place_of
 from ccl_bench.evaluate import evaluate
 from ccl_bench.inspect_run import inspect
-from ccl_bench.result import Result
 from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from ccl_bench.result import Result
 
 Files = dict[int, list[Path]]
 
@@ -139,8 +141,8 @@ def test_ranks_of_one_window_that_were_recorded_at_different_times_are_refused(
 
     assert {f.status for f in found.values()} <= {"not_measurable", "not_applicable"}
     assert re.fullmatch(
-        r"the traces are of several runs: one recorded from [\d :.-]+ \(rank0.json, rank1.json, rank2.json\), "
-        r"one recorded from [\d :.-]+ \(rank3.json\)",
+        r"the traces are of several runs: one recorded from [\d :.-]+ "
+        r"\(rank0.json, rank1.json, rank2.json\), one recorded from [\d :.-]+ \(rank3.json\)",
         found["iteration_wall_clock_time"].reason,
     )
 

@@ -204,6 +204,9 @@ def test_a_rank_comes_from_file_then_map_then_name(tmp_path, in_file, in_map, na
         ("train.json", None),
         ("rank99999999999999999999.json", None),
         ("host_4711.1694128201545.pt.trace.json", None),
+        ("host_4711.1795326608887470988.pt.trace.json.gz", None),
+        ("dp0_pp0_tp1_dcp0_ep1_rank1.1795326608887470988.pt.trace.json.gz", 1),
+        ("vllm-world-rank-5-rank-1.1795326608887470988.pt.trace.json.gz", 5),
     ],
 )
 def test_a_rank_is_read_from_a_name_that_carries_one(name, rank):
@@ -218,10 +221,126 @@ def test_a_rank_is_read_from_a_name_that_carries_one(name, rank):
         ("worker3_step_12.pt.trace.json.gz", 12),
         ("iteration_99999999999999999999/rank0.json", None),
         ("rank0.json", None),
+        ("host_4711.1795326608887470988.pt.trace.json", None),
     ],
 )
 def test_a_window_is_read_from_a_path_that_carries_one(name, window):
     assert identity.window_in_path(name) == window
+
+
+# Default names of profilers.
+
+
+def ranks_of(folder, names, world_size=None):
+    """Return {name: rank} of files that say nothing of their rank."""
+    info = {} if world_size is None else {"distributedInfo": {"world_size": world_size}}
+    files = {name: compact([event("cpu_op", f"op {name}")], **info) for name in names}
+    found = discovery.found_in(put(folder, files))
+    return {t.relative: t.rank for t in found.traces}, codes(found)
+
+
+def test_numbers_of_processes_in_names_are_no_ranks(tmp_path):
+    names = ["node1_12345.pt.trace.json", "node2_7.pt.trace.json"]
+    assert ranks_of(tmp_path, names) == (dict.fromkeys(names), ["rank-implausible"])
+
+
+def test_numbers_below_the_number_of_traces_are_ranks(tmp_path):
+    names = ["node0_0.pt.trace.json", "node0_1.pt.trace.json"]
+    assert ranks_of(tmp_path, names) == (dict(zip(names, (0, 1), strict=True)), [])
+
+
+def test_a_number_below_the_stated_number_of_ranks_is_a_rank_also_where_others_have_no_trace(tmp_path):
+    assert ranks_of(tmp_path / "a", ["part_6.json"], world_size=8) == ({"part_6.json": 6}, [])
+    assert ranks_of(tmp_path / "b", ["part_9.json"], world_size=8) == (
+        {"part_9.json": None},
+        ["rank-implausible"],
+    )
+
+
+def test_a_name_that_says_rank_is_believed(tmp_path):
+    names = ["node1_rank12.json", "node2_worker-31.json"]
+    assert ranks_of(tmp_path, names) == (dict(zip(names, (12, 31), strict=True)), [])
+
+
+def sglang(tp, *more, stage=""):
+    """Return the name that SGLang gives a trace; degrees of 1 are not in it."""
+    return "-".join(["1712345678.1234567", f"TP-{tp}", *more]) + stage + ".trace.json.gz"
+
+
+def test_in_sglang_the_tensor_parallel_rank_is_the_rank_where_attention_is_split_over_data(tmp_path):
+    names = [sglang(tp, f"DP-{tp // 2}", f"EP-{tp}") for tp in range(4)]
+    assert ranks_of(tmp_path, names) == (dict(zip(names, range(4), strict=True)), [])
+
+
+def test_in_sglang_stages_lie_outside_of_tensor_parallel_ranks(tmp_path):
+    names = [sglang(tp, f"PP-{pp}") for pp in range(2) for tp in range(4)]
+    assert ranks_of(tmp_path, names)[0] == dict(zip(names, range(8), strict=True))
+    # of a mesh that lacks a place nobody knows how large it is
+    (tmp_path / names[-1]).unlink()
+    found = discovery.found_in(tmp_path)
+    assert {t.rank for t in found.traces} == {None}
+
+
+def test_replicas_of_sglang_that_are_jobs_of_their_own_have_no_common_ranks(tmp_path):
+    names = [sglang(tp, f"DP-{dp}") for dp in range(2) for tp in range(2)]
+    assert ranks_of(tmp_path, names)[0] == dict.fromkeys(names)
+
+
+def test_what_sglang_records_apart_are_windows(tmp_path):
+    files = {sglang(tp, stage=f"-{s}"): trace(tp, f"{s}{tp}") for tp in (0, 1) for s in ("EXTEND", "DECODE")}
+    found = discovery.found_in(put(tmp_path, files))
+    assert sorted((t.iteration, t.rank) for t in found.traces) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert codes(found) == []
+
+
+def vllm(dp, pp, tp, rank):
+    """Return the name that vLLM gives a trace; `rank` counts within the data-parallel replica."""
+    return f"dp{dp}_pp{pp}_tp{tp}_dcp0_ep{tp}_rank{rank}.{1795326608887470988 + rank}.pt.trace.json.gz"
+
+
+def test_in_vllm_replicas_lie_outside_of_stages_and_those_outside_of_tensor_parallel_ranks(tmp_path):
+    places = [(dp, pp, tp) for dp in range(2) for pp in range(2) for tp in range(2)]
+    names = [vllm(dp, pp, tp, rank=pp * 2 + tp) for dp, pp, tp in places]
+    assert ranks_of(tmp_path, names)[0] == dict(zip(names, range(8), strict=True))
+
+
+def test_in_vllm_a_rank_of_an_incomplete_mesh_is_known_in_the_first_replica_alone(tmp_path):
+    names = [vllm(0, 1, 0, rank=2), vllm(1, 1, 1, rank=3)]
+    assert ranks_of(tmp_path, names)[0] == {names[0]: 2, names[1]: None}
+
+
+def stamped(process, seconds):
+    """Return the name that torch gives the trace of a process written at a time."""
+    return f"vm_{process}.{1795326608 * 10**9 + int(seconds * 1e9)}.pt.trace.json"
+
+
+def windows(folder, written):
+    """Return {(process, time): window} of files that processes of these ranks wrote at these times."""
+    files = {stamped(1000 + r, at): trace(r, f"{r} {at}") for r, times in written.items() for at in times}
+    found = {t.relative: t.iteration for t in discovery.found_in(put(folder, files)).traces}
+    return {(r, at): found[stamped(1000 + r, at)] for r, times in written.items() for at in times}
+
+
+def test_ranks_that_wrote_once_are_of_one_window_however_long_they_took(tmp_path):
+    assert set(windows(tmp_path, {0: [0], 1: [0.01], 2: [40]}).values()) == {None}
+
+
+def test_files_that_ranks_wrote_in_turn_are_windows(tmp_path):
+    found = windows(tmp_path, {0: [1, 11, 21], 1: [1.2, 11.3, 20.9], 2: [0.9, 11.1, 21.1]})
+    assert found == {key: 1 + round(key[1] / 10 - 0.1) for key in found}
+
+
+def test_a_rank_without_a_window_takes_part_in_the_others(tmp_path):
+    found = windows(tmp_path, {0: [1, 11, 21], 1: [1, 21], 2: [11, 21], 3: [1, 11]})
+    assert found == {key: {1: 1, 11: 2, 21: 3}[key[1]] for key in found}
+
+
+def test_folders_of_windows_come_before_times_in_names(tmp_path):
+    files = {
+        f"iteration_{n}/{stamped(1000 + r, n + r)}": trace(r, f"{n} {r}") for n in (10, 20) for r in (0, 1)
+    }
+    found = discovery.found_in(put(tmp_path, files))
+    assert [(t.iteration, t.rank) for t in found.traces] == [(10, 0), (10, 1), (20, 0), (20, 1)]
 
 
 def test_the_rank_of_an_argument_is_not_the_rank_of_the_file(tmp_path):

@@ -53,6 +53,8 @@ class Facts:
     """Link of one device inside a node, one direction, 10^9 bit/s as sold."""
     scale_out_gbps: Fact[float] | None = None
     """Network between nodes for one device, one direction, 10^9 bit/s as sold."""
+    dp: Fact[int] | None = None
+    """Data-parallel degree in total, where replicated and sharded are not told apart."""
     dp_replicate: Fact[int] | None = None
     """Data-parallel degree that replicates weights."""
     dp_shard: Fact[int] | None = None

@@ -1,7 +1,7 @@
 """Which traces were recorded together: what the times in them say of the windows that their names make.
 
-Windows that hold different ranks and overlap in time are one window. Ranks of one window that were recorded at
-different times were not recorded together, and where no clock can be that wrong they are of several runs.
+Windows that hold different ranks and overlap in time are one window. Ranks of one window that were recorded
+at different times were not recorded together, and where no clock can be that wrong they are of several runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine.together import Tables
 
 EARLIEST_EPOCH_NS = 10**18
-"""Times before this (2001) count from the start of a machine or session, and compare with those of no other."""
+"""Times before this (2001) count from the start of a machine or session, and compare with no other's."""
 
 HOST = "host_name"
 """Attribute of a trace that names the machine it was recorded on."""
@@ -75,12 +75,13 @@ def renumber(windows: Windows, traces: Sequence[Reduced], tables: Tables) -> Non
     changed = pl.DataFrame({"trace": positions, "_number": pl.Series([*numbers.values()], dtype=pl.Int64)})
     for name, table in tables.items():
         joined = table.join(changed, on="trace", how="left", maintain_order="left")
-        number = pl.when(pl.col("trace").is_in(positions.implode())).then("_number").otherwise("iteration")
-        tables[name] = joined.with_columns(number.alias("iteration")).drop("_number")
+        is_changed = pl.col("trace").is_in(positions.implode())
+        window = pl.when(is_changed).then("_number").otherwise("iteration").alias("iteration")
+        tables[name] = joined.with_columns(window).drop("_number")
 
 
 def _joined(held: Mapping[int | None, Mapping[int, Reduced]]) -> dict[int | None, int | None]:
-    """Return the window that each is part of, of those that hold other ranks at the same time as an earlier one."""
+    """Return which window each is part of, of those with other ranks at the same time as an earlier one."""
     found: dict[int | None, int | None] = {}
     kept: list[tuple[int | None, set[Hashable], Span]] = []
     spans = {number: span for number, traces in held.items() if (span := _span(traces.values()))}
@@ -97,7 +98,7 @@ def _joined(held: Mapping[int | None, Mapping[int, Reduced]]) -> dict[int | None
 
 
 def _span(traces: Iterable[Reduced]) -> Span | None:
-    """Return the time that traces cover together; None where the times of one of them compare with no other's."""
+    """Return the time that traces cover together; None where times of one of them compare with no other's."""
     spans = [trace.span_ns for trace in traces]
     known = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
     if not known or len(known) < len(spans):
@@ -119,21 +120,21 @@ def _overlap_well(one: Span, other: Span) -> bool:
 def _told(joined: Mapping[int | None, int | None]) -> list[Finding]:
     if not joined:
         return []
-    listed_windows = ", ".join(str(number) for number in sorted({*joined, *joined.values()} - {None}, key=str))
-    message = f"recording windows {listed_windows} hold different ranks at the same time, and are joined"
+    names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
+    message = f"recording windows {names} hold different ranks at the same time, and are joined"
     return [Finding("windows-joined", "note", message, count=len(joined))]
 
 
 def _of_other_ranks(held: Mapping[int | None, Mapping[int, Reduced]]) -> list[Finding]:
-    """Return a finding where no rank can be compared with another, since windows hold one each or others each."""
+    """Return a finding where no rank compares with another: windows hold one rank each, or others each."""
     ranks = [{t.rank for t in traces.values() if t.rank is not None} for traces in held.values()]
     together = set().union(*ranks)
     are_disjoint = sum(map(len, ranks)) == len(together)
     if len(ranks) < 2 or len(together) < 2 or not (are_disjoint or all(len(each) < 2 for each in ranks)):
         return []
     message = (
-        f"{len(ranks)} recording windows hold {len(together)} ranks, and none holds two that another holds too: "
-        "what compares ranks says little"
+        f"each of {len(ranks)} recording windows holds other ranks, or a single one, of {len(together)}: "
+        "ranks of different windows are compared with each other in no number"
     )
     return [Finding("windows-of-other-ranks", "warning", message, count=len(ranks))]
 

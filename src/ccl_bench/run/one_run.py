@@ -46,7 +46,9 @@ def of_one_run(
     kept, found = _by_world_size(traces)
     if any(f.code == SEVERAL for f in found):
         return kept, found
-    return kept, [*found, *(_by_folder(kept, findings) or _by_process(kept))]
+    claimed_twice = [f for f in findings if f.code == "rank-duplicate"]
+    looks = (_by_folder(kept, claimed_twice), _by_claims(kept, claimed_twice), _by_process(kept))
+    return kept, [*found, *next((several for several in looks if several), [])]
 
 
 def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -74,14 +76,14 @@ def _stray(trace: TraceFile, size: int, count: int) -> Finding:
     return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
 
 
-def _by_folder(traces: Iterable[TraceFile], findings: Iterable[Finding]) -> list[Finding]:
+def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
     """Return a finding where two folders hold the same ranks: most of them, or all of the smaller one.
 
     A single trace in a folder of its own is no run beside a larger one. Folders of recording windows
     are one. Traces that were left out because others claim their ranks count.
     """
     claims = [(trace.relative, trace.rank, trace.form.tables) for trace in traces]
-    claims += [(f.file, f.rank, frozenset(f.touches)) for f in findings if f.code == "rank-duplicate"]
+    claims += [(f.file, f.rank, frozenset(f.touches)) for f in claimed_twice]
     folders: dict[int, set[str]] = defaultdict(set)
     for file, rank, tables in claims:
         if rank is not None and "kernels" in tables:
@@ -97,10 +99,31 @@ def _by_folder(traces: Iterable[TraceFile], findings: Iterable[Finding]) -> list
     return []
 
 
+def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
+    """Return a finding where most ranks have two traces in one folder, not one trace packed too."""
+    holders = {(t.rank, _folder(t)): t for t in traces if "kernels" in t.form.tables}
+    ranks = {rank for rank, _ in holders if rank is not None}
+    twice = {
+        finding.rank
+        for finding in claimed_twice
+        if (holder := holders.get((finding.rank, _folder_of(finding.file))))
+        and finding.file.removesuffix(".gz") != holder.relative.removesuffix(".gz")
+    }
+    if 2 * len(twice) <= len(ranks):
+        return []
+    what = (
+        "rank has two traces"
+        if len(ranks) == 1
+        else f"{len(twice)} of {len(ranks)} ranks have two traces each"
+    )
+    return [_error(f"{what} of one recording window", 2)]
+
+
 def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
     """Return a finding where two processes wrote traces of one rank: the job was started twice.
 
-    torch names a file `host_pid` and the time unless it is given another name, and one process writes all windows.
+    torch names a file `host_pid` and the time unless it is given another name, and one process writes all
+    windows of a rank.
     """
     writers: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     for trace in traces:

@@ -177,6 +177,7 @@ def _from_card(card: Card | None) -> Source:
         devices_per_node=device.devices_per_node,
         scale_up_gbps=card.hardware.network.bandwidth.scale_up,
         scale_out_gbps=card.hardware.network.bandwidth.scale_out,
+        dp=plan.dp if plan.dp_replicate is None and plan.dp_shard is None else None,
         dp_replicate=plan.dp_replicate,
         dp_shard=plan.dp_shard,
         tp=plan.tp,

@@ -42,7 +42,7 @@ class TraceFile:
     rank_source: str
     """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None
-    """Number of the recording window, where the path carries one or names of the run carry times of several."""
+    """Number of the recording window, where the path carries one or the names carry times of several."""
     world_size: int | None
     """Number of ranks that the file says the job had."""
     size: int

@@ -1,4 +1,4 @@
-"""Whose trace a file is, from its name: its rank, its place in a mesh, its recording window, when it was written."""
+"""Whose trace a file is, from its name: its rank or place in a mesh, its window, who wrote it and when."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def rank_in_name(relative: str) -> int | None:
 
 
 def says_rank(relative: str) -> bool:
-    """Whether a file name has the word beside the number, so that it can be nothing else, such as a process."""
+    """Whether a file name has the word beside the number, which cannot be that of a process then."""
     return _RANK_IN_NAME.search(PurePosixPath(relative).name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the names of all files of a run say together: which numbers are ranks, and what was recorded together."""
+"""What the names of all files of a run say together: which numbers are ranks, and which windows there are."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _without_rank(trace: TraceFile) -> TraceFile:
 def _placed(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format with the ranks of those that name a place in the mesh of a serving engine.
 
-    vLLM numbers ranks by data-parallel replica, pipeline stage and tensor-parallel rank; SGLang by the last two,
-    since attention is split over data within a tensor-parallel group. The sizes of the mesh are known
+    vLLM numbers ranks by data-parallel replica, pipeline stage and tensor-parallel rank; SGLang by the last
+    two, since attention is split over data within a tensor-parallel group. The sizes of the mesh are known
     where every place of it has a trace.
     """
     silent = [trace for trace in traces if trace.rank_source in {"name", "unknown"} and trace.form.of_rank]
@@ -114,8 +114,8 @@ def _implausible(traces: Sequence[TraceFile]) -> Finding:
 def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format, those whose names carry a time with the number of their window.
 
-    Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where a rank
-    writes again, or where the pause is longer than half of the shortest one between two files of a rank.
+    Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where
+    a rank writes again, or where the pause is longer than half of the shortest one between files of a rank.
     """
     timed = [(w, t) for t in traces if t.iteration is None and (w := identity.written(t.relative))]
     timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))

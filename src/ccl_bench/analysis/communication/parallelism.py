@@ -23,7 +23,9 @@ def mesh(facts: Facts) -> dict[str, int]:
     known place then.
     """
     said = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
-    degrees = {axis: getattr(facts, axis) for axis in mesh_order(*said)}
+    is_total = not facts.dp_replicate and not facts.dp_shard
+    axes = ("dp" if axis == "dp_replicate" and is_total else axis for axis in mesh_order(*said))
+    degrees = {axis: getattr(facts, axis) for axis in axes}
     if not any(degrees.values()) or facts.world_size is None:
         return {}
     sizes = {axis: degree.value if degree else 1 for axis, degree in degrees.items()}
@@ -104,7 +106,7 @@ def _name(run: Sequence[str]) -> str:
         return run[0]
     if set(run) == {"dp_shard", "cp"}:
         return "dp_shard"
-    return "dp" if set(run) <= {"dp_replicate", "dp_shard", "cp"} else UNKNOWN
+    return "dp" if set(run) <= {"dp", "dp_replicate", "dp_shard", "cp"} else UNKNOWN
 
 
 def stages_of(ranks: pl.Series, facts: Facts) -> pl.Series:
