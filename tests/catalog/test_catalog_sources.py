@@ -20,6 +20,9 @@ TABLES = [
     ("collectives", "launcher"),
     ("models", "model"),
     ("kernel_types", "rule"),
+    ("accelerators", "backend"),
+    ("accelerators", "host_backend"),
+    ("accelerators", "operator"),
 ]
 
 
@@ -47,7 +50,9 @@ def test_a_source_given_for_one_figure_belongs_to_a_figure_of_that_device() -> N
         assert set(row.get("sources", {})) <= set(row) | set(row["peak_flops"])
 
 
-@pytest.mark.parametrize("file", ["devices", "models", "dtypes", "collectives", "kernel_types"])
+@pytest.mark.parametrize(
+    "file", ["devices", "models", "dtypes", "collectives", "kernel_types", "accelerators"]
+)
 def test_no_source_is_left_unused(file: str) -> None:
     used: set[str] = set(facts(file).get("spelling_sources", []))
     for name, table in TABLES:

@@ -36,8 +36,11 @@ def launch(correlation: int, start: float, end: float, tid: int = 1, name: str =
     return event("cuda_runtime", name, start, end, tid, correlation=correlation)
 
 
-def kernel(name: str, correlation: int, start: float, end: float, stream: int = 7) -> Event:
-    return event("kernel", name, start, end, stream, correlation=correlation, stream=stream, device=0)
+def kernel(
+    name: str, correlation: int, start: float, end: float, stream: int = 7, device: int = 0, **args: Any
+) -> Event:
+    place = {"correlation": correlation, "stream": stream, "device": device}
+    return event("kernel", name, start, end, stream, **place, **args)
 
 
 def copy(kind: str, size: int, correlation: int, start: float, end: float, stream: int = 7) -> Event:
@@ -48,12 +51,14 @@ def copy(kind: str, size: int, correlation: int, start: float, end: float, strea
     return event("gpu_memcpy", name, start, end, stream, **args)
 
 
-def write(folder: Path, *ranks: Sequence[Event], device: str = "", **facts: Any) -> Path:
+def write(
+    folder: Path, *ranks: Sequence[Event], device: str = "", backend: str = "nccl", **facts: Any
+) -> Path:
     """Write a run with one trace a rank, and what `facts` of run_metadata.json are given."""
     folder.mkdir(exist_ok=True)
     for rank, events in enumerate(ranks):
         document: dict[str, Any] = {
-            "distributedInfo": {"rank": rank, "world_size": len(ranks), "backend": "nccl"},
+            "distributedInfo": {"rank": rank, "world_size": len(ranks), "backend": backend},
             "traceEvents": list(events),
         }
         if device:

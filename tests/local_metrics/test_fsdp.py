@@ -73,7 +73,7 @@ def test_hidden_time_on_cpus_comes_from_operators_of_other_threads(tmp_path: Pat
         note("gloo:all_gather", 25, 125, tid=9),
         op("aten::mm", 50, 75),
     ]  # fmt: skip
-    assert value(write(tmp_path, events), "fsdp_prefetch_efficiency") == pytest.approx(25)
+    assert value(write(tmp_path, events, backend="gloo"), "fsdp_prefetch_efficiency") == pytest.approx(25)
 
 
 def _inside(trace: Trace, prefix: str) -> list[Interval]:

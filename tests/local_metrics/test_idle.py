@@ -62,7 +62,7 @@ def test_work_without_its_launch_is_no_evidence_against_the_host(tmp_path: Path)
 
 
 def test_cpus_have_no_idle_breakdown(tmp_path: Path) -> None:
-    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)])
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)], backend="gloo")
     assert table(run, "idle").is_empty()
     assert result(run, "idle_breakdown").status == "not_applicable"
 

@@ -58,7 +58,7 @@ def test_a_launch_belongs_to_the_step_that_made_it_even_if_its_work_runs_later(t
 
 
 def test_cpus_launch_nothing(tmp_path: Path) -> None:
-    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)])
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)], backend="gloo")
     assert result(run, "launch_overhead").status == "not_applicable"
 
 

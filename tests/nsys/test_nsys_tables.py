@@ -5,6 +5,7 @@ import struct
 import pytest
 from exports import HOST, OWNER, PID, START_NS, THREAD, codes, content, derived, export, kernel, mark, rows
 
+from ccl_bench.analysis.device.completeness import Told, lost_work
 from ccl_bench.trace.formats.nsys.counters import counter
 
 GPU = {
@@ -315,27 +316,32 @@ def graph_launch(start, correlation):
     return {"start": start, "end": start + 1, "globalTid": THREAD, "correlationId": correlation, "nameId": 2}
 
 
-def launched(tmp_path, *found, launches, **more):
+def lost(tmp_path, *found, launches):
+    """Return the findings about launches in an export whose work is not in it."""
     strings = ("mm", "cudaGraphLaunch_v10000", "cudaLaunchKernel_v7000")
-    return kernels(tmp_path, *found, strings=strings, CUPTI_ACTIVITY_KIND_RUNTIME=launches, **more)
+    content = kernels(tmp_path, *found, strings=strings, CUPTI_ACTIVITY_KIND_RUNTIME=launches)
+    assert codes(content) == []
+    return list(lost_work(derived(content, "completeness").row(0, named=True), Told("x.sqlite", None)))
 
 
 def test_a_graph_launch_without_kernels_is_an_error(tmp_path):
-    found = launched(tmp_path, kernel(1, 2), launches=[graph_launch(0, 50), graph_launch(3, 51)])
-    (finding,) = found.findings
+    (finding,) = lost(tmp_path, kernel(1, 2), launches=[graph_launch(0, 50), graph_launch(3, 51)])
     assert (finding.code, finding.severity, finding.count) == ("cuda-graphs-hide-kernels", "error", 2)
 
 
 def test_a_graph_whose_kernels_were_recorded_hides_nothing(tmp_path):
     nodes = [kernel(start, start + 1, correlationId=50, graphNodeId=start) for start in (10, 20)]
-    assert codes(launched(tmp_path, *nodes, launches=[graph_launch(0, 50)])) == []
+    assert lost(tmp_path, *nodes, launches=[graph_launch(0, 50)]) == []
 
 
-@pytest.mark.parametrize(("missing", "expected"), [(1, []), (2, ["kernels-missing"])])
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [(1, []), (2, ["kernels-missing"]), (10, ["kernels-missing"]), (11, ["kernels-lost"])],
+)
 def test_launches_without_kernel_are_reported_beyond_one_in_a_hundred(tmp_path, missing, expected):
-    calls = [graph_launch(n, n) | {"nameId": 3} for n in range(100)]
-    ran = [kernel(1000 + n, 1001 + n, correlationId=n) for n in range(missing, 100)]
-    assert codes(launched(tmp_path, *ran, launches=calls)) == expected
+    calls = [graph_launch(2 * n, n + 1) | {"nameId": 3} for n in range(100)]
+    ran = [kernel(1000 + n, 1001 + n, correlationId=n + 1) for n in range(missing, 100)]
+    assert [finding.code for finding in lost(tmp_path, *ran, launches=calls)] == expected
 
 
 @pytest.mark.parametrize(

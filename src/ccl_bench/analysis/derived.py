@@ -94,7 +94,16 @@ def raw_needs(wanted: Iterable[str]) -> set[str]:
     return {name for name in needs | set(wanted) if name in TABLES}
 
 
-def tables_behind(wanted: Iterable[str]) -> set[str]:
-    """Return `wanted` tables and facts with all that they come from, directly or not."""
-    wanted = list(wanted)
-    return {*wanted, *(need for name in in_order(wanted) for need in (name, *DERIVED.get(name).needs))}
+def tables_behind(wanted: Iterable[str], *, but: Container[str] = frozenset()) -> set[str]:
+    """Return `wanted` tables and facts with all that they come from, not looking behind what is in `but`."""
+    found: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name not in found and name not in but:
+            found.add(name)
+            for need in DERIVED.get(name).needs if name in DERIVED else ():
+                visit(need)
+
+    for name in wanted:
+        visit(name)
+    return found

@@ -61,7 +61,8 @@ def left_out(traces: Sequence[Reduced], contents: Collection[str]) -> LeftOut:
     )
     if whole and contents:
         told += (_cut_steps(whole, contents),)
-    found = (*(_by_library(read.values()) or _by_device(read.values())), *told)
+    doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
+    found = (*(_by_library(read.values()) or _by_device(read.values())), *told, *doubts)
     return LeftOut(frozenset(other_steps), frozenset([*lacking, *cut]), whole, found)
 
 
@@ -91,6 +92,34 @@ def _by_library(traces: Iterable[Reduced]) -> list[Finding]:
         if version := trace.attributes.get(_NCCL):
             seen[f"one with NCCL {version}"].append(trace.trace.relative)
     return [several_runs(seen)] if len(seen) > 1 else []
+
+
+def _device_unrecorded(traces: Collection[Reduced]) -> list[Finding]:
+    """Return a finding where no trace holds a kernel, and something shows that there was a device."""
+    signs = {trace.trace.relative: trace.sign_of_device for trace in traces if trace.sign_of_device}
+    if not signs or any(trace.on_device and not trace.sign_of_device for trace in traces):
+        return []
+    file, sign = next(iter(signs.items()))
+    message = f"{file} holds no kernel but {sign}: work of the CPU does not stand in for that of a device"
+    only_copies = all(trace.on_device for trace in traces if trace.sign_of_device)
+    touches = ("kernels",) if only_copies else ("kernels", "memcpy")
+    return [Finding("device-work-missing", "error", message, count=len(signs), touches=touches)]
+
+
+def _without_communication(traces: Collection[Reduced]) -> list[Finding]:
+    """Return a finding where several ranks of one job communicate, and none of their calls is recognised."""
+    expected = [trace for trace in traces if trace.communicates is not None]
+    several = len({trace.rank for trace in traces}) > 1 or any((t.world_size or 1) > 1 for t in traces)
+    if not expected or not several or any(trace.communicates for trace in traces):
+        return []
+    backends = sorted({trace.attributes.get("backend", "") for trace in expected} - {""})
+    over = f" over {', '.join(backends)}" if backends else ""
+    message = (
+        f"a run of several ranks{over} in which no communication is recognised: what its kernels or ranges "
+        "of communication are called is not known, and their time counts as compute"
+    )
+    touches = ("kernels", "cpu_ops", "annotations")
+    return [Finding("communication-unrecognised", "error", message, count=len(expected), touches=touches)]
 
 
 def _without(traces: dict[int, Reduced], positions: Iterable[int]) -> dict[int, Reduced]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
+from ccl_bench.analysis.device.completeness import Told, lost_work, sign_of_device
+from ccl_bench.engine.devices import by_device, is_of_device
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from ccl_bench.trace.formats import Format
 
 
-_DEVICE_TABLES = {"kernels", "memcpy"}
-
 _LARGEST = "cpu_ops"
 
 _SPAN = ("start_ns", "end_ns")
@@ -34,7 +34,7 @@ _OF_EVERY_TRACE = {"identity", "findings"}
 CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
 """Findings after which nobody knows how much of a trace is missing."""
 
-_WHOLE = "whole_steps"
+_WHOLE, _COMPLETENESS = "whole_steps", "completeness"
 
 UNREAD = frozenset({"trace-unreadable", "worker-died"})
 """Findings of traces of which nothing is known."""
@@ -63,6 +63,10 @@ class Reduced:
     attributes: dict[str, str] = field(default_factory=dict)
     on_device: bool | None = None
     """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
+    sign_of_device: str = ""
+    """What shows that a trace without kernels is of a device all the same; empty where nothing does."""
+    communicates: bool | None = None
+    """Whether communication is recognised in it; None where it does not say that there should be any."""
     steps_from: str = ""
     """How its steps were found; empty where nothing wanted has any."""
     filled: frozenset[str] = frozenset()
@@ -73,6 +77,8 @@ class Reduced:
     """Start and end of what was recorded, on the clock of its host; None where nothing wanted has times."""
     whole_steps: frozenset[int] | None = None
     """Steps that are whole in a file that was cut short; None where it was not."""
+    further: list[dict[str, pl.DataFrame]] = field(default_factory=list)
+    """What `tables` hold of the first device, for each further one that the process worked on."""
 
 
 Answers = Generator[tuple[int, Reduced], None, None]
@@ -121,7 +127,8 @@ def reduced(task: Task) -> Reduced:
     wanted = tuple(name for name in task.wanted if takes_part(task.trace.form, name))
     if not wanted:
         return Reduced(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
-    raw = raw_needs((*wanted, _WHOLE) if "steps" in in_order(wanted) else wanted) | {"devices"}
+    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in in_order(wanted) else ()
+    raw = raw_needs((*wanted, *in_steps)) | {"devices"}
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:
@@ -130,23 +137,52 @@ def reduced(task: Task) -> Reduced:
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     content = replace(content, tables={**content.tables, "identity": identity})
-    tables = _tables(wanted, content)
+    tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task.trace)
     steps = tables.get("steps")
-    return Reduced(
+    found = Reduced(
         task.trace,
         tables,
-        [*(_about(finding, task.trace.form) for finding in content.findings), *conflict],
+        [*(_about(finding, task.trace.form) for finding in content.findings), *conflict, *told],
         sha256,
         rank,
         world_size,
         content.attributes,
-        any(content.height(name) for name in _DEVICE_TABLES) if raw >= _DEVICE_TABLES else None,
-        "" if steps is None else "".join(steps["source"].head(1)),
-        frozenset(name for name in raw if content.height(name)),
-        frozenset(content.table("devices")["name"].drop_nulls()),
-        _span(content, raw),
-        None if steps is None else _whole_steps(steps, content),
+        steps_from="" if steps is None else "".join(steps["source"].head(1)),
+        filled=frozenset(name for name in raw if content.height(name)),
+        devices=frozenset(content.table("devices")["name"].drop_nulls()),
+        span_ns=_span(content, raw),
+        whole_steps=None if steps is None else _whole_steps(steps, content),
+        further=further,
     )
+    if in_steps:
+        _judge(found, tables.pop(_COMPLETENESS).row(0, named=True))
+    return found
+
+
+def _by_device(
+    wanted: tuple[str, ...], content: TraceContent, trace: TraceFile
+) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
+    """Return the wanted tables, those of a device for its first device and then for each further one."""
+    apart = by_device(content, trace.relative) if content.height("kernels") else None
+    if apart is None:
+        return _tables(wanted, content), [], ()
+    differing = tuple(name for name in wanted if is_of_device(name))
+    common = _tables(tuple(name for name in wanted if name not in differing), content)
+    first, *further = (_tables(differing, part) for part in apart.contents)
+    return common | first, further, apart.findings
+
+
+def _judge(trace: Reduced, complete: dict[str, Any]) -> None:
+    """Note whether a trace holds work of a device and communication, or should, and what was lost of it."""
+    trace.on_device = bool(complete["kernels"] or (complete["copies"] and not complete["kernel_launches"]))
+    if not complete["kernels"]:
+        trace.sign_of_device = sign_of_device(complete, trace.attributes.get("backend", ""))
+    if complete["calls"] or complete["groups"] or trace.attributes.get("backend"):
+        trace.communicates = bool(complete["calls"])
+    known = {finding.code for finding in trace.findings}
+    if known.isdisjoint(CUT_SHORT):
+        lost = lost_work(complete, Told(trace.trace.relative, trace.rank))
+        trace.findings += [finding for finding in lost if finding.code not in known]
 
 
 def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:

@@ -35,12 +35,23 @@ class Together:
         """Take the tables out of what the trace at `position` came to."""
         number = position // BLOCK
         loose = self._loose.setdefault(number, {})
-        loose[position] = {name: _keyed(table, position, trace) for name, table in trace.tables.items()}
-        trace.tables = {}
+        loose[position] = {name: self._rows(name, position, trace) for name in trace.tables}
+        trace.tables, trace.further = {}, []
         if len(loose) == min(BLOCK, self._traces - number * BLOCK):
             del self._loose[number]
             together = self._joined([loose[each] for each in sorted(loose)])
             self._blocks[number] = {name: _compact(table) for name, table in together.items()}
+
+    def _rows(self, name: str, position: int, trace: Reduced) -> pl.DataFrame:
+        """Return the rows of one table; each further device of a process counts as a trace of its own.
+
+        A rank that belongs to several devices is not one's own.
+        """
+        rank = None if trace.further else trace.rank
+        devices = [tables[name] for tables in (trace.tables, *trace.further) if name in tables]
+        numbers = range(position, position + self._traces * len(devices), self._traces)
+        rows = [_keyed(*each, rank, trace.trace.iteration) for each in zip(devices, numbers, strict=True)]
+        return pl.concat(rows) if trace.further else rows[0]
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""
@@ -66,12 +77,9 @@ def _compact(table: pl.DataFrame) -> pl.DataFrame:
     return table.rechunk().with_columns(texts.cast(pl.Categorical).cast(pl.String))
 
 
-def _keyed(table: pl.DataFrame, position: int, trace: Reduced) -> pl.DataFrame:
-    return table.with_columns(
-        pl.lit(position, dtype=pl.Int64).alias("trace"),
-        pl.lit(trace.rank, dtype=pl.Int64).alias("rank"),
-        pl.lit(trace.trace.iteration, dtype=pl.Int64).alias("iteration"),
-    )
+def _keyed(table: pl.DataFrame, number: int, rank: int | None, iteration: int | None) -> pl.DataFrame:
+    keys = zip(KEYS, (number, rank, iteration), strict=True)
+    return table.with_columns(pl.lit(value, dtype=pl.Int64).alias(key) for key, value in keys)
 
 
 def empty(name: str) -> pl.DataFrame:

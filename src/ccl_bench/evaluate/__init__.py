@@ -72,12 +72,12 @@ def gathered(
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
     left_out = engine.left_out(evidence.traces, contents)
     evidence.findings += left_out.findings
-    _drop(inputs, ("steps", *contents), left_out.other_steps)
+    _drop(inputs, ("steps", *contents), left_out.other_steps, len(evidence.traces))
     _add_tables_across_ranks(tables, forms, evidence)
     looks = (device_contradictions, memory_findings, source_findings)
     evidence.findings += [finding for look in looks for finding in look(inputs)]
-    _drop(inputs, ("steps", *contents), left_out.incomplete)
-    _keep_steps(inputs, ("steps", *contents), left_out.whole_steps)
+    _drop(inputs, ("steps", *contents), left_out.incomplete, len(evidence.traces))
+    _keep_steps(inputs, ("steps", *contents), left_out.whole_steps, len(evidence.traces))
     return evidence
 
 
@@ -139,22 +139,31 @@ def _is_by_step(name: str) -> bool:
     return name in DERIVED and "step" in DERIVED.get(name).table.columns
 
 
-def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int]) -> None:
-    """Take the rows of some traces out of some tables."""
+def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int], traces: int) -> None:
+    """Take the rows of some of so many traces out of some tables, on every device."""
     for name in inputs.keys() & {*tables} if positions else ():
-        inputs[name] = inputs[name].filter(~pl.col("trace").is_in(sorted(positions)))
+        inputs[name] = inputs[name].filter(~(pl.col("trace") % traces).is_in(sorted(positions)))
 
 
-def _keep_steps(inputs: dict[str, Any], tables: Iterable[str], whole: Mapping[int, Collection[int]]) -> None:
-    """Take all steps but the whole ones of some traces out of some tables."""
+def _keep_steps(
+    inputs: dict[str, Any], tables: Iterable[str], whole: Mapping[int, Collection[int]], traces: int
+) -> None:
+    """Take all steps but the whole ones of some of so many traces out of some tables, on every device."""
     pairs = [(trace, step) for trace, steps in whole.items() for step in steps]
     kept = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
+    owner = pl.col("trace") % traces
     for name in inputs.keys() & {*tables} if kept is not None else ():
-        others = ~pl.col("trace").is_in([*whole])
+        rest = inputs[name].filter(owner.is_in([*whole]))
         inputs[name] = pl.concat(
             [
-                inputs[name].filter(others),
-                inputs[name].join(kept, on=["trace", "step"], how="semi", maintain_order="left"),
+                inputs[name].filter(~owner.is_in([*whole])),
+                rest.join(
+                    kept,
+                    left_on=[owner, "step"],
+                    right_on=["trace", "step"],
+                    how="semi",
+                    maintain_order="left",
+                ),
             ]
         )
 

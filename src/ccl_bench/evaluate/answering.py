@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ccl_bench import __version__, metrics
-from ccl_bench.analysis.derived import in_order, raw_needs, unprovided
+from ccl_bench.analysis.derived import in_order, raw_needs, tables_behind, unprovided
 from ccl_bench.analysis.facts import Facts, NotedFacts
 from ccl_bench.engine import UNREAD
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 Failures = dict[str, Exception]
 """Metric → what it raised that nobody expects of a metric."""
 
-_MAKES_WRONG = {"cuda-graphs-hide-kernels", "no-whole-step", SEVERAL}
-"""Findings that leave no number right that rests on what they touch."""
+_MAKES_WRONG: dict[str, tuple[str, ...]] = {
+    "communication-unrecognised": ("calls",),
+    "cuda-graphs-hide-kernels": (),
+    "device-work-missing": (),
+    "kernels-lost": (),
+    "no-whole-step": (),
+    SEVERAL: (),
+}
+"""Findings that leave no number right that rests on these tables; on what they touch where none are named."""
 
 _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only tell where steps are, whatever ran in them."""
@@ -104,8 +111,8 @@ def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
     """Whether a metric measures what a finding touches, and does not only ask where steps are."""
     if finding.code == SEVERAL:
         return True
-    needs = [need for need in metric.needs if need not in _NOT_WORK and need not in evidence.given]
-    return bool(raw_needs(needs) & set(finding.touches))
+    tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given)
+    return not tables.isdisjoint(_MAKES_WRONG[finding.code] or finding.touches)
 
 
 def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:

@@ -62,10 +62,10 @@ def _is_pipeline(run: Run) -> bool:
 
 def _rank(run: Run, common: Common, place: int, trace: Reduced, most: int) -> RankSlices:
     position = common.traces[place]
-    found = [activity.activity(trace.tables)]
+    found = [activity.activity(tables) for tables in (trace.tables, *trace.further)]
     found.append(waiting(common.members.filter(pl.col("trace") == position)))
     if position in common.counted:
-        found.append(exposure.exposed(trace.tables))
+        found += [exposure.exposed(tables) for tables in (trace.tables, *trace.further)]
         if _is_pipeline(run):
             found.append(exposure.bubbles(trace.tables, common.messages, position))
     slices = _in_steps(pl.concat(found), trace.tables["steps"])

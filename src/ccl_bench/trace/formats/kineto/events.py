@@ -85,6 +85,7 @@ NO_ARGS = Args()
 CATEGORIES = {
     "kernel": "kernel",
     "Kernel": "kernel",
+    "mtia_ccp_events": "kernel",
     "gpu_memcpy": "memcpy",
     "Memcpy": "memcpy",
     "gpu_memset": "memset",
@@ -94,14 +95,24 @@ CATEGORIES = {
     "cuda_runtime": "launch",
     "cuda_driver": "launch",
     "hip_runtime": "launch",
+    "runtime": "launch",
+    "driver": "launch",
     "xpu_runtime": "launch",
+    "xpu_driver": "launch",
+    "mtia_runtime": "launch",
+    "hpu_op": "launch",
+    "privateuse1_runtime": "launch",
+    "privateuse1_driver": "launch",
     "Runtime": "launch",
     "user_annotation": "annotation",
     "gpu_user_annotation": "device_annotation",
     "Trace": "span",
     "fwdbwd": "arrow",
 }
-"""Kineto category → what its events are. Old names are those of torch 1.8 to 1.11."""
+"""Kineto category → what its events are. Old names are those of torch 1.8 to 1.11.
+
+An event of MTIA's command processor is work on the device, as its kernels are [libkineto ActivityType.h].
+"""
 
 ROWS = {
     "kernel": "kernels",
@@ -130,7 +141,8 @@ UNUSED_CATEGORIES = frozenset(
         "cuda_sync",
         "cpu_instant_event",
         "cuda_event",
-        "mtia_ccp_events",
+        "mtia_insight",
+        "mtia_counters",
     }
 )
 """Categories known to hold nothing a table needs; synchronisation is never work."""

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
 
-KERNEL_LAUNCH = r"^(?:cuda|cu)Launch(?:Cooperative)?Kernel"
-GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
-CAPTURE = r"^(?:cuda|cu)StreamBeginCapture"
-
-FEW = 0.01
-"""Share of launches that may lack their kernel, as at either end of a recording."""
-
 _DROPPED = re.compile(
     r"(?i)not all (?:CUDA|CUPTI|NVTX|MPI|GPU) events|\bdropped\b|\blost\b|\boverflow|\bran out of\b"
 )
@@ -42,60 +35,32 @@ _TABLES = {
 """Table of an export → our tables that are made of it."""
 
 
-def findings(
-    database: Database, process: Process, tables: dict[str, pl.DataFrame], file: str
-) -> Iterator[Finding]:
-    """Yield what is missing from the tables of one process."""
-    yield from _hidden_kernels(database, process, tables, file)
-    yield from _missing_kernels(tables, file)
+def findings(database: Database, process: Process, file: str) -> Iterator[Finding]:
+    """Yield what is missing of one process."""
+    yield from _hidden_kernels(database, process, file)
     yield from _dropped(database, process, file)
     yield from _refused(database, file)
     yield from damaged(database, file)
 
 
-def _hidden_kernels(
-    database: Database, process: Process, tables: dict[str, pl.DataFrame], file: str
-) -> Iterator[Finding]:
+def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator[Finding]:
     """Tell of graphs that ran as a whole, with no row for each kernel in them."""
     only = rows_of(database, device_work.GRAPHS, process)
     kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
     graphs = database.frame(device_work.GRAPHS, kinds, only)
     graphs = graphs.filter(~pl.col("deviceId").is_in(process.other_devices).fill_null(value=False))
-    work = pl.concat([tables[name]["correlation"] for name in ("kernels", "memcpy")])
-    launched = _named(tables["launches"], GRAPH_LAUNCH)
-    empty = launched.filter(~launched["correlation"].is_in(work.drop_nulls().implode())).height
-    count = max(graphs.height, empty)
-    if count:
+    if graphs.height:
         lengths = graphs["end"] - graphs["start"]
         seconds = int(lengths.filter(lengths.is_between(0, DAY_NS)).sum()) / 1e9
-        length = f", {seconds:.3f} s long in all," if graphs.height else ""
         yield Finding(
             "cuda-graphs-hide-kernels",
             "error",
-            f"{count} CUDA graphs{length} were recorded without the kernels in them: busy, idle, overlap and "
-            "every count and time of kernels are wrong",
+            f"{graphs.height} CUDA graphs, {seconds:.3f} s long in all, were recorded without the kernels in "
+            "them: busy, idle, overlap and every count and time of kernels are wrong",
             file,
-            count=count,
+            count=graphs.height,
             touches=("kernels", "memcpy"),
         )
-
-
-def _named(launches: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    return launches.filter(launches["name"].cast(pl.String).str.contains(pattern))
-
-
-def _missing_kernels(tables: dict[str, pl.DataFrame], file: str) -> Iterator[Finding]:
-    """Tell of launches whose kernel is not there; while a graph is captured that is as it should be."""
-    launches = tables["launches"]
-    made = _named(launches, KERNEL_LAUNCH).drop_nulls("correlation")
-    if not made.height or _named(launches, f"{CAPTURE}|{GRAPH_LAUNCH}").height:
-        return
-    ran = made["correlation"].is_in(tables["kernels"]["correlation"].drop_nulls().implode())
-    missing = made.height - int(ran.sum())
-    if missing > FEW * made.height:
-        share = 100 * missing / made.height
-        message = f"{missing} of {made.height} kernel launches ({share:.1f} %) have no kernel in the report"
-        yield Finding("kernels-missing", "warning", message, file, count=missing, touches=("kernels",))
 
 
 def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         rank=process.rank,
         world_size=process.world_size,
         findings=[
-            *completeness.findings(database, process, tables, file),
+            *completeness.findings(database, process, file),
             *implausible,
             *repeated,
             *_about(tables, ranges, start, file),

@@ -1,0 +1,191 @@
+"""What a trace lacks of its device's work: lost kernels, hidden graphs, a device that was not recorded.
+
+Every launch on the CPU has a record of the work that it started, joined by a correlation. What was
+launched in steps and has none was lost, and each number of the device is too low by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.launching import GRAPH_LAUNCH
+from ccl_bench.analysis.device.markers import matching
+from ccl_bench.analysis.work import COMMUNICATION, FUSED
+from ccl_bench.catalog.accelerators import accelerator_backend, operator_pattern
+from ccl_bench.findings import Finding
+from ccl_bench.frames import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+KERNEL_LAUNCH = r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?Launch(?:Cooperative)?(?:MultiDevice)?Kernel"
+COPY = r"^(?:cu|cuda|hip)Memcpy"
+CAPTURE_BEGINS = r"^(?:cu|cuda|hip)StreamBeginCapture"
+CAPTURE_ENDS = r"^(?:cu|cuda|hip)StreamEndCapture"
+
+FEW = 0.01
+"""Share of launches that may lack their work without a word: calls that fail, work cut off at the end."""
+
+MANY = 0.1
+"""Share of kernel launches without a kernel from which numbers of the device are refused."""
+
+
+@derived(
+    reads={
+        "kernels": ("correlation",),
+        "memcpy": ("correlation",),
+        "launches": ("start_ns", "end_ns", "name", "process", "thread", "correlation"),
+        "cpu_ops": ("name",),
+    },
+    calls=("Int64", "pieces of work that are recognised as communication"),
+    groups=("Int64", "process groups that the process knew, and calls that its CPU began, MPI's left out"),
+    kernels=("Int64", "kernels"),
+    copies=("Int64", "copies and memory sets"),
+    runtime_calls=("Int64", "calls of the device's runtime or driver"),
+    devices_seen=("Int64", "devices that the recording process saw"),
+    backend=("String", "collective backend of accelerators that its groups use; null without one"),
+    device_operators=("Int64", "operators that only run on an accelerator"),
+    kernel_launches=("Int64", "calls in steps that launch a kernel, while no graph is captured"),
+    lost_kernels=("Int64", "of them, without any work in the trace"),
+    graph_launches=("Int64", "calls in steps that launch a graph"),
+    hidden_graphs=("Int64", "of them, without any work in the trace"),
+    copy_calls=("Int64", "calls in steps that copy"),
+    lost_copies=("Int64", "of them, without any work in the trace"),
+)
+def completeness(
+    steps: pl.DataFrame,
+    work: pl.DataFrame,
+    kernels: pl.DataFrame,
+    memcpy: pl.DataFrame,
+    launches: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    devices: pl.DataFrame,
+    collectives: pl.DataFrame,
+    process_groups: pl.DataFrame,
+) -> pl.DataFrame:
+    """One trace: what shows that it is of a device, and which launches in its steps have no work."""
+    recorded = pl.concat([kernels["correlation"], memcpy["correlation"]])
+    calls = _in_steps(launches, steps)
+    lost = {
+        "kernel_launches": ("lost_kernels", _outside_captures(calls, KERNEL_LAUNCH)),
+        "graph_launches": ("hidden_graphs", calls.filter(matching(calls["name"], GRAPH_LAUNCH))),
+        "copy_calls": ("lost_copies", _outside_captures(calls, COPY)),
+    }
+    counts = {name: _fates(made, recorded) for name, (_, made) in lost.items()}
+    backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
+    return pl.DataFrame(
+        {
+            "calls": [int(work["kind"].is_in([COMMUNICATION, FUSED]).sum())],
+            "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
+            "kernels": [kernels.height],
+            "copies": [memcpy.height],
+            "runtime_calls": [launches.height],
+            "devices_seen": [devices.height],
+            "backend": pl.Series([next(backends, None)], dtype=pl.String),
+            "device_operators": [int(matching(cpu_ops["name"], operator_pattern()).sum())],
+            **{name: [made] for name, (made, _) in counts.items()},
+            **{lost[name][0]: [missing] for name, (_, missing) in counts.items()},
+        }
+    ).select(*DERIVED.get("completeness").table.columns)
+
+
+def _in_steps(launches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls made between the start of the first step and the end of the last one.
+
+    What is launched after the last step may still be waiting for its turn when the recording ends, and
+    is part of no number.
+    """
+    if steps.is_empty():
+        return launches
+    first, last = steps.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return launches.filter(pl.col("start_ns").is_between(first, last, closed="left"))
+
+
+def _outside_captures(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return the calls of a name that do not only record a graph, which starts nothing."""
+    begins, ends = (
+        calls.filter(matching(calls["name"], edge))["start_ns"].sort()
+        for edge in (CAPTURE_BEGINS, CAPTURE_ENDS)
+    )
+    named = calls.filter(matching(calls["name"], pattern))
+    begun, ended = (
+        edges.search_sorted(named["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
+    )
+    return named.filter(begun <= ended)
+
+
+def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
+    """Return how many calls were made, and how many of them started no work in the trace.
+
+    A call within another is part of it: the runtime calls the driver.
+    """
+    known = made.filter(pl.col("correlation") > 0).sort("process", "thread", "start_ns", "end_ns")
+    reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
+    outermost = (pl.col("start_ns") >= reach).fill_null(value=True)
+    fates = (
+        known.with_columns(
+            fruitful=known["correlation"].is_in(recorded.drop_nulls().implode()),
+            call=outermost.cast(pl.Int64).cum_sum(),
+        )
+        .group_by("call")
+        .agg(pl.col("fruitful").any())
+    )
+    return fates.height, int((~fates["fruitful"]).sum())
+
+
+class Told(NamedTuple):
+    """Whose trace a finding is about."""
+
+    file: str
+    rank: int | None
+
+
+def lost_work(found: Mapping[str, int], of: Told) -> Iterator[Finding]:
+    """Yield what was lost of a trace's device work, from its row of `completeness`."""
+    if not found["kernels"]:
+        return
+    hidden, graphs = found["hidden_graphs"], found["graph_launches"]
+    if hidden > FEW * graphs:
+        message = (
+            f"{hidden} of {graphs} launches of CUDA graphs have no kernel in the trace: busy, idle, overlap "
+            "and every count and time of kernels are wrong"
+        )
+        yield _finding("cuda-graphs-hide-kernels", "error", message, hidden, of, ("kernels", "memcpy"))
+    lost, launched = found["lost_kernels"], found["kernel_launches"]
+    if lost > FEW * launched:
+        share = f"{lost} of {launched} kernel launches in steps ({100 * lost / launched:.1f} %)"
+        if lost > MANY * launched:
+            message = f"{share} have no kernel in the trace: every number of the device is too low"
+            yield _finding("kernels-lost", "error", message, lost, of, ("kernels", "memcpy"))
+        else:
+            message = f"{share} have no kernel in the trace: numbers of the device are too low by as much"
+            yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
+    lost, called = found["lost_copies"], found["copy_calls"]
+    if lost > FEW * called:
+        share = f"{lost} of {called} calls in steps that copy ({100 * lost / called:.1f} %)"
+        message = f"{share} have no copy in the trace: numbers of copies are too low by as much"
+        yield _finding("copies-missing", "warning", message, lost, of, ("memcpy",))
+
+
+def _finding(
+    code: str, severity: str, message: str, count: int, of: Told, touches: tuple[str, ...]
+) -> Finding:
+    return Finding(code, severity, message, of.file, of.rank, count, touches)
+
+
+def sign_of_device(found: Mapping[str, int | str | None], backend: str) -> str:
+    """Return what shows that a trace without kernels is of a device; empty where nothing does.
+
+    `found` is its row of `completeness`, `backend` what the file says of the job's collective backend.
+    """
+    used = found["backend"] or accelerator_backend(backend)
+    signs = (
+        (found["copies"], f"{found['copies']} copies or memory sets of a device"),
+        (found["kernel_launches"], f"{found['kernel_launches']} launches of kernels"),
+        (found["runtime_calls"], f"{found['runtime_calls']} calls of a device's runtime"),
+        (used, f"the collective backend {used}"),
+        (found["device_operators"], f"{found['device_operators']} operators that only run on an accelerator"),
+        (found["devices_seen"], f"{found['devices_seen']} devices that the process saw"),
+    )
+    return next((text for sign, text in signs if sign), "")

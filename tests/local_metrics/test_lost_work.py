@@ -1,0 +1,209 @@
+"""What was launched and has no record: told from one launch in a hundred, refused from one in ten."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from local_traces import Event, copy, kernel, launch, op, result, step, value, write
+
+from ccl_bench.result import Result
+
+
+def steady(lost: int = 0, count: int = 100) -> list[Event]:
+    """Return a step with `count` kernels of 1 us, 10 us apart, without the records of the first `lost`."""
+    events = [step(1, 0, 10 * count + 10)]
+    for number in range(1, count + 1):
+        at = 10 * number
+        events.append(launch(number, at - 5, at - 4))
+        events += [kernel("gemm", number, at, at + 1)] if number > lost else []
+    return events
+
+
+def told(found: Result) -> list[tuple[str, str, int]]:
+    return [(each.code, each.severity, each.count) for each in found.findings]
+
+
+def test_one_lost_kernel_in_a_hundred_needs_no_word(tmp_path: Path) -> None:
+    found = result(write(tmp_path, steady(lost=1), world_size=1), "gpu_busy")
+    assert (found.value, told(found)) == (pytest.approx(100 * 99 / 1010), [])
+
+
+@pytest.mark.parametrize("metric", ["gpu_busy", "gpu_idle", "total_kernel_time", "idle_breakdown", "sm"])
+def test_more_are_told_with_every_number_of_the_device(tmp_path: Path, metric: str) -> None:
+    events = steady(lost=10)
+    for each in events:
+        each["args"]["blocks per SM"] = 1.0
+    found = result(write(tmp_path, events, world_size=1), metric)
+    assert found.status == "ok"
+    assert told(found) == [("kernels-missing", "warning", 10)]
+    assert "10 of 100 kernel launches in steps (10.0 %)" in found.findings[0].message
+
+
+@pytest.mark.parametrize("metric", ["gpu_busy", "gpu_idle", "total_kernel_time", "idle_breakdown", "sm"])
+def test_beyond_a_tenth_no_number_of_the_device_is_left(tmp_path: Path, metric: str) -> None:
+    found = result(write(tmp_path, steady(lost=11), world_size=1), metric)
+    assert (found.status, found.value) == ("not_measurable", None)
+    assert "11 of 100 kernel launches in steps (11.0 %)" in found.reason
+    assert found.fix
+
+
+def test_the_length_of_steps_does_not_rest_on_kernels(tmp_path: Path) -> None:
+    run = write(tmp_path, steady(lost=50), world_size=1)
+    assert value(run, "iteration_wall_clock_time") == pytest.approx(1010e-6)
+
+
+def test_launches_after_the_last_step_may_still_wait_for_their_turn(tmp_path: Path) -> None:
+    late = [launch(1000 + number, 2000 + number, 2000.5 + number) for number in range(50)]
+    assert told(result(write(tmp_path, steady() + late, world_size=1), "gpu_busy")) == []
+
+
+def test_launches_that_only_record_a_graph_start_nothing(tmp_path: Path) -> None:
+    begin = launch(2000, 2, 2.5, name="cudaStreamBeginCapture")
+    end = launch(2001, 4, 4.5, name="cudaStreamEndCapture")
+    captured = [launch(3000 + n, 3 + n / 100, 3.005 + n / 100, tid=2) for n in range(50)]
+    assert told(result(write(tmp_path, [*steady(), begin, *captured, end], world_size=1), "gpu_busy")) == []
+
+
+def test_a_launch_within_another_is_the_same_launch(tmp_path: Path) -> None:
+    inner = [launch(3000 + n, 10 * n - 4.8, 10 * n - 4.4, name="cuLaunchKernel") for n in range(1, 101)]
+    assert told(result(write(tmp_path, steady() + inner, world_size=1), "gpu_busy")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaLaunchKernelExC", "cuLaunchKernelEx", "hipLaunchKernel", "hipModuleLaunchKernel"]
+)
+def test_every_call_that_launches_a_kernel_counts(tmp_path: Path, name: str) -> None:
+    more = [launch(1000 + n, 10 * n, 10 * n + 1, name=name) for n in range(1, 21)]
+    assert told(result(write(tmp_path, steady() + more, world_size=1), "gpu_busy"))[0] == (
+        "kernels-lost", "error", 20,
+    )  # fmt: skip
+
+
+def test_copies_that_were_lost_are_told_of_copies(tmp_path: Path) -> None:
+    calls = [launch(1000 + n, 10 * n, 10 * n + 1, name="cudaMemcpyAsync") for n in range(1, 11)]
+    ran = [copy("DtoD", 1000, 1000 + n, 10 * n + 2, 10 * n + 3) for n in range(1, 10)]
+    found = result(write(tmp_path, steady() + calls + ran, world_size=1), "average_memory_bandwidth")
+    assert found.value == pytest.approx(1.0)  # 1,000 bytes in 1 us
+    assert told(found) == [("copies-missing", "warning", 1)]
+
+
+def test_a_memory_set_of_nothing_leaves_no_record(tmp_path: Path) -> None:
+    sets = [launch(1000 + n, 10 * n, 10 * n + 1, name="cudaMemsetAsync") for n in range(1, 11)]
+    assert told(result(write(tmp_path, steady() + sets, world_size=1), "gpu_busy")) == []
+
+
+def graphs(hidden: int) -> list[Event]:
+    """Return ten launches of graphs of 50 us of work each, `hidden` of them without a record of it."""
+    events = [step(1, 0, 1000), launch(99, 1, 2), kernel("copy", 99, 3, 23)]
+    for number in range(1, 11):
+        at = 90 * number
+        events.append(launch(number, at, at + 1, name="cudaGraphLaunch"))
+        nodes = [kernel("gemm", number, at + 5, at + 30), kernel("gemm", number, at + 30, at + 55)]
+        events += nodes if number > hidden else []
+    return events
+
+
+def test_graphs_whose_kernels_were_recorded_count_in_full(tmp_path: Path) -> None:
+    found = result(write(tmp_path, graphs(hidden=0), world_size=1), "gpu_busy")
+    assert (found.value, told(found)) == (pytest.approx(100 * (20 + 10 * 50) / 1000), [])
+
+
+@pytest.mark.parametrize("hidden", [1, 10])
+def test_graphs_without_kernels_leave_no_number_of_the_device(tmp_path: Path, hidden: int) -> None:
+    found = result(write(tmp_path, graphs(hidden), world_size=1), "gpu_busy")
+    assert (found.status, told(found)) == ("not_measurable", [("cuda-graphs-hide-kernels", "error", hidden)])
+
+
+def test_a_trace_that_is_left_out_refuses_nothing(tmp_path: Path) -> None:
+    collective = kernel("ncclDevKernel_AllReduce", 500, 1001, 1002, stream=8)
+    whole = [*steady(), launch(500, 995, 996), collective]
+    run = write(tmp_path, whole, whole, whole)
+    cut = run / "kineto_trace_2.json"
+    text = cut.read_text()
+    cut.write_text(text[: text.index('"gemm"')])
+    found = result(run, "gpu_busy")
+    assert found.value == pytest.approx(100 * 101 / 1010)
+    assert "kernels-lost" not in [code for code, *_ in told(found)]
+
+
+def without_kernels(source: Path, folder: Path, share: float) -> Path:
+    """Write a recorded run again without the first `share` of the kernels of each trace."""
+    folder.mkdir()
+    for path in sorted(source.glob("*.json.gz")):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        events = document["traceEvents"]
+        kernels = [e for e in events if e.get("cat") == "kernel"]
+        lost = {id(e) for e in kernels[: int(share * len(kernels))]}
+        document["traceEvents"] = [e for e in events if id(e) not in lost]
+        (folder / path.name.removesuffix(".gz")).write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["nccl-args", "deepseek-dualpipe"])
+def test_a_recorded_run_that_loses_a_third_of_its_kernels_is_refused(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    source = corpus / "kineto" / name
+    assert not {"kernels-lost", "kernels-missing"} & {code for code, *_ in told(result(source, "gpu_busy"))}
+    found = result(without_kernels(source, tmp_path / name, 0.3), "gpu_busy")
+    assert (found.status, found.findings[-1].code) == ("not_measurable", "kernels-lost")
+
+
+@pytest.mark.parametrize("name", ["nccl-args", "deepseek-dualpipe"])
+def test_a_recorded_run_that_loses_all_of_its_kernels_is_no_run_on_the_cpu(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    found = result(without_kernels(corpus / "kineto" / name, tmp_path / name, 1), "gpu_busy")
+    assert (found.status, found.findings[-1].code) == ("not_measurable", "device-work-missing")
+
+
+SIGNS = {
+    "launches": ({}, [launch(n, n, n + 1) for n in range(1, 78)], "77 launches of kernels"),
+    "runtime": ({}, [launch(1, 5, 6, name="cudaMalloc")], "1 calls of a device's runtime"),
+    "backend": ({"backend": "hccl"}, [], "the collective backend hccl"),
+    "devices": ({"device": "NVIDIA A100-SXM4-80GB"}, [], "1 devices that the process saw"),
+    "operators": ({}, [op("aten::_mps_convolution", 50, 60)], "1 operators that only run on an accelerator"),
+    "copies": ({}, [copy("HtoD", 8, 1, 30, 40)], "1 copies or memory sets of a device"),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_where_something_shows_a_device_the_cpu_does_not_stand_in_for_it(tmp_path: Path, sign: str) -> None:
+    more, events, said = SIGNS[sign]
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20), *events], **{"backend": "gloo", **more})
+    for metric in ("gpu_busy", "gpu_idle", "total_kernel_time", "idle_breakdown"):
+        found = result(run, metric)
+        assert (found.status, found.value) == ("not_measurable", None)
+        assert said in found.reason
+    assert value(run, "iteration_wall_clock_time") == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cpu:gloo,cuda:nccl", "mpi"])
+def test_a_run_on_cpus_is_measured_on_them(tmp_path: Path, backend: str) -> None:
+    run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)], backend=backend)
+    assert value(run, "gpu_busy") == pytest.approx(10)
+
+
+def test_copies_alone_tell_how_fast_copies_are(tmp_path: Path) -> None:
+    run = write(tmp_path, [step(1, 0, 100), copy("DtoD", 1000, 1, 30, 40)], world_size=1)
+    assert value(run, "average_memory_bandwidth") == pytest.approx(0.1)  # 1,000 bytes in 10 us
+    assert result(run, "gpu_busy").status == "not_measurable"
+
+
+@pytest.mark.parametrize("metric", ["gpu_busy", "total_kernel_time"])
+def test_several_ranks_without_a_recognised_call_are_an_error_of_the_data(
+    tmp_path: Path, metric: str
+) -> None:
+    events = [*steady(), launch(500, 995, 996), kernel("a_reduction_nobody_knows", 500, 1001, 1002)]
+    found = result(write(tmp_path, events, events), metric)
+    assert told(found) == [("communication-unrecognised", "error", 2)]
+
+
+@pytest.mark.parametrize(
+    "metric", ["coll_call_num", "total_communication_time", "straggler", "traffic_distribution"]
+)
+def test_numbers_of_communication_are_refused_then(tmp_path: Path, metric: str) -> None:
+    found = result(write(tmp_path, steady(), steady()), metric)
+    assert found.status == "not_measurable"
+    assert "communication-unrecognised" in [code for code, *_ in told(found)]
