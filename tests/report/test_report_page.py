@@ -178,7 +178,14 @@ def _largest() -> Observation:
     values = [0.1234567890123 + place / 7e5 for place in range(5000)]
     spread_s = {"mean": 0.12, "p50": 0.12, "p99": 0.13}
     return made(
-        ok("request_latency", 0.12, values_s=values, distribution_s=spread_s, requests={"ok": 5000}),
+        ok(
+            "request_latency",
+            0.12,
+            values_s=values,
+            percentiles_s=values[:101],
+            distribution_s=spread_s,
+            requests={"ok": 5000},
+        ),
         ok("peak_memory_allocated", 10.0, "GB", highest_device="0"),
         ok(
             "training_quality",

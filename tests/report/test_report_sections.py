@@ -231,7 +231,7 @@ def test_serving_has_percentiles_and_a_curve_through_all_of_them() -> None:
             ok(
                 "TTFT",
                 50.0,
-                values_s=values,
+                percentiles_s=values,
                 distribution_s=spread,
                 requests={"ok": 101, "failed": 2},
                 tool="vLLM",

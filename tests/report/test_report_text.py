@@ -121,7 +121,7 @@ def test_what_is_missing_says_why_in_its_place_and_at_the_end() -> None:
 def test_a_pipeline_is_shown_beside_its_theory() -> None:
     theory = {"formula": "(p-1)/(m+p-1)", "fraction_ratio": 3 / 11}
     bubble = _ok("bubble_size_pipeline", 0.1, fraction_ratio=0.4, theory=theory)
-    assert "bubble 100 ms 40.00 % of the step; (p-1)/(m+p-1) gives 27.27 %" in _lines(_run(), bubble)
+    assert "bubble 100 ms 40.00 % of the traced step; (p-1)/(m+p-1) gives 27.27 %" in _lines(_run(), bubble)
 
 
 def test_no_line_of_a_file_is_longer_than_the_page() -> None:

@@ -182,3 +182,12 @@ def test_requests_and_a_summary_of_two_benchmarks_are_refused(
     results = _named(tmp_path, *METRICS, **files, profile_export_aiperf__json=summary)
     assert all(result.value is None for result in results.values())
     assert "of two benchmarks, or one is not whole" in results["TTFT"].reason
+
+
+@pytest.mark.parametrize("duration", [0.3, 0.0, -2.0])
+def test_a_length_that_is_not_that_of_the_benchmark_gives_no_rate(tmp_path: Path, duration: float) -> None:
+    # The longest request takes 0.36 s.
+    result = _named(tmp_path, "request_throughput", bench__json=vllm(duration=duration))["request_throughput"]
+    assert result.value is None
+    told = "a request took 0.36 s in a benchmark of 0.3 s" if duration > 0 else "does not say how long"
+    assert told in result.reason

@@ -135,8 +135,8 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
 
 def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
     """Return how long a benchmark took, and who says so."""
-    said = stored.get(("duration", "total"))
-    if said:
+    said = stored.get(("duration", "total"), 0.0)
+    if said > 0:
         return said, "as the tool recorded it"
     first, last = ok["start_ns"].min(), ok["end_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or last <= first:
@@ -201,6 +201,11 @@ def ends_of(found: Benchmark) -> dict[str, int]:
 def completed(found: Benchmark) -> int | None:
     """Return how many requests succeeded."""
     return ends_of(found).get(OK)
+
+
+def longest(found: Benchmark) -> float:
+    """Return the longest latency of a request, s; 0 where none is known."""
+    return max(latencies(found.ok), default=0.0)
 
 
 def distribution(values: Sequence[float]) -> dict[str, float]:

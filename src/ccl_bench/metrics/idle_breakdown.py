@@ -44,6 +44,10 @@ def idle_breakdown(
         details={
             "per_rank_pct": by_rank(shares, "pct"),
             "per_step_pct": shares_by_step(idle, "host_wait_ns", "idle_ns"),
+            "per_cause_pct": {
+                name: mean_of(shares_by_rank(idle, column, "idle_ns"), "pct")
+                for name, column in CAUSES.items()
+            },
             "idle_s": seconds(idle, steps, "idle_ns"),
             **{f"{name}_wait_s": seconds(idle, steps, column) for name, column in CAUSES.items()},
             "idle_pct_of_step": mean_of(shares_by_rank(idle, "idle_ns", "window_ns"), "pct"),

@@ -10,6 +10,7 @@ from ccl_bench.report.inspection import issues
 from ccl_bench.report.latency import serving
 from ccl_bench.report.numbers import duration, percent, short
 from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.sections.seen import OF_STEP
 from ccl_bench.report.traffic import bandwidth, dimensions, traffic
 from ccl_bench.report.words import counted, plain
 
@@ -41,7 +42,7 @@ def page(found: Inspection, results: Iterable[Result]) -> Group:
         ("Findings", issues(found.issues) if found.issues else Text("nothing wrong")),
         ("Serving", serving(by_name)),
         ("Throughput", _rows(_throughput(by_name))),
-        ("Overlap in a mean step, mean over ranks", _rows(_overlap(by_name))),
+        ("Overlap in a mean traced step, mean over ranks", _rows(_overlap(by_name))),
         ("Network bandwidth", bandwidth(by_name)),
         ("Traffic of one GPU in one step", traffic(by_name)),
         ("Traffic by parallelism dimension", dimensions(by_name)),
@@ -91,11 +92,12 @@ def _throughput(results: Results) -> Iterator[Row]:
     def steps(details: dict[str, Any]) -> str:
         spread = details["spread_s"]
         among = ", ".join(f"{key} {duration(spread[key])}" for key in ("min", "p50", "p95", "max"))
-        return f"mean of {counted(spread['count'], 'step')} on the slowest rank; {among}"
+        return f"mean of {counted(spread['count'], 'step')} on the slowest rank{source}; {among}"
 
-    rate = results.get("throughput_tokens_sec")
+    rate, timed = results.get("throughput_tokens_sec"), results.get("iteration_wall_clock_time")
+    source = f", from {timed.window}" if timed and timed.window else ""
     yield from _line("throughput", rate, lambda value: f"{value:,.1f} tokens/s", tokens)
-    yield from _line("step time", results.get("iteration_wall_clock_time"), duration, steps)
+    yield from _line("step time", timed, duration, steps)
     peak = results.get("mfu")
     yield from _line("model FLOPs utilisation", peak, percent, lambda d: f"of {d['gpu_peak_source']}")
     yield from _line("device busy", results.get("gpu_busy"), percent, lambda d: _apart(d["per_rank_pct"]))
@@ -115,10 +117,10 @@ def _overlap(results: Results) -> Iterator[Row]:
     overlap, total = results.get("comm_comp_overlap"), results.get("total_communication_time")
     exposed = results.get("exposed_communication_time")
     share = results.get("communication_fraction")
-    in_step = f"{percent(share.value)} of the step" if share and share.value is not None else ""
+    in_step = f"{percent(share.value)} {OF_STEP}" if share and share.value is not None else ""
     yield from _line("communication", total, duration, lambda _: in_step)
     yield from _line("hidden under compute", overlap, percent, lambda d: _apart(d["per_rank_pct"]))
-    yield from _line("exposed", exposed, duration, lambda d: f"{percent(d['pct_of_step'])} of the step")
+    yield from _line("exposed", exposed, duration, lambda d: f"{percent(d['pct_of_step'])} {OF_STEP}")
     parts = overlap.details.get("mean_step_s", {}) if overlap else {}
     for name in ("compute", "fused", "exposed_memory", "idle"):
         if name in parts:
@@ -131,14 +133,14 @@ def _waiting(results: Results) -> Iterator[Row]:
         return f"late: rank {', '.join(map(str, late))}" if late else "no rank is late beyond the noise"
 
     yield from _line("lag of the slowest", results.get("straggler_lag_16"), duration, _nothing)
-    yield from _line("share of the step", results.get("straggler"), lambda v: percent(100 * v), who)
+    yield from _line("share of the traced step", results.get("straggler"), lambda v: percent(100 * v), who)
     busiest = results.get("load_imbalance_ratio")
     yield from _line("compute, max over mean", busiest, short, lambda d: f"most on rank {d['busiest_rank']}")
 
 
 def _pipeline(results: Results) -> Iterator[Row]:
     def beside_theory(details: dict[str, Any]) -> str:
-        share = f"{percent(100 * details['fraction_ratio'])} of the step"
+        share = f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
         theory = details.get("theory")
         if not theory:
             return share

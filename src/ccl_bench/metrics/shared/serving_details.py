@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.serving import OK, Benchmark, benchmark_of, distribution, ends_of
+from ccl_bench.analysis.serving import OK, Benchmark, benchmark_of, distribution, ends_of, longest
 from ccl_bench.analysis.statistics import evenly, percentile_curve
 from ccl_bench.catalog.serving_tools import lacks, meaning, title
 from ccl_bench.errors import NotMeasurable
@@ -22,6 +22,9 @@ BENCHMARK_IT = (
     "put the result of a serving benchmark into the run: vllm bench serve --save-result --save-detailed, "
     "SGLang bench_serving --output-details, genai-bench, AIPerf or LLMPerf"
 )
+
+_TOLERANCE = 1e-3
+"""Share by which a latency that is put together from gaps may exceed the benchmark it is of."""
 
 _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 
@@ -107,6 +110,12 @@ def rate(found: Benchmark, amount: int | None, what: str, **more: Any) -> Measur
         raise NotMeasurable(
             f"the {title(found.tool)} result does not say how long the benchmark took",
             fix="put the tool's summary beside it, which does",
+        )
+    if longest(found) > found.duration_s * (1 + _TOLERANCE):
+        raise NotMeasurable(
+            f"a request took {longest(found):.4g} s in a benchmark of {found.duration_s:.4g} s, which is not "
+            "the length of all of it",
+            fix="copy the result again, or repeat the benchmark",
         )
     details = {
         "tool": title(found.tool),

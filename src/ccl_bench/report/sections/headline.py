@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.report.numbers import duration, percent
 from ccl_bench.report.parts import Finding
-from ccl_bench.report.sections.seen import tile
+from ccl_bench.report.sections.seen import OF_STEP, tile
 from ccl_bench.report.words import counted
 
 if TYPE_CHECKING:
@@ -66,11 +66,15 @@ def _each(looked: Seen) -> str:
 
 
 def _steps(looked: Seen) -> str:
-    spread = _details(looked, "iteration_wall_clock_time").get("spread_s", {})
+    result = looked.valued("iteration_wall_clock_time")
+    spread = result.details.get("spread_s", {}) if result else {}
     count = spread.get("count", 0)
+    if not result or not count:
+        return ""
+    source = f", from {result.window}" if result.window else ""
     if count < 2:
-        return "of one step" if count else ""
-    return f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}"
+        return f"of one step{source}"
+    return f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}{source}"
 
 
 def _percentiles(looked: Seen, metric: str) -> str:
@@ -81,18 +85,19 @@ def _percentiles(looked: Seen, metric: str) -> str:
 
 def _exposed(looked: Seen) -> str:
     share = _details(looked, "exposed_communication_time").get("pct_of_step")
-    return "" if share is None else f"{percent(share)} of the step"
+    return "" if share is None else f"{percent(share)} {OF_STEP}"
 
 
 def _bubble(looked: Seen) -> str:
     share = _details(looked, "bubble_size_pipeline").get("fraction_ratio")
-    return "" if share is None else f"{percent(100 * share)} of the step"
+    return "" if share is None else f"{percent(100 * share)} {OF_STEP}"
 
 
 def _late(looked: Seen) -> str:
     details = _details(looked, "straggler")
     late = details.get("late_ranks", [])
-    return f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"
+    who = f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"
+    return f"{OF_STEP}; {who}"
 
 
 def findings(issues: Iterable[InspectedIssue]) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.report.charts.bars import stacked
 from ccl_bench.report.numbers import duration, percent, time_unit
 from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.sections.seen import OF_STEP, absent, table, tile
 from ccl_bench.report.words import counted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def pipeline(looked: Seen) -> Section:
 
 
 def _share(details: dict[str, Any]) -> str:
-    return f"{percent(100 * details['fraction_ratio'])} of the step"
+    return f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
 
 
 def _notes(details: dict[str, Any]) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="stage")
     most = max(stages, key=lambda name: stages[name]["fraction"])
     share, length = percent(100 * stages[most]["fraction"]), duration(stages[most]["bubble_s"])
-    summary = f"Stage {most} has the largest bubble: {length}, {share} of its step."
+    summary = f"Stage {most} has the largest bubble: {length}, {share} of its traced step."
     return Chart("pipeline", "Time in a mean step of each stage", spec, summary, _table(stages, parts))
 
 
@@ -100,4 +100,4 @@ def _table(stages: dict[str, dict[str, float]], parts: Parts) -> Table:
         values = [*_values(stage, parts), stage["bubble_s"]]
         times = [Quantity(value, duration(value)) for value in values]
         rows.append((name, *times, Quantity(stage["fraction"], percent(100 * stage["fraction"]))))
-    return table(("stage", *parts, "whole bubble", "share of the step"), rows)
+    return table(("stage", *parts, "whole bubble", "share of the traced step"), rows)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ccl_bench.result.observation import Observation, Series
 
 
+OF_STEP = "of the traced step"
+"""What shares of a step are of, also where step times are from a file that was written without tracing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What sections draw from."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.report.charts.bars import LYING, bars, stacked
 from ccl_bench.report.numbers import duration, percent, time_unit
 from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import absent, table, tile, together
+from ccl_bench.report.sections.seen import OF_STEP, absent, table, tile, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.parts import Cell, Table
     from ccl_bench.report.sections.seen import Seen
@@ -31,16 +31,16 @@ _FUSED = "Fused is matrix products that communicate in the same kernel, neither 
 
 _PHASES = ("forward_time", "backward_time", "optimizer_time")
 _CAUSES = {
-    "host_wait_s": "the host had not launched the next work",
-    "kernel_wait_s": "a short gap between kernels",
-    "other_wait_s": "something else, such as another stream",
+    "host": "the host had not launched the next work",
+    "kernel": "a short gap between kernels",
+    "other": "something else, such as another stream",
 }
 
 
 def time_parts(looked: Seen) -> Section:
     """Return the section."""
-    parts = looked.series.time_parts
-    if not parts:
+    parts, busy = looked.series.time_parts, looked.valued("gpu_busy")
+    if not parts or busy is None:
         return absent(KEY, TITLE, looked.why("gpu_busy"))
     shown = _shown(parts)
     numbers = (
@@ -55,9 +55,10 @@ def time_parts(looked: Seen) -> Section:
         TITLE,
         "Exposed communication runs while nothing computes, exposed memory is copies and sets while nothing "
         f"else runs, idle is the rest. {_FUSED if 'fused' in shown else ''}"
-        f"The {'five' if 'fused' in shown else 'four'} add up to the step as the device saw it.",
+        f"The {'five' if 'fused' in shown else 'four'} add up to the traced step as the device saw it. Shares "
+        "are of that step, each rank's of its own, mean over ranks.",
         numbers,
-        (_by_rank(parts, looked.series.ranks_each), *_phases(looked)),
+        (_by_rank(parts, _shares(busy.details, shown), looked.series.ranks_each), *_phases(looked)),
         tuple(_idle(looked)),
     )
 
@@ -70,10 +71,19 @@ def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
 
 def _of_step(looked: Seen) -> str:
     result = looked.valued("exposed_communication_time")
-    return f"{percent(result.details['pct_of_step'])} of the step" if result else ""
+    return f"{percent(result.details['pct_of_step'])} {OF_STEP}" if result else ""
 
 
-def _by_rank(parts: Sequence[TimeParts], ranks_each: int) -> Chart:
+def _shares(busy: dict[str, Any], shown: Iterable[str]) -> dict[str, float]:
+    """Return the mean over ranks of the percentage that each part is of the rank's step."""
+    steps = [each for each in busy["per_rank_parts_s_per_step"].values() if each["window"] > 0]
+    return {
+        name: sum(100 * each[name.replace(" ", "_")] / each["window"] for each in steps) / len(steps)
+        for name in shown
+    }
+
+
+def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: int) -> Chart:
     per, unit = time_unit(part.window_s for part in parts)
     shown = _shown(parts)
     rows = [
@@ -81,20 +91,21 @@ def _by_rank(parts: Sequence[TimeParts], ranks_each: int) -> Chart:
     ]
     colours = [(name, colour) for name, (_, colour) in shown.items()]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
-    total = sum(row.window_s for row in parts) or 1.0
-    shares = {n: 100 * sum(getattr(r, f) for r in parts) / total for n, (f, _) in shown.items()}
     summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
     note = together(ranks_each, "rank")
     title = "Time in a mean step of each rank"
-    return Chart("time-parts", title, spec, summary, _table(parts), note, is_wide=len(rows) > LYING)
+    cells = _table(parts, shares)
+    return Chart("time-parts", title, spec, summary, cells, note, is_wide=len(rows) > LYING)
 
 
-def _table(parts: Sequence[TimeParts]) -> Table:
+def _table(parts: Sequence[TimeParts], shares: dict[str, float]) -> Table:
     rows: list[list[Cell]] = []
     shown = _shown(parts)
     for row in parts:
         values = [getattr(row, field) for field, _ in shown.values()]
         rows.append([row.rank, *map(_time, (*values, row.window_s))])
+    whole = Quantity(100.0, "100 %")
+    rows.append(["mean share", *(Quantity(share, percent(share)) for share in shares.values()), whole])
     return table(("rank", *shown, "step"), rows)
 
 
@@ -126,12 +137,10 @@ def _idle(looked: Seen) -> Iterator[Table]:
     if result is None:
         return
     details: dict[str, Any] = result.details
-    idle = details["idle_s"] or 1.0
+    shares: dict[str, float] = details["per_cause_pct"]
     rows = [
-        (cause, _time(details[name]), percent(100 * details[name] / idle))
+        (cause, _time(details[f"{name}_wait_s"]), Quantity(shares[name], percent(shares[name])))
         for name, cause in _CAUSES.items()
-        if name in details
     ]
-    yield table(
-        ("device idle because", "time in a mean step", "share of idle"), rows, caption="Idle time by cause"
-    )
+    head = ("device idle because", "time in a mean step", "share of idle, mean over ranks")
+    yield table(head, rows, caption="Idle time by cause")

@@ -32,7 +32,9 @@ def waiting(looked: Seen) -> Section:
         "is late, the one that waits most is its victim.",
         (
             *tile(looked, "straggler_lag_16", "Lag of the slowest rank"),
-            *tile(looked, "straggler", "Lag, share of the step", shown=lambda value: percent(100 * value)),
+            *tile(
+                looked, "straggler", "Lag, share of the traced step", shown=lambda value: percent(100 * value)
+            ),
         ),
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
         notes=tuple(_late(looked)),
