@@ -88,7 +88,8 @@ def test_the_parts_of_ranks_drawn_together_still_add_up() -> None:
     rows = []
     for rank in range(3 * RANKS):
         times = [rank * 7 % 5 * MS, rank * 3 % 11 * MS, rank % 2 * MS, (rank + 1) * MS]
-        rows += [{"rank": rank, "window_ns": sum(times), **dict(zip(parts, times, strict=True))}] * 2
+        known = {"rank": rank, "window_ns": sum(times), "fused_ns": 0}
+        rows += [known | dict(zip(parts, times, strict=True))] * 2
     found, each = time_parts(pl.DataFrame(rows))
     assert (len(found), each, found[0].rank) == (RANKS, 3, "0-2")
     # Ranks 0, 1 and 2 are idle for 1, 2 and 3 ms.

@@ -55,8 +55,8 @@ def time_parts(looked: Seen) -> Section:
         TITLE,
         "Exposed communication runs while nothing computes, exposed memory is copies and sets while nothing "
         f"else runs, idle is the rest. {_FUSED if 'fused' in shown else ''}"
-        f"The {'five' if 'fused' in shown else 'four'} add up to the traced step as the device saw it. Shares "
-        "are of that step, each rank's of its own, mean over ranks.",
+        f"The {'five' if 'fused' in shown else 'four'} add up to the traced step as the device saw it. "
+        "Shares are of that step, each rank's of its own, mean over ranks.",
         numbers,
         (_by_rank(parts, _shares(busy.details, shown), looked.series.ranks_each), *_phases(looked)),
         tuple(_idle(looked)),
