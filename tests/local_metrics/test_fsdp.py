@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from local_plain import Event, Interval, Trace, clip, interval, length, union
-from local_traces import kernel, launch, note, op, result, step, table, value, write
+from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
 
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)"
@@ -45,6 +45,64 @@ def test_work_is_fsdps_own_where_its_ranges_launched_it(tmp_path: Path) -> None:
     assert row["work_ns"] == 200_000 + 90_000 + 20_000 + 15_000
     assert row["exposed_ns"] == row["work_ns"] - 80_000
     assert row["host_ns"] == (60 + 20 + 50 + 5) * 1000
+
+
+def test_copies_that_pre_forward_launches_are_sharding_too(tmp_path: Path) -> None:
+    """An offloaded run: 530 of 1000 us move weights to the device in a range without a name of its own."""
+    events = [
+        step(1, 0, 1000),
+        note("FSDP::pre_forward (blocks.0)", 0, 60),
+        launch(1, 12, 13), copy("HtoD", 1 << 20, 1, 20, 320),
+        note("FSDP::root_pre_forward", 70, 80),
+        launch(2, 75, 76), copy("HtoD", 1 << 20, 2, 320, 550),
+        launch(3, 100, 101), kernel("gemm", 3, 540, 700),        # hides 10 of them
+        launch(4, 102, 103), copy("HtoD", 1 << 20, 4, 700, 800),  # the program's own
+    ]  # fmt: skip
+    run = write(tmp_path, events, events)
+    assert value(run, "fsdp_overhead") == pytest.approx(52.0)
+    assert result(run, "fsdp_overhead").details["other_s"] == pytest.approx(530e-6)
+
+
+def test_the_forward_of_the_older_kind_holds_the_model_and_hides_nothing(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 1000),
+        note("FullyShardedDataParallel.forward", 0, 900),
+        note("FullyShardedDataParallel._pre_forward", 10, 50),
+        launch(1, 12, 13), kernel(GATHER, 1, 20, 120, stream=9),
+        launch(2, 60, 61), kernel("gemm", 2, 120, 320),
+        note("FullyShardedDataParallel._to_kwargs", 400, 420),
+        launch(3, 405, 406), copy("HtoD", 64, 3, 500, 550),
+    ]  # fmt: skip
+    run = write(tmp_path, events, events)
+    assert value(run, "fsdp_overhead") == pytest.approx(15.0)
+    assert result(run, "fsdp_overhead").details["host_s"] == pytest.approx(60e-6)
+
+
+def test_ranges_of_zero_shard_as_well(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 1000),
+        note("DeepSpeedEngine.forward", 0, 900),
+        note("PartitionedParameterCoordinator.fetch_sub_module", 10, 50),
+        launch(1, 12, 13), kernel(GATHER, 1, 20, 120, stream=9),
+        launch(2, 60, 61), kernel("gemm", 2, 120, 320),
+        note("DeepSpeedZeroOptimizer_Stage3.__reduce_and_partition_ipg_grads", 400, 420),
+        launch(3, 405, 406), kernel(SCATTER, 3, 500, 550),
+        note("DeepSpeedZeroOptimizer_Stage3.step", 500, 620),
+        launch(4, 505, 506), kernel("multi_tensor_apply_kernel", 4, 600, 700),
+    ]  # fmt: skip
+    details = result(write(tmp_path, events, events), "fsdp_overhead").details
+    assert details["all_gather_s"] == pytest.approx(100e-6)
+    assert details["reduce_scatter_s"] == pytest.approx(50e-6)
+    assert details["exposed_s"] == pytest.approx(150e-6)
+
+
+def test_ranges_to_which_no_work_can_be_traced_are_no_zero(tmp_path: Path) -> None:
+    silent = [event for event in sharded_step() if event["cat"] != "cuda_runtime"]
+    found = result(write(tmp_path / "all", silent, silent), "fsdp_overhead")
+    assert (found.status, found.value) == ("not_measurable", None)
+    found = result(write(tmp_path / "one", sharded_step(), silent), "fsdp_overhead")
+    assert found.status == "not_measurable"
+    assert "rank 1" in (found.reason or "")
 
 
 def test_overhead_and_prefetch_efficiency_follow(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ _PARTS = {
     "copy_in_s": "copy_in_s",
     "copy_out_s": "copy_out_s",
     "reshard_s": "reshard_s",
+    "other_s": "other_s",
     "work_s": "work_s",
     "work_pct_of_step": "work_pct",
     "exposed_s": "exposed_s",

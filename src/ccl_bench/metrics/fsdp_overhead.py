@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
-from ccl_bench.metrics.shared.sharding import need_sharding
+from ccl_bench.metrics.shared.sharding import need_attribution, need_sharding
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.frames import pl
 
-_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard")
+_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
 
 
-@metric(unit="%", better="lower")
+@metric(unit="%", better="lower", revision=2)
 def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of the time of steps that goes to FSDP's own work and to no compute of the model.
 
-    FSDP's own work is what its ranges launch: all-gathers of parameters, reductions of gradients,
-    copies into and out of their buffers, and resharding.
+    FSDP's own work is all that its ranges launch (`FSDP::*`, `FullyShardedDataParallel._*`, those of
+    DeepSpeed's ZeRO): all-gathers of parameters, reductions of gradients, copies into and out of their
+    buffers, resharding, and `other`, such as moving offloaded weights or casting inputs.
+    `FullyShardedDataParallel.forward` is no such range, because the model runs in it.
 
     Formula:
         fsdp_overhead = 100 * |U(work of FSDP) - U(compute of the model)| / time of steps, mean over ranks
@@ -30,11 +32,14 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
         Waiting for a late peer in an all-gather counts. Hidden work still slows down what it runs
         beside; the times of the parts, hidden or not, are in the details. The all-reduce of hybrid
         sharding counts as reduction. The older FullyShardedDataParallel does not mark its copies out.
+        A rank with ranges of FSDP to which no work can be traced back is no rank without overhead:
+        the metric then refuses.
 
     Reference:
         Ranges of torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
     """
     need_sharding(fsdp, steps, facts)
+    need_attribution(fsdp)
     shares = shares_by_rank(fsdp, "exposed_ns", "window_ns")
     return Measurement(
         mean_of(shares, "pct"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 
-@metric(unit="%", better="higher")
+@metric(unit="%", better="higher", revision=2)
 def fsdp_prefetch_efficiency(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of the time of FSDP's all-gathers that is hidden under compute of the model.
 

@@ -7,11 +7,19 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.analysis.placing import per_window, placed
-from ccl_bench.analysis.work import COMMUNICATION, COMPUTE
+from ccl_bench.analysis.work import COMMUNICATION, COMPUTING
 from ccl_bench.frames import pl
 
-ANY = r"^FSDP::|^FullyShardedDataParallel\."
-"""Ranges of FSDP2 (`fully_shard`) and of the older `FullyShardedDataParallel`."""
+OWN = (
+    r"^FSDP::|^FullyShardedDataParallel\._|^FullyShardedDataParallel\.rate_limiter"
+    r"|^PartitionedParameterCoordinator\.|^AllGather(?:Coalesced)?Handle\.|^DeepSpeedZeRoOffload\."
+    r"|^(?:DeepSpeedZeroOptimizer\w*|MiCS_Optimizer)\.\w*(?:reduce|partition|scatter|all_?gather)"
+    r"|(?:^|\.)(?:all_gather_coalesced|reduce_scatter_coalesced|all_to_all_quant_reduce)$"
+)
+"""Ranges in which only sharding works: of FSDP2, `FullyShardedDataParallel` and DeepSpeed's ZeRO.
+
+`FullyShardedDataParallel.forward` is none: the model runs in it.
+"""
 
 GATHERING = (
     r"^FSDP::all_gather(?: |$)"
@@ -34,6 +42,7 @@ RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
     copy_in_ns=("Int64", "time with copies into the buffers of either, casts and division included, ns"),
     copy_out_ns=("Int64", "time with copies from the gathered buffer into parameters, ns"),
     reshard_ns=("Int64", "time with work that freeing gathered parameters launched, ns"),
+    other_ns=("Int64", "time with what other ranges of FSDP launched, such as moving offloaded weights, ns"),
     work_ns=("Int64", "time with any of these, ns"),
     exposed_ns=("Int64", "time with any of these and no compute that is not FSDP's own, ns"),
     host_ns=("Int64", "time a CPU thread was inside a range of FSDP, ns"),
@@ -41,14 +50,14 @@ RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
 def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace with FSDP's part in it. No rows without ranges of FSDP."""
     ranges = markers.on_cpu(annotations)
-    own = markers.named(ranges, ANY)
+    own = markers.named(ranges, OWN)
     if own.is_empty():
         return DERIVED.get("fsdp").table.empty()
     windows = device_windows(steps)
     sharding = origins.with_columns(_part(origins, ranges).alias("part"))
     parts = {name: sharding.filter(pl.col("part") == name) for name in _PARTS}
     everything = sharding.drop_nulls("part")
-    model = sharding.filter(pl.col("part").is_null() & (pl.col("kind") == COMPUTE))
+    model = sharding.filter(pl.col("part").is_null() & pl.col("kind").is_in(COMPUTING))
 
     def hidden(table: pl.DataFrame) -> pl.Series:
         return union_lengths(table, windows) + computing - union_lengths(_both(table, model), windows)
@@ -72,6 +81,7 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
             "copy_in_ns": union_lengths(parts["copy_in"], windows),
             "copy_out_ns": union_lengths(parts["copy_out"], windows),
             "reshard_ns": union_lengths(parts["reshard"], windows),
+            "other_ns": union_lengths(parts["other"], windows),
             "work_ns": union_lengths(everything, windows),
             "exposed_ns": union_lengths(_both(everything, model), windows) - computing,
             "host_ns": union_lengths(own, steps.select("start_ns", "end_ns")),
@@ -79,7 +89,11 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     )
 
 
-_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard")
+_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
+
+
+_REDUCTIONS = ("reduce_scatter", "all_reduce", "reduce", "all_to_all")
+"""Collectives that reduce gradients where no range says so; ZeRO's quantised reduction is an all-to-all."""
 
 
 def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
@@ -90,18 +104,22 @@ def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
         return pl.lit(opened.is_not_null())
 
     communicates = pl.col("kind") == COMMUNICATION
-    gathering, reducing = inside(GATHERING), inside(REDUCING)
+    gathering, reducing, own = inside(GATHERING), inside(REDUCING), inside(OWN)
+    gathers = (pl.col("collective") == "all_gather").fill_null(value=False)
+    reduces = pl.col("collective").is_in(_REDUCTIONS).fill_null(value=False)
     return (
         pl.when(inside(COPYING_OUT))
         .then(pl.lit("copy_out"))
-        .when(gathering & communicates)
+        .when((gathering & communicates) | (own & ~reducing & gathers))
         .then(pl.lit("all_gather"))
-        .when(reducing & communicates)
+        .when((reducing & communicates) | (own & reduces))
         .then(pl.lit("reduce_scatter"))
         .when(gathering | reducing)
         .then(pl.lit("copy_in"))
         .when(inside(RESHARDING) & ~communicates)
         .then(pl.lit("reshard"))
+        .when(own)
+        .then(pl.lit("other"))
     )
 
 

@@ -1,0 +1,86 @@
+"""Sharding in runs that torch recorded, against a count in plain Python."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from local_plain import Event, Interval, Trace, clip, interval, length, union
+from local_traces import result, table
+from sharded_training import KINDS, RANKS
+
+CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of each way of sharding."""
+    folder = tmp_path_factory.mktemp("sharded")
+    script = Path(__file__).with_name("sharded_training.py")
+    subprocess.run([sys.executable, script, folder], check=True, capture_output=True, timeout=300)
+    return folder
+
+
+def own_ranges(trace: Trace) -> dict[int, list[Interval]]:
+    """Return the ranges of FSDP in which the model does not run, by thread."""
+    found: dict[int, list[Interval]] = {}
+    for event in trace.of("user_annotation"):
+        name = event["name"]
+        if name.startswith(("FSDP::", "FullyShardedDataParallel.")) and not name.endswith(".forward"):
+            found.setdefault(event["tid"], []).append(interval(event))
+    return found
+
+
+def leaves(trace: Trace) -> list[Event]:
+    """Return the operators in which no other operator began."""
+    found = []
+    by_thread: dict[int, list[Event]] = {}
+    for event in trace.of("cpu_op"):
+        by_thread.setdefault(event["tid"], []).append(event)
+    for events in by_thread.values():
+        events.sort(key=lambda e: (interval(e)[0], -interval(e)[1]))
+        found += [
+            event
+            for event, later in zip(events, [*events[1:], None], strict=True)
+            if later is None or interval(later)[0] >= interval(event)[1]
+        ]
+    return [event for event in found if not event["name"].startswith(CALLS)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_that_ranges_of_fsdp_launch_is_sharding(recorded: Path, kind: str) -> None:
+    run = recorded / kind
+    rows = table(run, "fsdp")
+    for rank in range(RANKS):
+        trace = Trace(run / f"rank{rank}.json")
+        inside = own_ranges(trace)
+
+        def is_own(event: Event, inside: dict[int, list[Interval]] = inside) -> bool:
+            at = interval(event)[0]
+            return any(start <= at < end for start, end in inside.get(event["tid"], []))
+
+        calls = sorted((e for e in trace.of("cpu_op") if e["name"].startswith("c10d::")), key=interval)
+        ranges = sorted(interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:"))
+        assert len(calls) == len(ranges)
+        sharding = [interval(event) for event in leaves(trace) if is_own(event)]
+        sharding += [span for span, call in zip(ranges, calls, strict=True) if is_own(call)]
+        own = rows.filter(pl.col("rank") == rank)
+        assert own.height == 2
+        for (_, window, _), row in zip(trace.steps(), own.iter_rows(named=True), strict=True):
+            assert row["work_ns"] == length(union(clip(sharding, window)))
+            assert row["work_ns"] > 0
+            hosts = [span for spans in inside.values() for span in spans]
+            assert row["host_ns"] == length(union(clip(hosts, window)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_layer_gathers_and_reduces(recorded: Path, kind: str) -> None:
+    """Two layers gather forward and backward and reduce once; the root has no weights of its own."""
+    rows = table(recorded / kind, "fsdp")
+    assert rows["all_gathers"].to_list() == [4] * rows.height
+    assert rows["reduce_scatters"].to_list() == [2] * rows.height
+    found = result(recorded / kind, "fsdp_overhead")
+    assert found.status == "ok", found.reason
+    assert found.value is not None
+    assert 0 < found.value <= 100
