@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.communication.lateness import (
     busiest,
     in_groups,
+    lag_of,
     late_ranks,
     most_costly,
     peers,
     persistence,
+    waiting_least,
     within_stages,
 )
-from ccl_bench.analysis.communication.waits import by_rank_and_step
+from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
 from ccl_bench.analysis.step_times import slowest, step_times
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
@@ -29,7 +31,11 @@ NOISE_FLOOR = 0.01
 """Share of the step below which nobody is called late."""
 
 
-@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
+CAUSE_SHARE = 0.5
+"""A cause is named where it explains this share of the lag."""
+
+
+@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,), revision=2)
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
@@ -40,28 +46,33 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
         communication time points at the wrong one. A rank that is late in one group because it waited in
-        another only passes the delay on. Of several late ranks the `slowest_rank` is the one with more work
-        than its peers, where that explains the lag (a late pipeline stage makes the next one late), else
-        the one that caused most waiting. Groups across pipeline stages count in the lag and name nobody:
+        another only passes the delay on. The `slowest_rank` waits least in its group; where that is true of
+        ranks in several groups, it is the one with more work than its peers, where that explains the lag
+        (a late pipeline stage makes the next one late), else the one that caused most waiting. Groups across pipeline stages count in the lag and name nobody:
         stages end a step one after the other by design. Below 1 % of the step the answer is "none". Only
         symmetric collectives tell waiting (not broadcasts, messages and uneven all-to-alls). The cause is
         where late ranks spend more time than the other members of their groups: computing, copying, or
-        with an idle device, which is the host. Lag and step are of the same recording: step times of a
+        with an idle device, which is the host. One that explains less than half of the lag is not named.
+        Only steps count in which no trace lacks a collective that others have; where there is none, traces
+        that lack some are left out, like missing ones. Lag and step are of the same recording: step times of a
         file beside it, taken without a profiler, are of other steps.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
     """
-    need_waits(waits)
     need_rows(steps, "steps", RECORD)
+    waits = in_steps(waits, steps)
+    need_waits(waits)
     lag = lag_ns(waits)
-    step_ns = float(slowest(step_times(steps)).select(pl.col("duration_ns").mean()).item())
+    counted = step_times(in_steps(steps, waits))
+    step_ns = float(slowest(counted).select(pl.col("duration_ns").mean()).item())
     floor_ns = NOISE_FLOOR * step_ns
     alike = within_stages(waits, facts)
     members = in_groups(alike, floor_ns)
     late = late_ranks(members) if lag >= floor_ns else []
-    worst = busiest(breakdown, members, late)
-    worst = most_costly(alike, late) if worst is None else worst
+    candidates = waiting_least(members, late)
+    worst = busiest(breakdown, members, candidates, late)
+    worst = most_costly(alike, candidates) if worst is None else worst
     return Measurement(
         lag / step_ns if step_ns else math.inf,
         details={
@@ -111,7 +122,10 @@ def _per_group(members: pl.DataFrame) -> dict[str, dict[str, Any]]:
 def _cause(
     breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]
 ) -> dict[str, Any]:
-    """Return where `named` late ranks spend more time than their groups' members, and how much, s a step."""
+    """Return where `named` late ranks spend more time than their groups' members, and how much, s a step.
+
+    It is the cause where it explains enough of the lag.
+    """
     others = {peer for rank in named for peer in peers(members, rank, late)}
     parts = {"compute": "compute_ns", "host": "idle_ns", "copies": "exposed_memory_ns"}
     of_late = breakdown.filter(pl.col("rank").is_in(named))
@@ -124,4 +138,9 @@ def _cause(
     ]
     excess = {name: (means[0][name] - means[1][name]) / SECOND_NS for name in parts}
     largest = max(excess, key=lambda name: excess[name])
-    return {"kind": largest if excess[largest] > 0 else "unknown", "excess_s": excess}
+    explained = excess[largest] * SECOND_NS / lag_of(members, named)
+    return {
+        "kind": largest if explained >= CAUSE_SHARE else "unknown",
+        "explained_ratio": max(explained, 0.0),
+        "excess_s": excess,
+    }

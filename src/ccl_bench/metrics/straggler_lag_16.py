@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.waits import by_rank_and_step
+from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
@@ -17,8 +17,8 @@ def need_waits(waits: pl.DataFrame) -> None:
     """Raise NotMeasurable where no waiting time is known."""
     if waits.is_empty():
         raise NotMeasurable(
-            "no symmetric collective could be matched over at least two ranks inside steps",
-            fix="give the traces of all ranks; messages between two ranks and broadcasts tell no waiting",
+            "no symmetric collective could be matched over at least two ranks inside whole steps",
+            fix="give the whole traces of all ranks; messages between two ranks and broadcasts tell no waiting",
         )
 
 
@@ -48,8 +48,8 @@ def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
-def straggler_lag_16(waits: pl.DataFrame) -> Measurement:
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
+def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 
     Formula:
@@ -58,12 +58,14 @@ def straggler_lag_16(waits: pl.DataFrame) -> Measurement:
 
     Caveats:
         Where members were not recorded, the shortest recorded duration is an upper bound of the
-        transfer, and waits are lower bounds; `members_complete` says so. Rooted collectives, messages and
+        transfer, and waits are lower bounds; `members_complete` says so. Only steps count in which no trace
+        lacks a collective that others have; where there is none, traces that lack some are left out. Rooted collectives, messages and
         uneven all-to-alls carry no waiting time and are left out.
 
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.
     """
+    waits = in_steps(waits, steps)
     need_waits(waits)
     per_rank = (
         by_rank_and_step(waits).group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))

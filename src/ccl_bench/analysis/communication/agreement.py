@@ -52,6 +52,27 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
     return [Finding("members-missing", "warning", message, count=partial.height, touches=("matched",))]
 
 
+def _lacking(matched: pl.DataFrame) -> list[Finding]:
+    """Tell in how many steps some traces lack collectives that others have, and what waits rest on then."""
+    steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
+    broken = steps.filter(pl.col("gaps") > 0)
+    if broken.is_empty():
+        return []
+    count, total = (table.select("iteration", "step").n_unique() for table in (broken, steps))
+    lacking = broken.filter(pl.col("lacks") > 0)
+    ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
+    used = (
+        f"waits are those of the other {total - count}"
+        if count < total
+        else "waits are those of the traces that lack no more than a few"
+    )
+    message = (
+        f"in {count} of {total} steps traces lack collectives that others of their groups have"
+        f"{f' (ranks {ranks})' if ranks else ''}; {used}"
+    )
+    return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits",))]
+
+
 def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
     refused = arrivals.filter(pl.col("order").is_null())
     if refused.is_empty():
@@ -141,6 +162,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
     "matched": lambda matched: [
         *_disagreements(matched),
         *_missing_members(matched),
+        *_lacking(matched),
         *_assumed_groups(matched),
     ],
     "messages": _unequal_messages,

@@ -35,8 +35,8 @@ def within_stages(waits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 def in_groups(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
     """Return one row a member of a group, over all steps.
 
-    Columns: `group`, `dimension`, `rank`, `wait_ns` and `lag_ns` a step (longest minus shortest wait of a
-    member), `least_alone` (no other member waits as little), and in groups whose lag is at least
+    Columns: `group`, `dimension`, `rank`, `wait_ns`, `least_ns` and `lag_ns` a step (the shortest wait of a
+    member, and what the longest is above it), `least_alone` (no other member waits as little), and in groups whose lag is at least
     `floor_ns`, `is_late` and `is_victim`.
     """
     steps = waits.group_by("group").agg(pl.struct("iteration", "step").n_unique().alias("steps"))
@@ -47,6 +47,7 @@ def in_groups(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
         sums.join(steps, on="group")
         .with_columns(wait / pl.col("steps"))
         .with_columns(
+            least.alias("least_ns"),
             (most - least).alias("lag_ns"),
             ((wait == least) & ((wait == least).sum().over("group") == 1)).alias("least_alone"),
             (wait < LATE_SHARE * most).alias("waits_little"),
@@ -78,8 +79,16 @@ def peers(members: pl.DataFrame, rank: int, late: Iterable[int]) -> list[int]:
     return others["rank"].unique().sort().to_list()
 
 
-def busiest(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]) -> int | None:
-    """Return the late rank whose own work exceeds its peers' by most, or None.
+def waiting_least(members: pl.DataFrame, late: list[int]) -> list[int]:
+    """Return those of the `late` ranks that no member of a group waits less than, sorted."""
+    own = members.filter(pl.col("is_late") & pl.col("rank").is_in(late))
+    return own.filter(pl.col("wait_ns") == pl.col("least_ns"))["rank"].unique().sort().to_list()
+
+
+def busiest(
+    breakdown: pl.DataFrame, members: pl.DataFrame, candidates: list[int], late: list[int]
+) -> int | None:
+    """Return the candidate whose own work exceeds that of its peers, all but the `late`, by most, or None.
 
     Stages of a pipeline hand a delay on by messages, which tell no waiting; who is late for lack of
     input has no more to do than its peers. None where no excess explains the lag, or two are alike.
@@ -87,20 +96,26 @@ def busiest(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]) -> 
     work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()
     means = dict(breakdown.group_by("rank").agg(work.alias("work_ns")).iter_rows())
     excess = []
-    for rank in late:
+    for rank in candidates:
         others = [means[peer] for peer in peers(members, rank, late) if peer in means]
         if others and rank in means:
             excess.append((means[rank] - sum(others) / len(others), rank))
-    lag = members.filter(pl.col("rank").is_in(late) & pl.col("is_late"))["lag_ns"].max()
+    lag = lag_of(members, candidates)
     excess.sort(reverse=True)
-    if not excess or not isinstance(lag, float) or excess[0][0] < WORK_SHARE * lag:
+    if not excess or excess[0][0] < WORK_SHARE * lag:
         return None
     return None if len(excess) > 1 and excess[0][0] == excess[1][0] else excess[0][1]
 
 
-def most_costly(waits: pl.DataFrame, late: list[int]) -> int | None:
-    """Return the one of the `late` ranks that caused most waiting, or None where two caused the same."""
-    costs = waits.filter(pl.col("rank").is_in(late)).group_by("rank").agg(pl.col("caused_ns").sum())
+def lag_of(members: pl.DataFrame, ranks: Iterable[int]) -> float:
+    """Return the largest lag of a group in which one of the `ranks` is late, ns a step."""
+    lag = members.filter(pl.col("rank").is_in([*ranks]) & pl.col("is_late"))["lag_ns"].max()
+    return lag if isinstance(lag, float) else 0.0
+
+
+def most_costly(waits: pl.DataFrame, candidates: list[int]) -> int | None:
+    """Return the candidate that caused most waiting, or None where two caused the same."""
+    costs = waits.filter(pl.col("rank").is_in(candidates)).group_by("rank").agg(pl.col("caused_ns").sum())
     ranked = costs.sort("caused_ns", descending=True)
     if ranked.is_empty() or (ranked.height > 1 and ranked["caused_ns"][0] == ranked["caused_ns"][1]):
         return None

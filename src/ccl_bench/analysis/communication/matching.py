@@ -38,7 +38,7 @@ def point_to_point() -> list[str]:
     rank=("Int64", "member"),
     trace=("Int64", "trace of the member"),
     call=("Int64", "number of the call in the member's trace"),
-    step=("Int64", "step in which the member's call started"),
+    step=("Int64", "first step in which a member's call started; null outside all steps"),
     start_ns=("Int64", "start on the member's clock, ns"),
     end_ns=("Int64", "end on the member's clock, ns"),
     present=("Int64", "members whose call was found"),
@@ -47,6 +47,9 @@ def point_to_point() -> list[str]:
     agrees=("Boolean", "whether all members say the same of collective and size"),
     transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
     wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
+    lacks=("Int64", "collectives of the step that the member's trace lacks and others of their group have"),
+    gaps=("Int64", "the same of all traces together: 0 where the step is whole"),
+    complete=("Boolean", "whether all members of every group of the member's trace were recorded"),
 )
 def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """One member of one collective that at least two ranks recorded."""
@@ -55,18 +58,52 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     members = _numbered(known_calls.filter(~messages).join(usable, on="group", maintain_order="left"))
     key = ["iteration", "group", "number"]
     duration = pl.col("end_ns") - pl.col("start_ns")
-    together = members.with_columns(
+    every = members.with_columns(
         pl.len().over(key).cast(pl.Int64).alias("present"),
         _agreement(key).alias("agrees"),
         pl.col("uneven", "own_sizes").any().over(key),
+        pl.col("step").min().over(key),
         duration.min().over(key).alias("shortest_ns"),
-    ).filter(pl.col("present") > 1)
-    together = together.with_columns(_agreement_of_assumed_groups().alias("agrees"))
+    ).with_columns(_agreement_of_assumed_groups().alias("agrees"))
+    lacking = _lacking(every.filter(pl.col("size").is_not_null() | pl.col("agrees")))
+    together = (
+        every.filter(pl.col("present") > 1)
+        .join(lacking, on=["iteration", "step", "trace"], how="left", nulls_equal=True, maintain_order="left")
+        .join(
+            _complete(every), on=["iteration", "trace"], how="left", nulls_equal=True, maintain_order="left"
+        )
+    )
     symmetric = pl.col("collective").is_in(symmetric_collectives()) & ~pl.col("uneven") & pl.col("agrees")
     transfer = pl.when(symmetric).then("shortest_ns")
     return together.with_columns(
         transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns")
     ).select(*DERIVED.get("matched").table.columns)
+
+
+def _lacking(members: pl.DataFrame) -> pl.DataFrame:
+    """Return how many collectives of a step each trace lacks that others of their group have, as `lacks`.
+
+    `gaps` is the sum over all traces of the step. A trace lacks what was cut off it, or lost.
+    """
+    place = ["iteration", "group", "step"]
+    placed = members.drop_nulls("step")
+    own = placed.group_by(*place, "trace").agg(pl.len().cast(pl.Int64).alias("own"))
+    expected = placed.group_by(place).agg(pl.col("number").n_unique().cast(pl.Int64).alias("expected"))
+    users = placed.select("iteration", "group", "trace").unique()
+    every = users.join(expected, on=place[:2], nulls_equal=True).join(
+        own, on=[*place, "trace"], how="left", nulls_equal=True
+    )
+    lacks = pl.col("expected") - pl.col("own").fill_null(0)
+    by_trace = every.group_by("iteration", "step", "trace").agg(lacks.sum().alias("lacks"))
+    return by_trace.with_columns(pl.col("lacks").sum().over("iteration", "step").alias("gaps"))
+
+
+def _complete(members: pl.DataFrame) -> pl.DataFrame:
+    """Return of each trace whether all members of every group that it calls in have a trace."""
+    users = members.select("iteration", "group", "trace", "size").unique()
+    recorded = (pl.len().over("iteration", "group") >= pl.col("size")).fill_null(value=False)
+    marked = users.with_columns(recorded.alias("complete"))
+    return marked.group_by("iteration", "trace").agg(pl.col("complete").all())
 
 
 def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
