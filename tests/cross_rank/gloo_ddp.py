@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
-DELAY_S = 0.06
+DELAY_S = 0.2
 STEPS = 3
 
 
@@ -60,9 +60,9 @@ def _delay(kind: str) -> None:
     if kind == "sleep":
         time.sleep(DELAY_S)
     elif kind == "compute":
-        operand, end = torch.ones(256, 256), time.perf_counter() + DELAY_S
+        operand, end = torch.ones(512, 512), time.perf_counter() + DELAY_S
         while time.perf_counter() < end:
-            operand @ operand
+            operand.sin_()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cross_runs import measured
+from cross_runs import facts, frame, measured
 
+from ccl_bench import metrics
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Host, Message, Plan, Straggler, damage, plans, trace_path, write_run
@@ -69,6 +70,39 @@ def test_the_cause_is_where_the_late_rank_spends_more_time(slow: Straggler, kind
     mean = {rank: sum(values) / len(values) for rank, values in parts.items()}
     excess = mean[1] - sum(mean[rank] for rank in (0, 2, 3)) / 3
     assert details["cause"]["excess_s"][kind] == pytest.approx(excess / 1e9)
+
+
+WAITS_NS = {0: 0, 1: 2_000, 2: 9_500, 3: 9_500}
+
+
+def by_hand(work_ns: dict[int, int], idle_ns: dict[int, int]) -> dict[str, Any]:
+    """Return the details of `straggler` of one step of 50 us in one group, with `WAITS_NS`."""
+    key = {"iteration": None, "step": 1, "group": "g", "dimension": "dp", "collectives": 1, "complete": True}
+    waits = [key | {"trace": r, "rank": r, "wait_ns": w, "caused_ns": 0} for r, w in WAITS_NS.items()]
+    steps = [{"trace": r, "rank": r, "step": 1, "start_ns": 0, "end_ns": 50_000} for r in WAITS_NS]
+    parts = [
+        {"trace": r, "rank": r, "step": 1, "compute_ns": work_ns.get(r, 0), "idle_ns": idle_ns.get(r, 0)}
+        | {"exposed_memory_ns": 0}
+        for r in WAITS_NS
+    ]
+    metric = metrics.load().get("straggler")
+    tables = (frame("waits", waits), frame("steps", steps), frame("breakdown", parts), facts())
+    return dict(metric.compute(*tables).details)
+
+
+def test_the_rank_that_waits_least_is_the_slowest_whatever_another_late_one_computes():
+    # rank 1 computes 8 us more than its peers and still waited 2 us for rank 0
+    details = by_hand({1: 8_000}, {})
+    assert (details["slowest_rank"], details["late_ranks"]) == ("0", ["0", "1"])
+
+
+@pytest.mark.parametrize(("excess_ns", "kind"), [(600, "unknown"), (4_600, "unknown"), (4_800, "host")])
+def test_a_cause_that_explains_less_than_half_of_the_lag_is_not_named(excess_ns: int, kind: str):
+    # the lag is 9.5 us
+    cause = by_hand({}, {0: excess_ns})["cause"]
+    assert cause["kind"] == kind
+    assert cause["explained_ratio"] == pytest.approx(excess_ns / 9_500)
+    assert cause["excess_s"]["host"] == pytest.approx(excess_ns / 1e9)
 
 
 def test_a_delay_that_is_passed_on_from_group_to_group_has_one_author(tmp_path: Path):

@@ -56,6 +56,8 @@ def _late(looked: Seen) -> Iterator[str]:
     cause = result.details.get("cause", {})
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
+    elif cause:
+        yield "What makes it late is not known: no part of its step explains half of the lag."
 
 
 _CAUSES = {
