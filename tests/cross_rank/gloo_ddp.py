@@ -1,6 +1,6 @@
-"""Data-parallel ranks on the CPU, of which one is slowed down in a known way; forked, so that torch loads once.
+"""Data-parallel ranks on the CPU, of which one is slowed down; they are forked, so that torch is loaded once.
 
-gloo_ddp.py FOLDER RANKS SLOW KIND: rank SLOW spends DELAY_S more of each step with KIND, `sleep` or `compute`.
+gloo_ddp.py FOLDER RANKS SLOW KIND: rank SLOW spends DELAY_S more of each step on KIND, `sleep` or `compute`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bandwidth as nccl-tests defines it, on wait-free time, and the Hockney fit."""
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cross_runs import (
     matched,
     measured,
     result,
+    rewrite,
     tables,
 )
 
@@ -23,7 +25,8 @@ from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_
 from ccl_bench.analysis.communication.hockney import fitted
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.catalog.collectives import bus_factor
-from ccl_bench.testing import Message, Plan, Straggler, plans, write_run
+from ccl_bench.errors import NotMeasurable
+from ccl_bench.testing import Message, Plan, Straggler, plans, trace_path, write_run
 
 MIB = 2**20
 
@@ -209,7 +212,11 @@ def test_a_line_goes_through_two_sizes_exactly_and_not_through_one():
 
 
 def test_latency_and_inverse_bandwidth_of_a_run_are_those_of_its_transfers(tmp_path: Path):
-    expected = write_run(PLAN, tmp_path)
+    # 4 MB in 42 us, 8 MB in 55 and 8.4 MB in 60: nearly on one line
+    plan = replace(
+        PLAN, all_gather=Message(4_000_000, 55_000), reduce_scatter=Message(1_000_000, 42_000, "Float")
+    )
+    expected = write_run(plan, tmp_path)
     points = [
         (meeting.bytes(min(meeting.members)), meeting.transfer_ns / 1e9) for meeting in expected.meetings
     ]
@@ -219,6 +226,87 @@ def test_latency_and_inverse_bandwidth_of_a_run_are_those_of_its_transfers(tmp_p
     beta = measured(tmp_path, "hockney_beta")
     assert beta.value == pytest.approx(line.slope)
     assert beta.details["calls_count"] == len(points)
+
+
+SIZES = [1_000_000, 2_000_000, 4_000_000, 8_000_000]
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "reason"),
+    [
+        ([40_000, 90_000, 30_000, 65_000], "message size explains less than half of the differences in time"),
+        ([80_000, 60_000, 40_000, 20_000], "larger messages did not take longer"),
+        ([1_000, 5_000, 20_000, 80_000], "the line gives an empty message -"),
+    ],
+)
+def test_latency_and_inverse_bandwidth_are_refused_together(times_ns: list[int], reason: str):
+    rows = frame("transfers", [transfer(size, time) for size, time in zip(SIZES, times_ns, strict=True)])
+    for name in ("hockney_alpha", "hockney_beta"):
+        with pytest.raises(NotMeasurable, match=reason):
+            metrics.load().get(name).compute(rows)
+
+
+GATHER = "_allgather_base"
+
+
+def with_early_call(path: Path, length_us: float) -> None:
+    """Add to a trace, before its first event, an all-gather on the stream of the others."""
+
+    def change(trace: dict[str, Any]) -> None:
+        kernels = [e for e in trace["traceEvents"] if e.get("cat") == "kernel"]
+        calls = [e for e in kernels if e["args"].get("Collective name") == GATHER]
+        first = min(calls, key=lambda event: event["ts"])
+        begin = min(e["ts"] for e in trace["traceEvents"] if "ts" in e)
+        early = first | {"ts": begin - length_us - 100, "dur": length_us, "args": dict(first["args"])}
+        early["args"] |= {"correlation": 999_999_999, "Seq": 0}
+        trace["traceEvents"].append(early)
+
+    rewrite(path, change)
+
+
+def test_a_call_while_the_profiler_starts_counts_in_no_bandwidth(tmp_path: Path):
+    # 8 ranks gather 16 MiB in 100 us in each step, and once in 17 s before the first one
+    plan = plans.late_rank()
+    write_run(plan, tmp_path)
+    for rank in range(plan.world_size):
+        with_early_call(trace_path(tmp_path, rank), 17_000_000)
+    found = measured(tmp_path, "bandwidth_utilization_allgather")
+    assert found.value == pytest.approx(16 * MIB / 100e-6 / 1e9 * 7 / 8)
+    assert found.window == "calls that start in steps"
+
+
+def test_a_call_that_takes_far_longer_than_others_of_its_size_is_a_finding():
+    rows = [transfer(1000, 10) for _ in range(9)] + [transfer(1000, 1_000)]
+    found = bandwidth("allreduce", rows)
+    assert found.value == pytest.approx(10_000 / 1_090)
+    assert found.details["median_bus_bandwidth_gb_per_s"] == 100
+    [finding] = found.findings
+    assert (finding.code, finding.count) == ("calls-outlying", 1)
+    assert "1 of 10 calls of allreduce" in finding.message
+    assert "else the bandwidth were 10.9 times as high" in finding.message  # 1090 / 100 ns
+    assert not bandwidth("allreduce", [transfer(1000, 10), transfer(1000, 90), transfer(4000, 40)]).findings
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "severity"),
+    [(4340, 1.0, "error"), (4340, 1.5, "error"), (900, 1.5, "warning"), (900, 1.0, None)],
+)
+def test_more_than_the_link_can_do_is_a_finding(size: int, factor: float, severity: str | None):
+    # 800 Gbit/s are 100 GB/s; an all-reduce moves S itself at least, even where switches reduce
+    rows = [transfer(size, 10, spans_nodes=False, bus_factor=factor)]
+    found = bandwidth("allreduce", rows, scale_up_gbps=800.0)
+    assert found.details["share_of_link_pct"] == pytest.approx(size / 10 * factor)
+    assert [f.severity for f in found.findings] == ([severity] if severity else [])
+    assert {f.code for f in found.findings} <= {"share-above-limit"}
+
+
+def test_a_link_that_is_stated_too_slow_is_an_error_beside_the_number(tmp_path: Path):
+    write_run(PLAN, tmp_path)
+    for card in tmp_path.glob("*.y*ml"):
+        card.write_text(card.read_text().replace("[200, 2400]", "[20, 240]"))
+    found = measured(tmp_path, "bandwidth_utilization_allreduce")
+    assert found.details["share_of_link_pct"] > 100
+    assert ("share-above-limit", "error") in {(f.code, f.severity) for f in found.findings}
 
 
 def test_messages_between_two_ranks_are_no_part_of_the_fit(tmp_path: Path):

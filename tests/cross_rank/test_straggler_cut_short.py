@@ -18,7 +18,7 @@ SECOND_US = 1e6
 def cut_rank(run: Path, folder: Path, rank: int, share: float) -> Path:
     """Copy a run; of one rank's trace only the first share of its bytes."""
     for path in run.iterdir():
-        text = gzip.open(path).read()
+        text = gzip.decompress(path.read_bytes())
         kept = int(len(text) * share) if path.name == f"megatron_kineto_{rank}.json.gz" else len(text)
         (folder / path.name.removesuffix(".gz")).write_bytes(text[:kept])
     return folder
@@ -90,9 +90,7 @@ def without_calls(path: Path, count: int, per_step: int) -> None:
     """Take the last communication kernels out of each step of a trace, as where a buffer overflowed."""
     trace: dict[str, Any] = json.loads(path.read_text())
     kernels = [
-        e
-        for e in trace["traceEvents"]
-        if e.get("cat") == "kernel" and "Collective name" in e.get("args", {})
+        e for e in trace["traceEvents"] if e.get("cat") == "kernel" and "Collective name" in e.get("args", {})
     ]
     ordered = sorted(kernels, key=lambda event: event["ts"])
     lost = [event for at in range(per_step, len(ordered) + 1, per_step) for event in ordered[at - count : at]]

@@ -14,10 +14,17 @@ RANKS = 3
 _SCRIPT = Path(__file__).with_name("gloo_ddp.py")
 
 
-@pytest.fixture(scope="module", params=[(0, "sleep", "host"), (1, "compute", "compute")], ids=["sleep", "compute"])
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
-    """Return a run, its slow rank, and what kind of cause its delay is."""
-    slow, kind, cause = request.param
+Recorded = tuple[Path, int, str]
+"""A run, its slow rank, and what kind of cause its delay is."""
+
+KINDS = {"sleep": (0, "host"), "compute": (1, "compute")}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Return a run recorded now."""
+    kind = request.param
+    slow, cause = KINDS[kind]
     folder = tmp_path_factory.mktemp(kind)
     command = [sys.executable, str(_SCRIPT), str(folder), str(RANKS), str(slow), kind]
     subprocess.run(command, check=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
@@ -37,7 +44,7 @@ def plain_waits(folder: Path) -> dict[int, float]:
     return {rank: sum(a - b for a, b in zip(row, shortest, strict=True)) for rank, row in lengths.items()}
 
 
-def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: tuple[Path, int, str]):
+def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: Recorded):
     folder, slow, cause = recorded
     waits = plain_waits(folder)
     found = measured(folder, "straggler")

@@ -41,7 +41,11 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only tell where steps are, whatever ran in them."""
 
+_ROUNDING = 1e-6
+"""Percent by which sums of doubles may leave the range of a share."""
+
 _SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
+_SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
 
 
@@ -63,7 +67,7 @@ def answered(
         else:
             answer = _answer(found, evidence, given, {} if failures is None else failures)
             asked = noted.asked | given.asked
-            answer = replace(answer, findings=_touching(found, evidence, asked))
+            answer = replace(answer, findings=[*_touching(found, evidence, asked), *answer.findings])
             provenance = _provenance(found, evidence, given.asked, traces)
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
@@ -89,6 +93,7 @@ def _answer(metric: Metric, evidence: Evidence, facts: NotedFacts, failures: Fai
         details=dict(found.details),
         window=found.window,
         ranks=list(found.ranks),
+        findings=[_told(finding) for finding in found.findings],
     )
 
 
@@ -104,7 +109,14 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
     found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
+    if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:
+        raise NotMeasurable(f"it comes to {found.value:.4g} %, and no share is that", fix=_SEE_FACTS)
     return found
+
+
+def _is_share(metric: Metric) -> bool:
+    """Whether what a metric computes, before a variant's unit, is percent of a whole or of a limit."""
+    return (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit == "%"
 
 
 def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.findings import Finding
 
 GROUP = "ccl_bench.metrics"
 
@@ -37,6 +38,8 @@ class Measurement:
     """How the steps were found, where steps matter."""
     ranks: Sequence[int] = ()
     """Ranks whose data the number rests on."""
+    findings: Sequence[Finding] = ()
+    """What makes this number doubtful, where only the metric can see it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.bandwidth import BASES, rates
+from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying, rates
 from ccl_bench.errors import NotMeasurable
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics.rows import SECOND_NS
 from ccl_bench.metrics.shared.per_step import by_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ccl_bench.analysis.facts import Facts
 
@@ -28,7 +30,7 @@ _MANUAL = """Bus bandwidth of {title}, and its share of the link.
 
 Formula:
     algorithm bandwidth = S / t
-    bus bandwidth = algorithm bandwidth * factor(n); over many calls total bytes over total time
+    bus bandwidth = algorithm bandwidth * factor(n); over the calls in steps total bytes over total time
     share of the link = bus bandwidth / (bandwidth_gbps / 8)
 
 Caveats:
@@ -37,7 +39,9 @@ Caveats:
     none could be matched the "raw" duration, waiting included; `basis` says which, and they are never
     mixed. Nor are calls inside a node and between nodes: the value is that of the `reach` with most
     bytes, `by_reach` has each. Small messages are bound by latency: look at the sizes. A group of one
-    moves nothing.
+    moves nothing. Calls outside steps do not count. A few calls that take far longer than others of their
+    size carry a finding; the median beside the value is that of single calls. More than the link can do
+    is a finding: the stated link, a size or a time is wrong.
 
 Reference:
     nccl-tests doc/PERFORMANCE.md.
@@ -58,14 +62,16 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
 
 
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB/s", better="higher", applies=(conditions.several_ranks,))(_family(_suffix, _collectives))
+    metric(unit="GB/s", better="higher", applies=(conditions.several_ranks,), revision=2)(
+        _family(_suffix, _collectives)
+    )
 
 
 def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
     usable = transfers.drop_nulls("bus_factor")
     if usable.is_empty():
         raise NotMeasurable(
-            f"no {kind} with a known size and group size",
+            f"no {kind} with a known size and group size in a step",
             fix="record NCCL with torch 2.2 or later, whose kernels carry sizes and groups",
         )
     basis = next(kind for kind in BASES if kind in usable["basis"])
@@ -77,6 +83,7 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
         "basis": basis,
         "reach": _REACH[overall["spans_nodes"]],
         **_bandwidths(overall, facts),
+        "median_bus_bandwidth_gb_per_s": overall["median_bandwidth"],
         "calls_count": overall["calls"],
         "total_bytes": overall["bytes"],
         "by_reach": {_REACH[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
@@ -84,8 +91,47 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
         "by_size": _by_size(reach),
         "per_step_gb_per_s": _by_step(reach),
     }
-    return Measurement(overall["bus_bandwidth"], details, window="whole trace")
+    listed = [*details["by_reach"].values(), *details["by_dimension"]]
+    doubts = [*_beyond_link(listed, kind), *_outliers(reach, kind)]
+    return Measurement(overall["bus_bandwidth"], details, window="calls that start in steps", findings=doubts)
 
+
+def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Finding]:
+    """Say where calls moved more than their link can; switches that reduce save an all-reduce some of it."""
+    most = max(listed, key=lambda row: row.get("share_of_link_pct", 0.0))
+    share = most.get("share_of_link_pct", 0.0)
+    if share <= WHOLE_PCT:
+        return
+    bus, algorithm = (most[f"{name}_bandwidth_gb_per_s"] for name in ("bus", "algorithm"))
+    message = f"the bus bandwidth of {kind} comes to {share:.4g} % of the link that the card states"
+    if share * min(bus, algorithm) / bus <= WHOLE_PCT:
+        message += ", which takes switches that reduce (NVLink SHARP)"
+        yield Finding("share-above-limit", "warning", message)
+    else:
+        yield Finding("share-above-limit", "error", message + ": the link, a size or a time is wrong")
+
+
+def _outliers(transfers: pl.DataFrame, kind: str) -> Iterable[Finding]:
+    """Say where a few calls that take far longer than others alike change the number."""
+    far = outlying(transfers)
+    time = float(transfers.select(pl.col("time_ns").sum()).item())
+    over = float(far.select((pl.col("time_ns") - pl.col("usual_ns")).sum()).item())
+    if far.is_empty() or over < OUTLIERS_SHARE * time:
+        return
+    longest = int(far.select(pl.col("time_ns").max()).item()) / SECOND_NS
+    message = (
+        f"{far.height} of {transfers.height} calls of {kind} take more than {OUTLYING} times as long as "
+        f"others of their size, up to {longest:.4g} s; else the bandwidth were {time / (time - over):.4g} "
+        "times as high"
+    )
+    yield Finding("calls-outlying", "warning", message, count=far.height)
+
+
+WHOLE_PCT = 100.0
+"""All that a link can do."""
+
+OUTLIERS_SHARE = 0.1
+"""Share of the time from which what outlying calls take too long is worth a finding."""
 
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
@@ -120,7 +166,7 @@ def _named(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
 
 def _by_step(transfers: pl.DataFrame) -> dict[str, float]:
     """Return {step: bus bandwidth of the calls that started in it}."""
-    each = rates(transfers.drop_nulls("step"), "iteration", "step").drop_nulls("bus_bandwidth")
+    each = rates(transfers, "iteration", "step").drop_nulls("bus_bandwidth")
     return by_step(each, "bus_bandwidth")
 
 

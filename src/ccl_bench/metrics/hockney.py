@@ -18,7 +18,7 @@ def _fit(transfers: pl.DataFrame) -> HockneyFit | None:
 
 
 def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]:
-    """Return the fit over all wait-free collectives, and one for each collective and group."""
+    """Return the fit over all wait-free collectives, and those of each collective and group that hold."""
     free = transfers.filter(pl.col("basis") == WAIT_FREE)
     whole = _fit(free)
     if whole is None:
@@ -26,9 +26,9 @@ def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]
             "fewer than two message sizes among collectives whose members could be matched",
             fix="give the traces of all ranks, recorded with sizes (torch 2.1 or later)",
         )
-    if whole.beta_s_per_byte <= 0:
+    if whole.doubt:
         raise NotMeasurable(
-            f"larger messages did not take longer (R squared {whole.r_squared:.2f}): the model does not hold",
+            f"{whole.doubt}: the model does not hold",
             fix="look at the bandwidths by message size: bandwidth_utilization_allreduce and the like",
         )
     parts = []
@@ -36,7 +36,7 @@ def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]
         "collective", "dimension", "size", maintain_order=True
     ):
         fit = _fit(rows)
-        if fit:
+        if fit and not fit.doubt:
             parts.append(
                 {
                     "collective": collective,
@@ -63,7 +63,7 @@ def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     """Latency of communication: the time the Hockney model gives an empty message.
 
@@ -71,23 +71,19 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
         t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
 
     Caveats:
-        Look at R squared: one line over different collectives and groups fits badly; the details
-        have a line for each. Where the line falls below zero, the sizes at hand do not tell latency, and
-        there is no value.
+        There is no value, and none of `hockney_beta`, where the line explains less than half of the variance
+        (R squared), falls, or gives an empty message less than no time. One line over different
+        collectives and groups fits badly; the details have a line for each where it fits. Only calls in
+        steps count.
 
     Reference:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
     """
     fit, parts = _overall(transfers)
-    if fit.alpha_s < 0:
-        raise NotMeasurable(
-            f"the line gives an empty message {fit.alpha_s:.3g} s, so the sizes at hand do not tell latency",
-            fix="hockney_beta lists the fits of single collectives; small messages would tell",
-        )
-    return Measurement(fit.alpha_s, _details(fit, parts), window="whole trace")
+    return Measurement(fit.alpha_s, _details(fit, parts), window="calls that start in steps")
 
 
-@metric(unit="s/byte", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="s/byte", better="lower", applies=(conditions.several_ranks,), revision=2)
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:
     """Inverse bandwidth of communication: the time the Hockney model gives one more byte.
 
@@ -95,11 +91,11 @@ def hockney_beta(transfers: pl.DataFrame) -> Measurement:
         t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
 
     Caveats:
-        The same fit as `hockney_alpha`. S is the message as nccl-tests counts it, so 1 / beta is an
-        algorithm bandwidth, not a bus bandwidth.
+        The same fit as `hockney_alpha`, refused where that is. S is the message as nccl-tests counts it, so
+        1 / beta is an algorithm bandwidth, not a bus bandwidth.
 
     Reference:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
     """
     fit, parts = _overall(transfers)
-    return Measurement(fit.beta_s_per_byte, _details(fit, parts), window="whole trace")
+    return Measurement(fit.beta_s_per_byte, _details(fit, parts), window="calls that start in steps")

@@ -30,7 +30,7 @@ def memory_bandwidth_utilization(
     Caveats:
         It says nothing of kernels, which a trace does not tell the memory traffic of: that needs
         hardware counters (Nsight Compute, or DRAM bandwidth sampled by Nsight Systems). Small copies are
-        bound by latency. A small copy may stay in the cache and exceed the memory's peak.
+        bound by latency. Small copies may stay in the cache; more than the memory's peak has no value.
 
     Reference:
         Device-to-device rate of NVIDIA's bandwidthTest, which counts both directions; peaks from the

@@ -48,14 +48,15 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         communication time points at the wrong one. A rank that is late in one group because it waited in
         another only passes the delay on. The `slowest_rank` waits least in its group; where that is true of
         ranks in several groups, it is the one with more work than its peers, where that explains the lag
-        (a late pipeline stage makes the next one late), else the one that caused most waiting. Groups across pipeline stages count in the lag and name nobody:
-        stages end a step one after the other by design. Below 1 % of the step the answer is "none". Only
-        symmetric collectives tell waiting (not broadcasts, messages and uneven all-to-alls). The cause is
-        where late ranks spend more time than the other members of their groups: computing, copying, or
-        with an idle device, which is the host. One that explains less than half of the lag is not named.
-        Only steps count in which no trace lacks a collective that others have; where there is none, traces
-        that lack some are left out, like missing ones. Lag and step are of the same recording: step times of a
-        file beside it, taken without a profiler, are of other steps.
+        (a late pipeline stage makes the next one late), else the one that caused most waiting. Groups
+        across pipeline stages count in the lag and name nobody: stages end a step one after the other by
+        design. Below 1 % of the step the answer is "none". Only symmetric collectives tell waiting (not
+        broadcasts, messages and uneven all-to-alls). The cause is where late ranks spend more time than the
+        other members of their groups: computing, copying, or with an idle device, which is the host. One
+        that explains less than half of the lag is not named. Only steps count in which no trace lacks a
+        collective that others have; where there is none, traces that lack some are left out, like missing
+        ones. Lag and step are of the same recording: step times of a file beside it, taken without a
+        profiler, are of other steps.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.

@@ -18,7 +18,7 @@ def need_waits(waits: pl.DataFrame) -> None:
     if waits.is_empty():
         raise NotMeasurable(
             "no symmetric collective could be matched over at least two ranks inside whole steps",
-            fix="give the whole traces of all ranks; messages between two ranks and broadcasts tell no waiting",
+            fix="give whole traces of all ranks; messages between two ranks and broadcasts tell no waiting",
         )
 
 
@@ -59,8 +59,8 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     Caveats:
         Where members were not recorded, the shortest recorded duration is an upper bound of the
         transfer, and waits are lower bounds; `members_complete` says so. Only steps count in which no trace
-        lacks a collective that others have; where there is none, traces that lack some are left out. Rooted collectives, messages and
-        uneven all-to-alls carry no waiting time and are left out.
+        lacks a collective that others have; where there is none, traces that lack some are left out. Rooted
+        collectives, messages and uneven all-to-alls carry no waiting time and are left out.
 
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.

@@ -21,7 +21,7 @@ BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
 @derived(
     across_ranks=True,
     iteration=("Int64", "recording window"),
-    step=("Int64", "step in which it started; null outside all steps"),
+    step=("Int64", "step in which it started"),
     collective=("String", "canonical collective"),
     dimension=("String", "parallelism dimension"),
     size=("Int64", "ranks that took part; null where that is not known"),
@@ -37,8 +37,9 @@ BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
 def transfers(
     matched: pl.DataFrame, messages: pl.DataFrame, traffic: pl.DataFrame, groups: pl.DataFrame
 ) -> pl.DataFrame:
-    """One collective or message that moved a known number of bytes.
+    """One collective or message that started in a step and moved a known number of bytes.
 
+    Outside steps the profiler starts and stops, and what runs then says nothing of the links.
     A matched collective is one row, however many ranks took part; what could not be matched is one
     row for each rank that recorded it, with its raw duration.
     """
@@ -48,7 +49,7 @@ def transfers(
         _unmatched(traffic, matched, messages),
     ]
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
-    found = pl.concat(parts).filter(moved)
+    found = pl.concat(parts).drop_nulls("step").filter(moved)
     return found.with_columns(_factors(found)).select(*DERIVED.get("transfers").table.columns)
 
 
@@ -135,10 +136,11 @@ def _factor(collective: str, size: int | None, own_sizes: bool | None) -> float 
 def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return bandwidths over all transfers of each value of `by`: total bytes over total time.
 
-    Columns: `calls`, `bytes`, `time_ns`, `algorithm_bandwidth` and `bus_bandwidth` in GB/s; the last is null
-    where the factor of some call is not known.
+    Columns: `calls`, `bytes`, `time_ns`, `algorithm_bandwidth` and `bus_bandwidth` in GB/s, which is null
+    where the factor of some call is not known, and `median_bandwidth`, the median bus bandwidth of a call.
     """
     keys = list(by)
+    each = pl.col("size_bytes") * pl.col("bus_factor") / pl.col("time_ns")
     bus_bytes = (pl.col("size_bytes") * pl.col("bus_factor")).sum()
     bus = pl.when(pl.col("bus_factor").is_not_null().all()).then(bus_bytes / pl.col("time_ns").sum())
     return (
@@ -148,7 +150,28 @@ def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
             pl.col("size_bytes").sum().alias("bytes"),
             (pl.col("size_bytes").sum() / pl.col("time_ns").sum()).alias("algorithm_bandwidth"),
             bus.alias("bus_bandwidth"),
+            each.median().alias("median_bandwidth"),
             pl.col("time_ns").sum(),
         )
         .sort(keys, nulls_last=True)
     )
+
+
+OUTLYING = 10
+"""A call that takes this many times the median of calls like it is no usual one."""
+
+_ALIKE_FROM = 3
+"""Calls of about one size from which a median says what is usual."""
+
+
+def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that take far longer than calls like them, with the median `usual_ns` of those.
+
+    Alike are calls of one collective and group size whose messages lie between two powers of two.
+    """
+    alike = ["collective", "dimension", "size", pl.col("size_bytes").log(2).floor()]
+    median = transfers.with_columns(
+        pl.col("time_ns").median().over(alike).alias("usual_ns"), pl.len().over(alike).alias("alike")
+    )
+    is_far = pl.col("time_ns") > OUTLYING * pl.col("usual_ns")
+    return median.filter(is_far & (pl.col("alike") >= _ALIKE_FROM)).drop("alike")

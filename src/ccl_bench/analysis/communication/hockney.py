@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+LEAST_R_SQUARED = 0.5
+"""Share of the variance that a line must explain to be a model of anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class HockneyFit:
     """A fitted line of time over message size."""
@@ -23,6 +27,18 @@ class HockneyFit:
     """Calls that were fitted."""
     sizes: int
     """Different message sizes among them."""
+
+    @property
+    def doubt(self) -> str:
+        """Why the line is no model of these times; empty where it is one."""
+        told = f"(R squared {self.r_squared:.2f})"
+        if self.beta_s_per_byte <= 0:
+            return f"larger messages did not take longer {told}"
+        if self.r_squared < LEAST_R_SQUARED:
+            return f"message size explains less than half of the differences in time {told}"
+        if self.alpha_s < 0:
+            return f"the line gives an empty message {self.alpha_s:.3g} s {told}"
+        return ""
 
 
 def fitted(size_bytes: Sequence[int], time_s: Sequence[float]) -> HockneyFit | None:

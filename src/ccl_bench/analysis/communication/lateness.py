@@ -36,8 +36,8 @@ def in_groups(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
     """Return one row a member of a group, over all steps.
 
     Columns: `group`, `dimension`, `rank`, `wait_ns`, `least_ns` and `lag_ns` a step (the shortest wait of a
-    member, and what the longest is above it), `least_alone` (no other member waits as little), and in groups whose lag is at least
-    `floor_ns`, `is_late` and `is_victim`.
+    member, and what the longest is above it), `least_alone` (no other member waits as little), and in
+    groups whose lag is at least `floor_ns`, `is_late` and `is_victim`.
     """
     steps = waits.group_by("group").agg(pl.struct("iteration", "step").n_unique().alias("steps"))
     sums = waits.group_by("group", "dimension", "rank").agg(pl.col("wait_ns").sum())
