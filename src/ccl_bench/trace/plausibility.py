@@ -1,7 +1,8 @@
 """Leave out events whose time cannot be true, and say how many.
 
 Overflowed counters give durations of days (TraceLens#669), dropped records give a start of
-zero (kineto#109). One such event would stretch every window and union it touches.
+zero (kineto#109), and a kernel whose end was lost runs beside all that follow it on its stream, which
+runs one after the other. One such event would stretch every window and union it touches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 DAY_NS = 86_400 * 10**9
 """No profiler window is a day long, and no event in it starts a day from the others."""
+
+
+BESIDE = 100
+"""Kernels of one stream may overlap their neighbours a little, and never so many."""
+
+FEW_BESIDE = 0.01
+"""Share of the kernels up to which such ones are damaged records, and not the way a device works."""
 
 
 def middle_of(starts: pl.Series) -> int | None:
@@ -40,7 +48,36 @@ def screened(
     if middle is None:
         return tables, []
     kept = {name: _plausible(table, middle) for name, table in tables.items()}
-    return kept, list(_findings(tables, kept, file))
+    findings = list(_findings(tables, kept, file))
+    if "kernels" in kept:
+        alone = _one_after_the_other(kept["kernels"])
+        if count := kept["kernels"].height - alone.height:
+            message = f"{count} kernels run beside {BESIDE} others or more of their stream and were left out"
+            findings.append(
+                Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
+            )
+            kept["kernels"] = alone
+    return kept, findings
+
+
+def _one_after_the_other(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels without those during which many others of their own stream start.
+
+    Kernels of one launch are of a graph, whose branches may run beside each other; where more than a few
+    do, streams are no streams there.
+    """
+    if kernels.height <= BESIDE or kernels["stream"].null_count() == kernels.height:
+        return kernels
+    line = ["device", "stream"]
+    placed = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
+    later = pl.col("start_ns").shift(-BESIDE).over(line)
+    beside = placed.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
+    correlation = kernels["correlation"]
+    of_graphs = correlation.filter(correlation.is_duplicated()).unique()
+    alone = beside.filter(~pl.col("correlation").is_in(of_graphs.implode()))
+    if alone.is_empty() or alone.height > FEW_BESIDE * kernels.height:
+        return kernels
+    return kernels.with_row_index("row").join(alone, on="row", how="anti", maintain_order="left").drop("row")
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:

@@ -14,12 +14,15 @@ from ccl_bench.trace.formats.kineto.decoding import event_lists
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native.rows import native_rows
 from ccl_bench.trace.formats.kineto.pieces import Document
+from ccl_bench.trace.formats.kineto.processes import need_one_process
 from ccl_bench.trace.formats.kineto.salvage import Losses
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
     from typing import BinaryIO
+
+_EVENTS = b'"traceEvents"'
 
 _METADATA_DAMAGED = "what stands around the events is damaged: rank, devices or clock base may be missing"
 
@@ -37,6 +40,9 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
     if losses.lost:
         message = f"{losses.lost} events are unreadable, {place}"
         yield Finding("events-lost", "error", message, file, count=losses.lost)
+    if _EVENTS in text.tail:
+        message = "another trace follows the first in the file, and is not read"
+        yield Finding("events-lost", "error", message, file)
     if losses.repaired:
         yield Finding(
             "events-repaired",
@@ -67,8 +73,8 @@ def _unlabelled(gathering: Gathering, file: str) -> Iterator[Finding]:
 def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of the Kineto trace in `stream`; `file` names it in messages.
 
-    Raises InputError when the file holds no array of events at all. Everything less than
-    that is salvaged and reported in the findings.
+    Raises InputError when the file holds no array of events at all, or those of several processes.
+    Everything less than that is salvaged and reported in the findings.
     """
     text, losses, gathering = Document(), Losses(), Gathering(native_rows())
     collecting = gc.isenabled()
@@ -87,6 +93,7 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
         )
     meta, is_whole = document.metadata(text.head, text.tail)
     tables, doubts = cleaned(gathering, document.base_time_ns(meta), file)
+    need_one_process(tables, file)
     tables |= {"devices": document.devices(meta), "process_groups": document.process_groups(meta)}
     findings = [*_damage(text, losses, file), *_unknown(gathering, file), *_unlabelled(gathering, file)]
     findings += doubts
