@@ -9,7 +9,7 @@ from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.rows import by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
+from ccl_bench.metrics.traffic_distribution import GIGA, bytes_by_rank, need_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,8 @@ Formula:
 
 Caveats:
     Messages as nccl-tests counts them, not bytes on the wire. A message between two ranks counts on
-    both. Calls without a recorded size are listed and not counted.
+    both. Calls without a recorded size are listed and not counted; where they are most of the calls of the
+    kind, or of their time, there is no value.
 
 Reference:
     nccl-tests doc/PERFORMANCE.md.
@@ -32,7 +33,8 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
     """Return the metric of one kind of collective."""
 
     def volume(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
-        return _volume(attributed(traffic, steps), steps, suffix, collectives)
+        inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
+        return _volume(inside, steps, suffix, collectives)
 
     volume.__name__ = f"collective_volume_{suffix}"
     volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
@@ -40,7 +42,9 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
 
 
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB", better="neither", applies=(conditions.several_ranks,))(_family(_suffix, _collectives))
+    metric(unit="GB", better="neither", applies=(conditions.several_ranks,), revision=2)(
+        _family(_suffix, _collectives)
+    )
 
 
 def _volume(
@@ -53,6 +57,7 @@ def _volume(
             f"no step holds a call of {suffix} with a recorded size",
             fix="coll_call_num lists which collectives the run has",
         )
+    need_sizes(chosen, suffix)
     count = steps.height
     per_dimension = sized.group_by("dimension").agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"))
     return Measurement(
@@ -60,7 +65,7 @@ def _volume(
         details={
             "calls_per_gpu_and_step": chosen.height / count,
             "mean_message_bytes": sized["size_bytes"].mean(),
-            "per_rank_gb": by_rank(bytes_by_rank(sized, steps), "gb"),
+            "per_rank_gb": by_rank(bytes_by_rank(chosen, steps), "gb"),
             "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
             "unattributed_calls_count": chosen.height - sized.height,
         },

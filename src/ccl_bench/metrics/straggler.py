@@ -21,7 +21,7 @@ from ccl_bench.analysis.step_times import slowest, step_times
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
-from ccl_bench.metrics.shared.per_step import by_step
+from ccl_bench.metrics.shared.per_step import by_step, mean_of
 from ccl_bench.metrics.straggler_lag_16 import lag_ns, lags, need_waits
 
 if TYPE_CHECKING:
@@ -46,17 +46,15 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
         communication time points at the wrong one. A rank that is late in one group because it waited in
-        another only passes the delay on. The `slowest_rank` waits least in its group; where that is true of
-        ranks in several groups, it is the one with more work than its peers, where that explains the lag
-        (a late pipeline stage makes the next one late), else the one that caused most waiting. Groups
-        across pipeline stages count in the lag and name nobody: stages end a step one after the other by
-        design. Below 1 % of the step the answer is "none". Only symmetric collectives tell waiting (not
-        broadcasts, messages and uneven all-to-alls). The cause is where late ranks spend more time than the
-        other members of their groups: computing, copying, or with an idle device, which is the host. One
-        that explains less than half of the lag is not named. Only steps count in which no trace lacks a
-        collective that others have; where there is none, traces that lack some are left out, like missing
-        ones. Lag and step are of the same recording: step times of a file beside it, taken without a
-        profiler, are of other steps.
+        another only passes the delay on. The `slowest_rank` waits least in its group; of several it is the
+        one with more work than its peers, where that explains the lag (a late pipeline stage makes the next
+        one late), else the one that caused most waiting. Groups across pipeline stages count in the lag and
+        name nobody: stages end a step one after the other by design. Below 1 % of the step the answer is
+        "none". Only symmetric collectives tell waiting (not broadcasts, messages and uneven all-to-alls).
+        The cause is where late ranks spend more time than their peers: computing, copying, or with an idle
+        device, which is the host; one that explains less than half of the lag is not named. Steps count in
+        which no trace lacks a collective that others have; without any, traces that lack some are left out,
+        like missing ones. Lag and step are of the same recording, not of a file of step times beside it.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
@@ -65,15 +63,12 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     waits = in_steps(waits, steps)
     need_waits(waits)
     lag = lag_ns(waits)
-    counted = step_times(in_steps(steps, waits))
-    step_ns = float(slowest(counted).select(pl.col("duration_ns").mean()).item())
+    step_ns = mean_of(slowest(step_times(in_steps(steps, waits))), "duration_ns")
     floor_ns = NOISE_FLOOR * step_ns
     alike = within_stages(waits, facts)
     members = in_groups(alike, floor_ns)
     late = late_ranks(members) if lag >= floor_ns else []
-    candidates = waiting_least(members, late)
-    worst = busiest(breakdown, members, candidates, late)
-    worst = most_costly(alike, candidates) if worst is None else worst
+    worst = _slowest(alike, breakdown, members, late)
     return Measurement(
         lag / step_ns if step_ns else math.inf,
         details={
@@ -92,6 +87,15 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         window="matched collectives inside steps",
         ranks=ranks_in(waits),
     )
+
+
+def _slowest(
+    waits: pl.DataFrame, breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]
+) -> int | None:
+    """Return the one rank among those that wait least in their groups that makes the others wait, or None."""
+    candidates = waiting_least(members, late)
+    worst = busiest(breakdown, members, candidates, late)
+    return most_costly(waits, candidates) if worst is None else worst
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:

@@ -6,7 +6,9 @@ from typing import Any
 
 from ccl_bench.analysis.communication.parallelism import UNKNOWN
 from ccl_bench.analysis.intervals import merged
+from ccl_bench.catalog.collectives import collectives
 from ccl_bench.errors import NotMeasurable
+from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import SECOND_NS, ranks_in
@@ -16,26 +18,66 @@ GIGA = 1e9
 ONE_RANK = "check the parallel degrees: every group has one member"
 
 
+MOST_UNKNOWN = 0.5
+"""Share of the calls, or of their time, up to which something may be unknown of them."""
+
+RECORD_SIZES = "record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace"
+STATE_DEGREES = "state the parallel degrees in the workload card, and record with torch 2.2 or later"
+
+
 def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls inside `steps`, or raise NotMeasurable where none has a known size."""
+    """Return the calls inside `steps`, or raise NotMeasurable where the size of most is not known."""
     inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
     if inside["size_bytes"].drop_nulls().is_empty():
-        raise NotMeasurable(
-            "no communication call inside a step has a recorded size",
-            fix="record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace",
-        )
+        raise NotMeasurable("no communication call inside a step has a recorded size", fix=RECORD_SIZES)
+    need_sizes(inside, "communication")
     return inside
 
 
+def need_sizes(calls: pl.DataFrame, kind: str) -> None:
+    """Raise NotMeasurable where the size of most calls of a kind is unknown: their sum is no volume."""
+    moving = calls.filter(
+        ~pl.col("collective").is_in([n for n, c in collectives().items() if not c.transfers])
+    )
+    if unknown_share(moving, pl.col("size_bytes").is_null()) > MOST_UNKNOWN:
+        count = moving["size_bytes"].null_count()
+        raise NotMeasurable(
+            f"{count} of {moving.height} calls of {kind} inside steps have no recorded size, "
+            "and their sum would be too low",
+            fix=RECORD_SIZES,
+        )
+
+
+def unknown_share(calls: pl.DataFrame, unknown: pl.Expr) -> float:
+    """Return the share of the calls, or of their time where that is larger, of which something is unknown."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    shares = calls.select(unknown.mean().alias("calls"), time=length.filter(unknown).sum() / length.sum())
+    return max((share for share in shares.row(0) if share is not None and share == share), default=0.0)
+
+
+def unknown_dimensions(calls: pl.DataFrame, what: str) -> list[Finding]:
+    """Return a finding where the dimension of some calls is not known; what the number is then without."""
+    vague = calls.filter(pl.col("dimension") == UNKNOWN)
+    if vague.is_empty():
+        return []
+    message = f"no one knows which parallelism dimension {vague.height} of {calls.height} calls serve; {what}"
+    return [Finding("dimension-unknown", "warning", message, count=vague.height)]
+
+
 def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return `rank` and `gb`: the bytes of `calls` of each rank in a step, 10^9; all ranks with `steps`."""
+    """Return `rank` and `gb`: the bytes of `calls` of each rank in a step, 10^9; all ranks with `steps`.
+
+    A rank of whose calls none has a size is left out.
+    """
     counts = steps.group_by("rank").agg(pl.len().alias("steps"))
     sums = calls.group_by("rank").agg(pl.col("size_bytes").sum().alias("bytes"))
+    silent = calls.group_by("rank").agg(pl.col("size_bytes").is_null().all().alias("silent"))
     joined = counts.join(sums, on="rank", how="left", nulls_equal=True)
+    joined = joined.join(silent.filter("silent"), on="rank", how="anti", nulls_equal=True)
     return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
-@metric(unit="%", better="neither", applies=(conditions.several_ranks,))
+@metric(unit="%", better="neither", applies=(conditions.several_ranks,), revision=2)
 def traffic_distribution(
     traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
@@ -49,18 +91,17 @@ def traffic_distribution(
     Caveats:
         The dimension of a process group comes from its description, else from its ranks in the mesh that
         the card states, else it is "unknown"; a group of all ranks is "world" when several
-        dimensions could be meant. Calls without recorded size are counted as unattributed, not as
-        zero. Message bytes are not bytes on the wire: an all-reduce moves up to twice its message.
+        dimensions could be meant. There is no value where most calls, or most of their time, have no recorded
+        size, or where more bytes are of unknown dimensions than of the busiest known one; fewer of either
+        are a finding, count in the whole and never as a dimension of their own. Message bytes are not bytes
+        on the wire: an all-reduce moves up to twice its message.
 
     Reference:
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
     inside = attributed(traffic, steps)
     if set(inside["dimension"]) == {UNKNOWN}:
-        raise NotMeasurable(
-            "no process group tells which parallelism dimension it serves",
-            fix="state the parallel degrees in the workload card, and record with torch 2.2 or later",
-        )
+        raise NotMeasurable("no process group tells which parallelism dimension it serves", fix=STATE_DEGREES)
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
         pl.len().alias("calls"),
@@ -69,7 +110,7 @@ def traffic_distribution(
     total = int(sums["bytes"].sum())
     if not total:
         raise NotMeasurable("all communication is in groups of one rank, which moves nothing", fix=ONE_RANK)
-    ordered = sums.sort("bytes", "dimension", descending=[True, False])
+    ordered = _busiest_first(sums, total)
     exposed = _exposed_ns(exposed_calls, traffic)
     per_dimension = {
         row["dimension"]: _of_dimension(row, total, steps.height, inside, exposed)
@@ -80,7 +121,22 @@ def traffic_distribution(
         details={"busiest": ordered["dimension"][0], "per_dimension": per_dimension},
         window="calls that start in steps",
         ranks=ranks_in(inside),
+        findings=unknown_dimensions(inside, "their bytes count in the whole and for none"),
     )
+
+
+def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
+    """Return the dimensions by their bytes, what is unknown last; NotMeasurable where it has most."""
+    is_unknown = pl.col("dimension") == UNKNOWN
+    ordered = sums.sort(is_unknown, "bytes", "dimension", descending=[False, True, False])
+    unknown = int(sums.filter(is_unknown)["bytes"].sum())
+    if unknown >= int(ordered["bytes"][0]):
+        raise NotMeasurable(
+            f"{100 * unknown / total:.3g} % of the bytes are of groups that do not tell which parallelism "
+            "dimension they serve",
+            fix=STATE_DEGREES,
+        )
+    return ordered
 
 
 def _of_dimension(
@@ -88,9 +144,10 @@ def _of_dimension(
 ) -> dict[str, Any]:
     """Return bytes, calls and times of one dimension for one of `count` steps of a rank."""
     name = row["dimension"]
+    moved = row["bytes"] if row["unattributed"] < row["calls"] else None
     return {
-        "share_pct": 100 * row["bytes"] / total,
-        "bytes_per_gpu_and_step": row["bytes"] / count,
+        "share_pct": None if moved is None else 100 * moved / total,
+        "bytes_per_gpu_and_step": None if moved is None else moved / count,
         "calls_per_gpu_and_step": row["calls"] / count,
         "time_s_per_gpu_and_step": _time_ns(inside.filter(pl.col("dimension") == name)) / count / SECOND_NS,
         "exposed_s_per_gpu_and_step": exposed.get(name, 0) / count / SECOND_NS,

@@ -8,7 +8,7 @@ from ccl_bench.metrics.rows import by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
 
 
-@metric(unit="GB", better="neither", applies=(conditions.several_ranks,))
+@metric(unit="GB", better="neither", applies=(conditions.several_ranks,), revision=2)
 def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Bytes that one GPU communicates in one step, over all collectives.
 
@@ -18,7 +18,8 @@ def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measu
     Caveats:
         Messages as nccl-tests counts them: the buffer of an all-reduce, the gathered side of an
         all-gather, the scattered side of a reduce-scatter. A message between two ranks counts on both.
-        Calls without recorded size are listed apart.
+        Calls without recorded size are listed apart; where they are most of the calls, or of their time,
+        there is no value.
 
     Reference:
         nccl-tests doc/PERFORMANCE.md.
@@ -27,13 +28,18 @@ def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measu
     count = steps.height
     per_collective = (
         inside.group_by("collective")
-        .agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"), (pl.len() / count).alias("calls"))
+        .agg(
+            (pl.col("size_bytes").sum() / count / GIGA).alias("gb"),
+            (pl.len() / count).alias("calls"),
+            pl.col("size_bytes").is_not_null().any().alias("sized"),
+        )
         .sort("gb", "collective", descending=[True, False])
     )
+    sized = per_collective.filter("sized")
     return Measurement(
         float(inside.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
         details={
-            "per_collective_gb": dict(per_collective.select("collective", "gb").iter_rows()),
+            "per_collective_gb": dict(sized.select("collective", "gb").iter_rows()),
             "per_collective_calls": dict(per_collective.select("collective", "calls").iter_rows()),
             "per_rank_gb": by_rank(bytes_by_rank(inside, steps), "gb"),
             "unattributed_calls_count": inside["size_bytes"].null_count(),

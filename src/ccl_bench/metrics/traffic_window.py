@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.communication.traffic_windows import traffic_windows
+from ccl_bench.analysis.communication.parallelism import UNKNOWN
+from ccl_bench.analysis.communication.traffic_windows import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import SECOND_NS, ranks_in
+from ccl_bench.metrics.traffic_distribution import (
+    MOST_UNKNOWN,
+    STATE_DEGREES,
+    unknown_dimensions,
+    unknown_share,
+)
 
 
-@metric(unit="s", better="neither", applies=(conditions.several_ranks,))
+@metric(unit="s", better="neither", applies=(conditions.several_ranks,), revision=2)
 def traffic_window(traffic: pl.DataFrame) -> Measurement:
     """Mean gap between the communication of one parallelism dimension and the next of another.
 
@@ -25,12 +32,21 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
 
     Caveats:
         Windows that overlap have no gap and count as 0; how many do is in the details. A step with one
-        dimension has one window and no gap.
+        dimension has one window and no gap. Calls of unknown dimension are in no window: some are a finding,
+        and where they are most of the calls, or of their time, there is no value.
 
     Reference:
         Own definition; the dimension of a call as in `traffic_distribution`.
     """
-    windows = traffic_windows(traffic.drop_nulls("step"))
+    inside = traffic.drop_nulls("step")
+    vague = pl.col("dimension") == UNKNOWN
+    if unknown_share(inside, vague) > MOST_UNKNOWN:
+        raise NotMeasurable(
+            f"{inside.filter(vague).height} of {inside.height} calls do not tell which parallelism dimension "
+            "they serve",
+            fix=STATE_DEGREES,
+        )
+    windows = traffic_windows(inside.filter(~vague))
     gaps = windows.drop_nulls("gap_ns")
     if gaps.is_empty():
         raise NotMeasurable(
@@ -47,6 +63,7 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
         },
         window="calls that start in steps",
         ranks=ranks_in(windows),
+        findings=unknown_dimensions(inside, "they are in no window"),
     )
 
 
@@ -56,7 +73,7 @@ def _per_dimension(windows: pl.DataFrame) -> dict[str, dict[str, Any]]:
         pl.len().alias("windows_count"),
         (length.mean() / SECOND_NS).alias("mean_length_s"),
         (pl.col("communication_ns").sum() / length.sum()).alias("duty_ratio"),
-        pl.col("bytes").sum().alias("total_bytes"),
+        known_sum("bytes").alias("total_bytes"),
         pl.col("calls").sum().alias("calls_count"),
     )
     return {row.pop("dimension"): row for row in found.sort("dimension").to_dicts()}

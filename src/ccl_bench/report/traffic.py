@@ -85,8 +85,8 @@ def dimensions(results: Results) -> RenderableType | None:
         (
             name,
             f"{row['calls_per_gpu_and_step']:,.4g}",
-            size(row["bytes_per_gpu_and_step"]),
-            percent(row["share_pct"]),
+            "unknown" if (moved := row["bytes_per_gpu_and_step"]) is None else size(moved),
+            "unknown" if (share := row["share_pct"]) is None else percent(share),
             duration(row["time_s_per_gpu_and_step"]),
         )
         for name, row in result.details["per_dimension"].items()

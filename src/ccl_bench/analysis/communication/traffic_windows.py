@@ -30,7 +30,7 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
         .group_by("window")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("size_bytes").sum().alias("bytes"),
+            known_sum("size_bytes").alias("bytes"),
             pl.col("rank").first(),
         )
     )
@@ -41,6 +41,11 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
             *_PLACE, "rank", "dimension", "start_ns", "end_ns", "calls", "bytes", "communication_ns", "gap_ns"
         )
     )
+
+
+def known_sum(column: str) -> pl.Expr:
+    """Return the sum of a column, null where none of its numbers is known."""
+    return pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum())
 
 
 def _windows(busy: pl.DataFrame) -> pl.DataFrame:

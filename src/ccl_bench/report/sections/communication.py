@@ -38,7 +38,11 @@ def communication(looked: Seen) -> Section:
         *_bars("collective", "time", {name: unions[name] for name in sorted(unions)}),
         *_bars("collective", "bytes", bytes_of),
         *_bars("dimension", "time", {n: row["time_s_per_gpu_and_step"] for n, row in dimensions.items()}),
-        *_bars("dimension", "bytes", {n: row["bytes_per_gpu_and_step"] for n, row in dimensions.items()}),
+        *_bars(
+            "dimension",
+            "bytes",
+            {n: moved for n, row in dimensions.items() if (moved := _moved(row)) is not None},
+        ),
     ]
     tables = [_by_collective(bytes_of, calls, unions, _silent(traffic.details if traffic else {}))]
     tables += [_by_dimension(dimensions)] if dimensions else []
@@ -72,9 +76,15 @@ def _silent(details: Mapping[str, Any]) -> str:
     return f"{counted(count, 'call')} of unknown size in all." if count else ""
 
 
-def _dimensions(looked: Seen) -> dict[str, dict[str, float]]:
+def _dimensions(looked: Seen) -> dict[str, dict[str, Any]]:
     found = looked.valued("traffic_distribution")
     return found.details["per_dimension"] if found else {}
+
+
+def _moved(row: dict[str, Any]) -> float | None:
+    """Return the bytes of a dimension, None where none of its calls has a size."""
+    moved = row["bytes_per_gpu_and_step"]
+    return None if moved is None else float(moved)
 
 
 def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
@@ -122,13 +132,13 @@ def _by_collective(
     return table(head, rows, caption="By collective", note=note)
 
 
-def _by_dimension(dimensions: dict[str, dict[str, float]]) -> Table:
-    rows = [
+def _by_dimension(dimensions: dict[str, dict[str, Any]]) -> Table:
+    rows: list[tuple[Cell, ...]] = [
         (
             name,
             Quantity(row["calls_per_gpu_and_step"], amount(row["calls_per_gpu_and_step"])),
-            Quantity(row["bytes_per_gpu_and_step"], size(row["bytes_per_gpu_and_step"])),
-            percent(row["share_pct"]),
+            "unknown" if (moved := _moved(row)) is None else Quantity(moved, size(moved)),
+            "unknown" if (share := row["share_pct"]) is None else percent(share),
             Quantity(row["time_s_per_gpu_and_step"], duration(row["time_s_per_gpu_and_step"])),
         )
         for name, row in dimensions.items()

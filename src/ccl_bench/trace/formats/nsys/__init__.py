@@ -57,7 +57,7 @@ NSYS = register(
     Format(
         name="nsys",
         profile="nsys",
-        revision=1,
+        revision=2,
         tables=frozenset(
             {
                 "kernels",
