@@ -51,7 +51,10 @@ def test_without_recorded_numbers_such_recordings_contradict_each_other():
     found = matched(rows, TWO)
     assert (found["agrees"].any(), found["wait_ns"].null_count()) == (False, 4)
     findings = cross_rank_findings({"matched": found})
-    assert [(finding.code, finding.count) for finding in findings] == [("collectives-disagree", 2)]
+    assert [(finding.code, finding.count) for finding in findings] == [
+        ("collectives-disagree", 2),
+        ("collectives-lacking", 1),
+    ]
 
 
 def test_a_number_that_repeats_on_a_rank_gives_way_to_the_order():

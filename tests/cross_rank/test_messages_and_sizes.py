@@ -162,17 +162,18 @@ def test_a_message_whose_ends_contradict_each_other_is_said_to():
 
 
 def test_calls_without_size_are_listed_and_not_counted_as_nothing(tmp_path: Path):
-    write_run(Plan(dp_shard=2, steps=1, layers=1), tmp_path)
+    write_run(Plan(dp_shard=2, tp=2, steps=1, layers=1), tmp_path)
 
     def silent(trace: dict[str, Any]) -> None:
         for event in trace["traceEvents"]:
             if (arguments := event.get("args", {})).get("Collective name") == "_allgather_base":
                 del arguments["In msg nelems"], arguments["Out msg nelems"]
 
-    for rank in (0, 1):
+    for rank in range(4):
         rewrite(trace_path(tmp_path, rank), silent)
     found = measured(tmp_path, "traffic_distribution_16")
     gathers = tables(tmp_path, "traffic")["traffic"].filter(pl.col("collective") == "all_gather").height
     assert found.details["unattributed_calls_count"] == gathers
-    assert found.value == pytest.approx(8_388_608 * 4 / 1e9)
+    # one reduce-scatter of float32 and four all-reduces of bfloat16
+    assert found.value == pytest.approx((8_388_608 * 4 + 4 * 4_194_304 * 2) / 1e9)
     assert [finding.code for finding in found.findings] == ["calls-without-size"]
