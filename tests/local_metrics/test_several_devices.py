@@ -23,6 +23,8 @@ def test_two_devices_at_49_percent_are_not_one_at_98(tmp_path: Path) -> None:
     assert value(run, "gpu_idle") == pytest.approx(51)
     assert value(run, "total_kernel_time") == pytest.approx(49e-6)
     assert value(run, "sm") == pytest.approx((49 * 1 + 49 * 0.5) / 2)
+    assert result(run, "sm").details["per_device_pct"] == pytest.approx({"0": 49, "1": 24.5})
+    assert result(run, "gpu_busy").details["per_device_pct"] == pytest.approx({"0": 49, "1": 49})
     (finding,) = result(run, "gpu_busy").findings
     assert (finding.code, finding.severity, finding.count) == ("several-devices", "note", 2)
     assert "devices 0, 1" in finding.message
@@ -131,6 +133,7 @@ def test_a_device_that_was_only_touched_is_left_out_and_named(tmp_path: Path) ->
     assert found.value == pytest.approx(50)
     assert [(each.code, each.severity) for each in found.findings] == [("device-touched", "note")]
     assert found.ranks == [0]
+    assert "per_device_pct" not in found.details
 
 
 def test_copies_on_another_device_make_no_second_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
+from ccl_bench.metrics.shared.devices import share_by_device
 from ccl_bench.metrics.shared.parts import parts_by_rank, parts_by_step
 from ccl_bench.metrics.shared.shares import share_of_steps
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @metric(unit="%", better="higher")
-def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataFrame) -> Measurement:
     """Share of the time of steps in which the device had work: kernels, copies or memory sets.
 
     Formula:
@@ -23,7 +24,8 @@ def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
 
     Caveats:
         Busy means that something was resident, not that the multiprocessors were full: see `sm`.
-        Communication kernels that wait count as busy. On a run without a device the CPU stands in.
+        Communication kernels that wait count as busy. On a run without a device the CPU stands in. A
+        process that works on several devices has a share for each of them, and none of all together.
 
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.
@@ -32,5 +34,6 @@ def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     parts = {
         "per_rank_parts_s_per_step": parts_by_rank(breakdown),
         "per_step_parts_s": parts_by_step(breakdown),
+        **share_by_device(breakdown, device_used, "busy_ns", "window_ns"),
     }
     return replace(found, details={**found.details, **parts})

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.devices import share_by_device
 from ccl_bench.metrics.shared.per_step import by_step, shares_by_step
 
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 
 
 @metric(unit="%", better="higher", prefers=("counters",))
-def sm(sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def sm(
+    sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataFrame
+) -> Measurement:
     """Share of the streaming multiprocessors that had work, over the time of steps.
 
     *Measured* where the hardware's "SM Active" was sampled (Nsight Systems, GPU metrics), else
@@ -40,7 +45,9 @@ def sm(sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame) -> M
     need_rows(steps, "steps", RECORD)
     if sm_samples["samples"].sum():
         return _measured(sm_samples, window_of(steps))
-    return _estimated(sm_use, window_of(steps))
+    found = _estimated(sm_use, window_of(steps))
+    per_device = share_by_device(sm_use, device_used, "occupied_ns", "window_ns")
+    return replace(found, details={**found.details, **per_device})
 
 
 def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:

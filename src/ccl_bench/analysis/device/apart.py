@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.derived import derived
 from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
@@ -35,3 +36,12 @@ def on_device(
     work = [tables[name].filter(~mine)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
     elsewhere = pl.col("correlation").is_in(pl.concat(work).unique().implode()).fill_null(value=False)
     return {name: table.filter(~elsewhere if name == "launches" else mine) for name, table in tables.items()}
+
+
+@derived(
+    reads={"kernels": ("device",)},
+    device=("Int64", "device number; null where kernels do not say"),
+)
+def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
+    """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
+    return kernels.select(pl.col("device").drop_nulls().mode().min()).head(min(1, kernels.height))
