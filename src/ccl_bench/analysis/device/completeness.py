@@ -120,18 +120,15 @@ def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
 
     A call within another is part of it: the runtime calls the driver.
     """
-    known = made.filter(pl.col("correlation") > 0).sort("process", "thread", "start_ns", "end_ns")
+    known = made.filter(pl.col("correlation") > 0)
+    fruitful = known["correlation"].is_in(recorded.drop_nulls().implode())
+    if fruitful.all():
+        return known.height, 0
+    ordered = known.with_columns(fruitful=fruitful).sort("process", "thread", "start_ns", "end_ns")
     reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     outermost = (pl.col("start_ns") >= reach).fill_null(value=True)
-    fates = (
-        known.with_columns(
-            fruitful=known["correlation"].is_in(recorded.drop_nulls().implode()),
-            call=outermost.cast(pl.Int64).cum_sum(),
-        )
-        .group_by("call")
-        .agg(pl.col("fruitful").any())
-    )
-    return fates.height, int((~fates["fruitful"]).sum())
+    calls = ordered.group_by(call=outermost.cast(pl.Int64).cum_sum()).agg(pl.col("fruitful").any())
+    return calls.height, int((~calls["fruitful"]).sum())
 
 
 class Told(NamedTuple):
