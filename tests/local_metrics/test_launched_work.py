@@ -156,3 +156,43 @@ def test_a_run_without_fused_work_lists_no_part_of_it(tmp_path: Path) -> None:
     ]
     parts = result(write(tmp_path, events, events), "comm_comp_overlap").details["mean_step_s"]
     assert list(parts) == ["compute", "exposed_communication", "exposed_memory", "idle", "window"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "types", "size"),
+    [
+        ("symm_mem::one_shot_all_reduce", [[16, 64], [], []], ["c10::BFloat16", "", ""], 16 * 64 * 2),
+        ("_C_custom_ar::all_reduce", [[], [8, 32], [8, 32], [], []], ["Scalar", "float", "float"], 1024),
+        ("vllm::all_reduce", [[4, 256], []], ["c10::Half", ""], 2048),
+        ("symm_mem::multimem_all_gather_out", [[4, 8], [], [16, 8]], ["float", "", "float"], 512),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_custom_collective_stands_in_the_inputs_of_its_operator(
+    tmp_path: Path, operator: str, dims: list[list[int]], types: list[str], size: int
+) -> None:
+    events = launched_in(operator, "my_own_kernel")
+    events[1]["args"] = {"Input Dims": dims, "Input type": types}
+    run = write(tmp_path, events, events)
+    assert table(run, "calls")["size_bytes"].to_list() == [size] * 2
+
+
+def test_an_operator_whose_kernels_all_look_local_is_told(tmp_path: Path) -> None:
+    found = result(
+        write(tmp_path, launched_in("c10d::allreduce_", FILL), launched_in("c10d::allreduce_")), "gpu_busy"
+    )
+    told = [finding for finding in found.findings if finding.code == "kernels-unclassified"]
+    assert [(finding.rank, finding.count) for finding in told] == [(0, 1)]
+    assert "FillFunctor" in told[0].message
+
+
+def test_a_large_share_of_kernels_without_a_type_is_said(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        launch(1, 1, 2),
+        kernel("mine", 1, 10, 40),
+        launch(2, 3, 4),
+        kernel(GEMM, 2, 40, 60),
+    ]
+    details = result(write(tmp_path, events), "total_kernel_time").details
+    assert details["types_unknown"].startswith("60 % of kernel time")
+    assert "mine" in details["types_unknown"]

@@ -207,8 +207,14 @@ class Operands:
 
 
 @cache
+def custom_operators() -> tuple[str, ...]:
+    """Return how names of operators begin whose inputs tell sizes, those of process groups left out."""
+    return tuple(facts("collectives")["operators"]["custom"])
+
+
+@cache
 def operands(operator: str) -> Operands | None:
-    """Return the inputs of an operator called `c10d::NAME`; None where it starts no collective."""
+    """Return the inputs of an operator, such as `c10d::NAME`; None where nothing tells them."""
     name = operator.removeprefix("c10d::")
     rows = facts("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ccl_bench.catalog.kernel_types import OTHER
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.kernels import need_kernels
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
+
+MUCH = 0.2
+"""Share of kernel time without a type from which a result says so."""
 
 
 @metric(unit="s", better="lower")
@@ -31,9 +37,18 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
     }
     ordered = dict(sorted(by_type.items(), key=lambda item: -item[1]))
     total = sum(ordered.values())
-    details = {
+    details: dict[str, Any] = {
         "per_type_s": ordered,
         "per_type_pct": {kind: 100 * time / total for kind, time in ordered.items()},
         "kernels_per_step": kernel_time["count"].sum() / steps.height,
     }
+    if total and ordered.get(OTHER, 0.0) > MUCH * total:
+        details["types_unknown"] = _unknown(kernel_time, details["per_type_pct"][OTHER])
     return time_per_step(kernel_time, steps, "duration_ns", details)
+
+
+def _unknown(kernel_time: pl.DataFrame, share_pct: float) -> str:
+    """Return in words how much of the time has no type, and which kernel most of that is of."""
+    others = kernel_time.filter(pl.col("type") == OTHER).group_by("name").agg(pl.col("duration_ns").sum())
+    largest = others.sort("duration_ns", "name", descending=[True, False])["name"][0]
+    return f"{share_pct:.0f} % of kernel time is of kernels whose names tell no type, most of it {largest}"

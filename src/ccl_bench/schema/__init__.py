@@ -101,7 +101,7 @@ _TABLES = (
         end_ns=_END,
         source=(
             "String",
-            "`kernel`, `host` (record_param_comms), CPU ranges `gloo`, `nccl`, `mpi`, `library` (NCCL), `op`",
+            "`kernel`, `host` (record_param_comms), ranges `gloo`, `nccl`, `mpi`, `library`, `op`, `custom`",
         ),
         name=("String", "name as recorded"),
         thread=("Int64", "CPU thread, or stream for a kernel"),

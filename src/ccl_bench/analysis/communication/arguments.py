@@ -9,8 +9,8 @@ from __future__ import annotations
 from ccl_bench.analysis.communication import naming
 from ccl_bench.frames import pl
 
-SOURCES = ("kernel", "host", "op", "nccl", "library", "gloo")
-"""Kernel arguments, `record_param_comms`, `c10d::*` operators, `nccl:*` and `gloo:*` ranges."""
+SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
+"""Kernel arguments, `record_param_comms`, `c10d::*` and other operators, `nccl:*` and `gloo:*` ranges."""
 
 ARGUMENTS = (
     "dtype",
@@ -44,9 +44,9 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         ["correlation", "start_ns"], keep="first", maintain_order=True
     )
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
-    for source in SOURCES[1:5]:
+    for source in SOURCES[1:6]:
         found = _with_enclosing(found, collectives, source)
-    return _first_known(found, SOURCES[:5])
+    return _first_known(found, SOURCES[:6])
 
 
 def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:

@@ -6,7 +6,7 @@ launched in steps and has none was lost, and each number of the device is too lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launching import GRAPH_LAUNCH
@@ -40,6 +40,9 @@ MANY = 0.1
     },
     calls=("Int64", "pieces of work that are recognised as communication"),
     groups=("Int64", "process groups that the process knew, and calls that its CPU began, MPI's left out"),
+    launching_operators=("Int64", "operators and ranges of communication that launched kernels"),
+    silent_operators=("Int64", "of them, those none of whose kernels counts as communication"),
+    silent_kernel=("String", "the first kernel that one of those launched; null without one"),
     kernels=("Int64", "kernels"),
     copies=("Int64", "copies and memory sets"),
     runtime_calls=("Int64", "calls of the device's runtime or driver"),
@@ -56,6 +59,7 @@ MANY = 0.1
 def completeness(
     steps: pl.DataFrame,
     work: pl.DataFrame,
+    device_work: pl.DataFrame,
     kernels: pl.DataFrame,
     memcpy: pl.DataFrame,
     launches: pl.DataFrame,
@@ -78,6 +82,7 @@ def completeness(
         {
             "calls": [int(work["kind"].is_in([COMMUNICATION, FUSED]).sum())],
             "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
+            **_operators(device_work),
             "kernels": [kernels.height],
             "copies": [memcpy.height],
             "runtime_calls": [launches.height],
@@ -88,6 +93,22 @@ def completeness(
             **{lost[name][0]: [missing] for name, (_, missing) in counts.items()},
         }
     ).select(*DERIVED.get("completeness").table.columns)
+
+
+def _operators(device_work: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return how many operators of communication launched kernels, and how many no communication."""
+    communicates = pl.col("kind").is_in([COMMUNICATION, FUSED]).any()
+    each = (
+        device_work.filter("is_kernel", pl.col("operator").is_not_null())
+        .group_by("thread", "operator_ns", maintain_order=True)
+        .agg(communicates.alias("communicates"), pl.col("name").first().cast(pl.String))
+    )
+    silent = each.filter(~pl.col("communicates"))["name"]
+    return {
+        "launching_operators": pl.Series([each.height], dtype=pl.Int64),
+        "silent_operators": pl.Series([silent.len()], dtype=pl.Int64),
+        "silent_kernel": pl.Series([silent[0] if silent.len() else None], dtype=pl.String),
+    }
 
 
 def _in_steps(launches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -138,7 +159,7 @@ class Told(NamedTuple):
     rank: int | None
 
 
-def lost_work(found: Mapping[str, int], of: Told) -> Iterator[Finding]:
+def lost_work(found: Mapping[str, Any], of: Told) -> Iterator[Finding]:
     """Yield what was lost of a trace's device work, from its row of `completeness`."""
     if not found["kernels"]:
         return
@@ -158,6 +179,13 @@ def lost_work(found: Mapping[str, int], of: Told) -> Iterator[Finding]:
         else:
             message = f"{share} have no kernel in the trace: numbers of the device are too low by as much"
             yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
+    silent, operators = found["silent_operators"], found["launching_operators"]
+    if silent > FEW * operators:
+        message = (
+            f"{silent} of {operators} operators of communication launched kernels, none of which is known as "
+            f"communication, such as {found['silent_kernel']}: their time counts as compute"
+        )
+        yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))
     lost, called = found["lost_copies"], found["copy_calls"]
     if lost > FEW * called:
         share = f"{lost} of {called} calls in steps that copy ({100 * lost / called:.1f} %)"

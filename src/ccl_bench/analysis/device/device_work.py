@@ -44,6 +44,7 @@ _RANGES = ("host", "op", "nccl", "library", "mpi")
     launch_end_ns=("Int64", "end of that call, ns"),
     thread=("Int64", "CPU thread of that call"),
     operator=("String", "what the operator of communication around its launch carries out; null without one"),
+    operator_ns=("Int64", "start of that operator, ns"),
     call_ns=("Int64", "start of that operator, where all it launches is one call, ns"),
 )
 def device_work(

@@ -60,7 +60,7 @@ KINETO = register(
     Format(
         name="kineto",
         profile="torch",
-        revision=2,
+        revision=3,
         tables=frozenset(
             {
                 "kernels",

@@ -6,6 +6,7 @@
   tensors, sequence, group, rank, collective, in split, out split, [start, stride,] size[, async].
 - The ranges `nccl:*` and `gloo:*` give size and element type; for gloo they are the call itself.
 - The operators `c10d::*` give the true name, the size and the peer.
+- Operators of symmetric memory and of inference engines give the size, whose kernels carry no arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.catalog.collectives import Operands, operands
+from ccl_bench.catalog.collectives import Operands, custom_operators, operands
 from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
@@ -32,7 +33,9 @@ GLOO = "gloo:"
 NCCL = "nccl:"
 C10D = "c10d::"
 
-CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D)
+CUSTOM = custom_operators()
+
+CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D, *CUSTOM)
 """How the names of CPU events begin that describe a communication call."""
 
 CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name"}
@@ -175,6 +178,19 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     }
 
 
+def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
+    """Return the size that the inputs of an operator of symmetric memory or of an inference engine tell."""
+    sizes = _sizes(bytes(arg.input_dims))
+    first = next((place for place, size in enumerate(sizes) if size is not None), None)
+    place = operands(event.name) or Operands(sent=first)
+    return {
+        "name": event.name,
+        "dtype": _element_type(_at(_decoded(arg.input_type), place.sent)),
+        "in_elements": _at(sizes, place.sent),
+        "out_elements": _at(sizes, place.received),
+    }
+
+
 def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return what a `gloo:*` or `nccl:*` range says of its call."""
     types = _decoded(arg.input_type)
@@ -202,7 +218,7 @@ def _source(event: Event) -> str:
         return "host"
     if event.name.startswith((GLOO, NCCL)):
         return event.name[:4]
-    return "op"
+    return "custom" if event.name.startswith(CUSTOM) else "op"
 
 
 def call(event: Event) -> dict[str, object]:
@@ -224,6 +240,8 @@ def call(event: Event) -> dict[str, object]:
         row |= _positional_arguments(arg)
     elif source == "op":
         row |= _operator_arguments(event, arg)
+    elif source == "custom":
+        row |= _custom_arguments(event, arg)
     elif source in {"gloo", "nccl"}:
         row |= _range_arguments(event, arg)
     return row
