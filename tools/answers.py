@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -31,10 +33,13 @@ def answers_of(
     trace_dir: str | Path,
     workload_card_path: str | Path | None,
     profile_mode: str,
+    choice: StepChoice = EVERY_STEP,
     *,
     tables: Iterable[str] = (),
 ) -> Answers:
     """Return the results of the named metrics for the run at `trace_dir`, and tables of it, read at once.
+
+    They are of the chosen steps.
 
     A table that cannot be computed is absent. Raises InputError where there is nothing to read and
     UsageError for an unknown name or mode.
@@ -44,7 +49,7 @@ def answers_of(
     from ccl_bench.run import open_run
 
     names, tables = list(names), list(tables)
-    run = open_run(trace_dir, card=workload_card_path, profile_mode=profile_mode)
+    run = open_run(trace_dir, card=workload_card_path, profile_mode=profile_mode, choice=choice)
     evidence = gathered(run, dict.fromkeys([*tables, *needs_of(run, names)]))
     results = {result.metric: result for result in answered(run.facts, names, evidence)}
     known = {name: evidence.inputs[name] for name in tables if name in evidence.inputs}

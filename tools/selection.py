@@ -19,6 +19,8 @@ from tools.answers import Answers, answer, answers_of, origin
 if TYPE_CHECKING:
     from cyclopts import App
 
+    from ccl_bench.result.step_choice import StepChoice
+
 ABOUT = """Compute what tools and metrics say of a run, and print it as JSON, one dict for each.
 
 Exit status: 0 with at least one value; 2 wrong usage; 3 no value; 4 input missing or unreadable.
@@ -55,11 +57,12 @@ def run_tools(
     names: Names,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
+    steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Print the dict of each named tool or metric."""
     chosen = _chosen(names)
     _check(chosen)
-    answers = _answers(chosen, workload_dir, workload_card, profile_mode)
+    answers = _answers(chosen, workload_dir, workload_card, profile_mode, steps.choice)
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(answers), indent=2).decode() + "\n")
     return 0 if any(_has_number(found) for found in answers.values()) else 3
 
@@ -85,12 +88,14 @@ def _chosen(names: list[str]) -> list[str]:
     return list(dict.fromkeys(name for some in every for name in some))
 
 
-def _answers(names: list[str], place: str, card: str | None, mode: str) -> dict[str, dict[str, Any]]:
+def _answers(
+    names: list[str], place: str, card: str | None, mode: str, choice: StepChoice
+) -> dict[str, dict[str, Any]]:
     """Return the dict of each named tool or metric; the run is read once for all."""
     modules = {name: importlib.import_module(f"tools.{name}") for name in names if name in tool_names()}
     wanted = [m for name in names for m in (modules[name].METRICS if name in modules else [name])]
     tables = [table for module in modules.values() for table in getattr(module, "TABLES", ())]
-    found = answers_of(dict.fromkeys(wanted), place, card, mode, tables=dict.fromkeys(tables))
+    found = answers_of(dict.fromkeys(wanted), place, card, mode, choice, tables=dict.fromkeys(tables))
     return {
         name: modules[name].described(found) if name in modules else _metric(found, name) for name in names
     }

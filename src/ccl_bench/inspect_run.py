@@ -95,6 +95,7 @@ def _inspection(run: Run, evidence: Evidence, results: list[Result]) -> Inspecti
         [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
         issues(run, evidence.findings),
         _model(run),
+        run.choice.words,
     )
 
 

@@ -10,6 +10,7 @@ from commands import EXAMPLE, ran
 from ccl_bench import engine, metrics
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import to_json
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 HERE = ("auto", "local", "processes")
 
 
-def answer(place: Path, name: str, **how) -> bytes:
+def answer(place: Path, name: str, choice: StepChoice = EVERY_STEP, **how) -> bytes:
     with engine.used(name):
-        return to_json(evaluate(open_run(place), metrics.load().names(), use_cache=False, **how))
+        return to_json(
+            evaluate(open_run(place, choice=choice), metrics.load().names(), use_cache=False, **how)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,14 @@ def test_engines_of_this_machine_give_the_same_bytes_twice(run: Path, expected: 
 
 def test_a_cluster_gives_the_same_bytes_twice(run: Path, expected: bytes, cluster: Cluster) -> None:
     assert [answer(run, cluster.address), answer(run, cluster.address)] == [expected] * 2
+
+
+def test_every_engine_chooses_the_same_steps(run: Path, expected: bytes, cluster: Cluster) -> None:
+    choice = step_choice("2-3", marker=r"^ProfilerStep#(\d+)$")
+    every = {answer(run, name, choice) for name in ("local", "processes", cluster.address)}
+    assert len(every) == 1
+    assert b"chosen range, steps 2-3 marked by" in every.pop()
+    assert b"chosen range" not in expected
 
 
 def test_a_run_named_from_another_folder_is_found_by_workers(

@@ -9,22 +9,26 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE, ran
 from object_storage import bucket_of, s3_server, settings_for
-from publishing_archives import archive, claiming, files_of
+from publishing_archives import archive, claiming, files_of, with_results
 from publishing_server import wait_for
 
 from ccl_bench.errors import InputError
+from ccl_bench.leaderboard.bundle.checking import refuse_mistakes
+from ccl_bench.leaderboard.bundle.limits import Limits
 from ccl_bench.leaderboard.bundle.making import anywhere
 from ccl_bench.leaderboard.bundle.parcel import Wanted, packed
+from ccl_bench.leaderboard.publishing.agreement import differences
 from ccl_bench.leaderboard.publishing.measuring import Answer
 from ccl_bench.leaderboard.publishing.recomputing import recomputed
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.settling import may_be_read
 from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,3 +193,28 @@ def test_recomputing_gets_no_more_memory_than_is_allowed(parcel: Parcel, tmp_pat
         assert "no answer" in error.message
     else:
         assert answer.error == "it takes more than 150,000,000 bytes of memory"
+
+
+def test_a_run_that_was_published_with_chosen_steps_is_recomputed_with_the_same(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "parcel").mkdir()
+    choice = step_choice("3-4", marker=r"^ProfilerStep#(\d+)$")
+    chosen = packed(Wanted(str(EXAMPLE), with_traces=True, choice=choice), tmp_path / "parcel")
+    answer = recomputed(chosen.bundle, EXAMPLE, tmp_path / "scratch", Settings(), lambda: True)
+    assert differences(chosen.bundle, answer) == []
+    times = next(result for result in answer.results if result.metric == "iteration_wall_clock_time")
+    assert list(times.details["per_step_s"]) == ["3", "4"]
+    assert times.provenance.steps == choice
+
+
+def test_a_bundle_whose_results_are_of_different_steps_is_refused(bundle: Files, tmp_path: Path) -> None:
+    def change(results: list[Any]) -> None:
+        valued = [result for result in results if result["value"] is not None]
+        for number, result in enumerate(valued[:2]):
+            result["provenance"]["steps"] = {"numbers": str(number), "skip": 0, "marker": ""}
+
+    changed = with_results(bundle, change)
+    for name, content in changed.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="different choices of steps"):
+        refuse_mistakes(tmp_path, Limits())

@@ -10,6 +10,7 @@ import pytest
 from trace_events import TraceFile, read
 
 from ccl_bench.evaluate import evaluate
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Message, Plan, Straggler, plans, write_run
 from ccl_bench.timeline import Written, write_timeline
@@ -30,9 +31,11 @@ PLAN = Plan(
 """Eight ranks in two stages, clocks up to 5.5 ms apart, one of them slow."""
 
 
-def drawn(run: Path, target: Path, **options: object) -> tuple[TraceFile, Written]:
+def drawn(
+    run: Path, target: Path, choice: StepChoice = EVERY_STEP, **options: object
+) -> tuple[TraceFile, Written]:
     """Return the timeline of a run as a viewer takes it, and what the writer says of it."""
-    written = write_timeline(open_run(run), target, jobs=1, **options)  # type: ignore[arg-type]
+    written = write_timeline(open_run(run, choice=choice), target, jobs=1, **options)  # type: ignore[arg-type]
     return read(target), written
 
 
@@ -133,7 +136,7 @@ def test_chosen_steps_are_shown_and_nothing_else(
     planned: tuple[Path, Expected, TraceFile], tmp_path: Path
 ) -> None:
     run, expected, whole = planned
-    shown, written = drawn(run, tmp_path / "two.json", steps=[2])
+    shown, written = drawn(run, tmp_path / "two.json", step_choice("2"))
     assert {s.args["step"] for s in shown.slices} == {2}
     assert shown.totals_ns("wait")["rank 5"] == expected.wait_ns(5, 2)
     assert written.left_out == ("nothing is shown but step 2",)

@@ -1,14 +1,15 @@
 """Steps: which windows of a trace are training steps or inference iterations.
 
-Sources in order: `ProfilerStep#N` on the CPU, ranges that are numbered as steps (NVTX, frameworks),
-the range `Optimizer.step#...` that repeats once a step, the communication pattern when it repeats
-itself, else the whole trace as one window.
+Sources in order: ranges that whoever asks names, `ProfilerStep#N` on the CPU, ranges that are numbered
+as steps (NVTX, frameworks), the range `Optimizer.step#...` that repeats once a step, the communication
+pattern when it repeats itself, else the whole trace as one window.
 """
 
 from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.step_choice import chosen_ranges
 from ccl_bench.frames import pl
 
 PROFILER_STEP = r"^ProfilerStep\s*#\s*(\d+)$"
@@ -41,6 +42,7 @@ def steps(
     memcpy: pl.DataFrame,
     launches: pl.DataFrame,
     cpu_ops: pl.DataFrame,
+    marker: pl.DataFrame,
 ) -> pl.DataFrame:
     """One step of one trace.
 
@@ -49,7 +51,9 @@ def steps(
     the previous one ended or the CPU entered the step, whichever is later, so that windows of
     adjacent steps tile the trace [torch-tb-profiler, OverallParser].
     """
-    marked = _marked(annotations)
+    marked = chosen_ranges(annotations, marker)
+    if marked is None:
+        marked = _marked(annotations)
     if marked is None:
         marked = _by_optimizer(annotations)
     if marked is None:

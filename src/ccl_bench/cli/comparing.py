@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.thresholds import Threshold
     from ccl_bench.metrics import Metric
     from ccl_bench.registry import Registry
+    from ccl_bench.result.step_choice import StepChoice
 
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
 
@@ -98,6 +99,7 @@ def compare(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
+    steps: options.Steps = options.EVERY_STEP,
     force: files.Force = False,
 ) -> int:
     """Compare runs."""
@@ -118,7 +120,7 @@ def compare(
     wanted = _wanted(registry, metric, limits)
     measured = [*dict.fromkeys([*wanted, *DIVIDED_METRICS])]
     with used(engine):
-        sides = _sides(run, measured, profile_mode, jobs, use_cache=not no_cache)
+        sides = _sides(run, measured, profile_mode, jobs, steps.choice, use_cache=not no_cache)
     shown = wanted if metric else _with_plugins(wanted, sides, registry)
     comparison = compared(sides, shown, study=fields, thresholds=limits, tolerance=tolerance / 100)
     _tell(comparison, chosen, target)
@@ -150,7 +152,13 @@ def _with_plugins(wanted: Iterable[str], sides: Sequence[Side], registry: Regist
 
 
 def _sides(
-    places: Iterable[str], names: list[str], profile_mode: str, jobs: int | None, *, use_cache: bool
+    places: Iterable[str],
+    names: list[str],
+    profile_mode: str,
+    jobs: int | None,
+    choice: StepChoice,
+    *,
+    use_cache: bool,
 ) -> list[Side]:
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.comparison.sides import side_at
@@ -163,6 +171,7 @@ def _sides(
                     place,
                     names,
                     profile_mode=profile_mode,
+                    choice=choice,
                     jobs=jobs,
                     use_cache=use_cache,
                     progress=progress,

@@ -39,6 +39,7 @@ def inspect(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
+    steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Look at a run and print what is in it."""
     from ccl_bench.cli.progress import progress_bar
@@ -46,7 +47,7 @@ def inspect(
     from ccl_bench.inspect_run import inspect as inspection_of
     from ccl_bench.run import open_run
 
-    opened = open_run(run, card=workload_card, profile_mode=profile_mode)
+    opened = open_run(run, card=workload_card, profile_mode=profile_mode, choice=steps.choice)
     with used(engine), progress_bar(len(opened.traces)) as progress:
         found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
     if json:

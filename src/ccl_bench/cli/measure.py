@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.result import Result
+    from ccl_bench.result.step_choice import StepChoice
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
 
@@ -80,6 +81,7 @@ def app(program: str) -> App:
         jobs: options.Jobs = None,
         no_cache: options.NoCache = False,
         engine: options.Engine = "auto",
+        steps: options.Steps = options.EVERY_STEP,
         debug: Debug = False,
         list_metrics: ListMetrics = False,
         explain: Explain = None,
@@ -100,6 +102,7 @@ def app(program: str) -> App:
             jobs=jobs,
             use_cache=not no_cache,
             engine=engine,
+            choice=steps.choice,
             failures=failures,
         )
         chosen = form or ("table" if every or len(names) > 1 else "value")
@@ -136,6 +139,7 @@ def measured(
     jobs: int | None,
     use_cache: bool,
     engine: str,
+    choice: StepChoice,
     failures: dict[str, Exception],
 ) -> list[Result]:
     """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
@@ -144,7 +148,7 @@ def measured(
     from ccl_bench.evaluate import evaluate
     from ccl_bench.run import open_run
 
-    run = open_run(place, card=card, profile_mode=profile_mode)
+    run = open_run(place, card=card, profile_mode=profile_mode, choice=choice)
     with used(engine), progress_bar(len(run.traces)) as progress:
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 

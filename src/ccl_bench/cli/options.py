@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
 from ccl_bench import __version__
 from ccl_bench.cli.help import Help
+from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ccl_bench.result.step_choice import StepChoice
 
 Card = Annotated[
     str | None,
@@ -48,6 +52,46 @@ Engine = Annotated[
         "slurm:queue=debug,cores=4.",
     ),
 ]
+
+
+def _not_negative(_type: object, value: int | None) -> None:
+    if value is not None and value < 0:
+        raise ValueError("must be 0 or more")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Options that choose the steps which numbers rest on."""
+
+    steps: Annotated[
+        str | None, Parameter(metavar="STEPS", help="Steps that count, such as 3-5 or 2,4; all unless given.")
+    ] = None
+    skip_steps: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            help="Steps to leave out at the beginning of each recording window.",
+            validator=_not_negative,
+        ),
+    ] = None
+    marker: Annotated[
+        str | None,
+        Parameter(
+            metavar="REGEX",
+            help="Names of the ranges that are the steps; what the first group captures is a step's number.",
+        ),
+    ] = None
+
+    @property
+    def choice(self) -> StepChoice:
+        """What was chosen; UsageError where that cannot be."""
+        return step_choice(self.steps, self.skip_steps, self.marker)
+
+
+EVERY_STEP = Steps()
+
+
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]
 
 

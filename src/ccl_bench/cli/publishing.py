@@ -75,6 +75,7 @@ def publish(
     database: Database = None,
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
+    steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Publish a run."""
     from ccl_bench.leaderboard import check_installed
@@ -92,6 +93,7 @@ def publish(
         metrics=destination.metrics,
         jobs=jobs,
         use_cache=not no_cache,
+        choice=steps.choice,
     )
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
         parcel = _packed(wanted, Path(scratch))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.result.observation import Observation
+    from ccl_bench.run import Run
 
 ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
 
@@ -71,15 +72,18 @@ def report(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
+    steps: options.Steps = options.EVERY_STEP,
     force: files.Force = False,
 ) -> int:
     """Report a run."""
     from ccl_bench.engine import used
+    from ccl_bench.run import open_run
 
     chosen = _form(form, output, text=text)
     target = files.target(output, force=force) if output else None
+    opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
     with used(engine):
-        observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
+        observed = _observed(opened, jobs, use_cache=not no_cache)
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
@@ -156,14 +160,17 @@ def write_report(
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
+    steps: options.Steps = options.EVERY_STEP,
     force: files.Force = False,
 ) -> int:
     """Write the text report of a run to `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt` and print its path."""
     from datetime import datetime
 
     from ccl_bench.report.file_names import text_report_name
+    from ccl_bench.run import open_run
 
-    observed = _observed(run, config, workload_card, profile_mode, jobs, use_cache=not no_cache)
+    opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
+    observed = _observed(opened, jobs, use_cache=not no_cache)
     name = text_report_name(observed.inspection, datetime.now().astimezone())
     target = files.target(str(Path(output_dir) / name), force=force)
     _write(target, observed, "text")
@@ -171,13 +178,9 @@ def write_report(
     return 0
 
 
-def _observed(
-    place: str, config: str | None, card: str | None, profile_mode: str, jobs: int | None, *, use_cache: bool
-) -> Observation:
+def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> Observation:
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.observe_run import observed
-    from ccl_bench.run import open_run
 
-    run = open_run(place, card=card, config=config, profile_mode=profile_mode)
     with progress_bar(len(run.traces)) as progress:
         return observed(run, jobs=jobs, use_cache=use_cache, progress=progress)

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from ccl_bench.cli import files, options
 from ccl_bench.cli.frame import say
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -37,9 +36,6 @@ def timeline(
     output: Annotated[
         str, Parameter(alias="-o", metavar="FILE", help="File to write; compressed if it ends in .gz.")
     ],
-    steps: Annotated[
-        str | None, Parameter(metavar="STEPS", help="Steps to show, such as 3-5 or 2,4; all unless given.")
-    ] = None,
     max_slices: Annotated[
         int | None, Parameter(metavar="N", help="Most slices in the file; 500,000 unless given.")
     ] = None,
@@ -47,6 +43,7 @@ def timeline(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
+    steps: options.Steps = options.EVERY_STEP,
     force: files.Force = False,
 ) -> int:
     """Write the timeline of a run."""
@@ -58,15 +55,13 @@ def timeline(
     from ccl_bench.run import open_run
     from ccl_bench.timeline import MOST_SLICES, write_timeline
 
-    chosen = step_numbers(steps) if steps else None
     target = files.target(output, force=force)
-    opened = open_run(run, profile_mode=profile_mode)
+    opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
     with used(engine), progress_bar(len(opened.traces)) as progress:
         written = write_timeline(
             opened,
             target,
             most_slices=max_slices or MOST_SLICES,
-            steps=chosen,
             jobs=jobs,
             use_cache=not no_cache,
             progress=progress,
@@ -76,15 +71,3 @@ def timeline(
     for remark in (written.clocks, *written.left_out):
         say("ccl-bench", f"note: {remark}")
     return 0
-
-
-def step_numbers(text: str) -> list[int]:
-    """Return the steps that `3-5,8` names; raise UsageError for anything else."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        numbers = [first, last] if dash else [first, first]
-        if not all(number.isdecimal() for number in numbers) or int(numbers[0]) > int(numbers[1]):
-            raise UsageError(f"{part.strip()!r} names no steps", fix="write them as 3-5 or 2,4")
-        found.update(range(int(numbers[0]), int(numbers[1]) + 1))
-    return sorted(found)

@@ -70,10 +70,12 @@ def _aspect(rule: Rule, result: Result) -> list[str]:
         return [str(len(result.ranks))]
     if rule.what == "detail":
         return [str(result.details[rule.detail])] if rule.detail in result.details else []
+    chosen = result.provenance.steps.words if result.provenance.steps else ""
     values = {
         "revision": str(result.provenance.metric_revision),
         "unit": result.unit,
-        "window": result.window,
+        "choice": chosen or "every step",
+        "window": result.window.removesuffix(chosen).removesuffix(", "),
     }
     return [values[rule.what]] if values[rule.what] else []
 

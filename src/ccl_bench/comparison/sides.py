@@ -12,6 +12,7 @@ from ccl_bench.comparison.side import Side
 from ccl_bench.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import from_json
+from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.run import found_at, open_run
 from ccl_bench.storage import remote
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.fields import Fields
     from ccl_bench.engine import Progress
     from ccl_bench.result import Result
+    from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.run import Run
 
 RESULTS = "results.json"
@@ -37,11 +39,12 @@ def side_at(
     names: Sequence[str],
     *,
     profile_mode: str = "auto",
+    choice: StepChoice = EVERY_STEP,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Side:
-    """Return the side at `place`; `names` are the metrics to compute of a run.
+    """Return the side at `place`; `names` are the metrics to compute of a run, over the chosen steps.
 
     A place is a run, a file of results as `ccl-metrics --all --format json` writes it, or a folder with
     such a file and a card in place of traces.
@@ -52,7 +55,7 @@ def side_at(
         stored = _stored(results) if results.is_file() else None
     if stored is not None and (results == path or not found_at(path).traces):
         return _of_results(place, stored, results.parent)
-    run = open_run(place, profile_mode=profile_mode)
+    run = open_run(place, profile_mode=profile_mode, choice=choice)
     computed = evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
     return Side(place, _by_name(computed), _fields(run))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import raw_needs
+from ccl_bench.analysis.step_choice import CHOSEN_RANGE
 from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.findings import Finding
 from ccl_bench.run.one_run import listed, several_runs
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.reduction import Reduced
 
-STEP_SOURCES = ("ProfilerStep", "numbered range", "optimizer range", "communication pattern", "whole trace")
+STEP_SOURCES = (
+    CHOSEN_RANGE,
+    "ProfilerStep",
+    "numbered range",
+    "optimizer range",
+    "communication pattern",
+    "whole trace",
+)
 """How steps are found, the best first."""
 
 _NCCL = "nccl_version"

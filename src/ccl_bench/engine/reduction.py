@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
 from ccl_bench.analysis.device.completeness import Told, lost_work, sign_of_device
+from ccl_bench.analysis.step_choice import CHOSEN_RANGE
+from ccl_bench.engine.chosen import RECORDED, chosen, marker_table, names_to_choose, overlaps
 from ccl_bench.engine.devices import by_device, is_of_device
 from ccl_bench.errors import InputError
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of
 
@@ -28,7 +31,7 @@ _LARGEST = "cpu_ops"
 
 _SPAN = ("start_ns", "end_ns")
 
-_OF_EVERY_TRACE = {"identity", "findings"}
+_OF_EVERY_TRACE = {"identity", "findings", "marker"}
 """Raw tables that no format fills, because they are about the trace itself."""
 
 CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
@@ -47,6 +50,7 @@ class Task:
     trace: TraceFile
     wanted: tuple[str, ...]
     use_cache: bool = True
+    choice: StepChoice = EVERY_STEP
 
 
 @dataclass(slots=True)
@@ -79,6 +83,10 @@ class Reduced:
     """Steps that are whole in a file that was cut short; None where it was not."""
     further: list[dict[str, pl.DataFrame]] = field(default_factory=list)
     """What `tables` hold of the first device, for each further one that the process worked on."""
+    recorded_steps: tuple[int, ...] = ()
+    """Numbers of its steps before some were chosen; empty where none were."""
+    range_names: tuple[str, ...] = ()
+    """Names of its ranges, the most frequent first, where none is what the chosen marker names."""
 
 
 Answers = Generator[tuple[int, Reduced], None, None]
@@ -136,9 +144,13 @@ def reduced(task: Task) -> Reduced:
     rank, conflict = _identified(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
-    content = replace(content, tables={**content.tables, "identity": identity})
-    tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task.trace)
+    of_trace = {"identity": identity, "marker": marker_table(task.choice)}
+    content = replace(content, tables={**content.tables, **of_trace})
+    tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
     steps = tables.get("steps")
+    recorded = tables.pop(RECORDED, steps)
+    steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
+    told = (*told, *overlaps(task.choice, content, task.trace))
     found = Reduced(
         task.trace,
         tables,
@@ -147,12 +159,14 @@ def reduced(task: Task) -> Reduced:
         rank,
         world_size,
         content.attributes,
-        steps_from="" if steps is None else "".join(steps["source"].head(1)),
+        steps_from=steps_from,
         filled=frozenset(name for name in raw if content.height(name)),
         devices=frozenset(content.table("devices")["name"].drop_nulls()),
         span_ns=_span(content, raw),
         whole_steps=None if steps is None else _whole_steps(steps, content),
         further=further,
+        recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
+        range_names=names_to_choose(content) if task.choice.marker and steps_from != CHOSEN_RANGE else (),
     )
     if in_steps:
         _judge(found, tables.pop(_COMPLETENESS).row(0, named=True))
@@ -160,15 +174,15 @@ def reduced(task: Task) -> Reduced:
 
 
 def _by_device(
-    wanted: tuple[str, ...], content: TraceContent, trace: TraceFile
+    wanted: tuple[str, ...], content: TraceContent, task: Task
 ) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
     """Return the wanted tables, those of a device for its first device and then for each further one."""
-    apart = by_device(content, trace.relative) if content.height("kernels") else None
+    apart = by_device(content, task.trace.relative) if content.height("kernels") else None
     if apart is None:
-        return _tables(wanted, content), [], ()
+        return _tables(wanted, content, task.choice), [], ()
     differing = tuple(name for name in wanted if is_of_device(name))
-    common = _tables(tuple(name for name in wanted if name not in differing), content)
-    first, *further = (_tables(differing, part) for part in apart.contents)
+    common = _tables(tuple(name for name in wanted if name not in differing), content, task.choice)
+    first, *further = (_tables(differing, part, task.choice) for part in apart.contents)
     return common | first, further, apart.findings
 
 
@@ -211,16 +225,26 @@ def _about(finding: Finding, form: Format) -> Finding:
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
-def _tables(wanted: tuple[str, ...], content: TraceContent) -> dict[str, pl.DataFrame]:
-    """Return the wanted tables; whatever else they come from is held only as long as it is needed."""
+def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) -> dict[str, pl.DataFrame]:
+    """Return the wanted tables, and what steps there were where those are wanted and some were chosen.
+
+    Whatever else they come from is held only as long as it is needed.
+    """
     ordered = _largest_first(wanted)
     made: dict[str, pl.DataFrame] = {}
     for position, name in enumerate(ordered):
         made[name] = _made(DERIVED.get(name), made, content)
-        needed = {*wanted, *(need for later in ordered[position + 1 :] for need in DERIVED.get(later).needs)}
+        if name == "steps":
+            made |= chosen(made[name], choice)
+        needed = {
+            *wanted,
+            RECORDED,
+            *(need for later in ordered[position + 1 :] for need in DERIVED.get(later).needs),
+        }
         for each in made.keys() - needed:
             del made[each]
-    return {name: made[name] if name in made else content.table(name) for name in wanted}
+    extra = {RECORDED} & made.keys() if "steps" in wanted else set()
+    return {name: made[name] if name in made else content.table(name) for name in (*wanted, *extra)}
 
 
 def _largest_first(wanted: tuple[str, ...]) -> list[str]:

@@ -11,9 +11,12 @@ from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
 from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
+from ccl_bench.analysis.transients import transient_findings
+from ccl_bench.errors import UsageError
 from ccl_bench.evaluate.answering import answered
+from ccl_bench.evaluate.choosing import choice_findings
 from ccl_bench.evaluate.evidence import Evidence
-from ccl_bench.evaluate.side_tables import step_times_in
+from ccl_bench.evaluate.side_tables import chosen_step_times, step_times_in
 from ccl_bench.frames import pl
 from ccl_bench.result import Result, ResultFinding
 from ccl_bench.run.completeness import CODES, completeness_findings
@@ -41,7 +44,7 @@ def given_by(run: Run) -> dict[str, Any]:
         "memory_stats": stated.memory_stats,
         "moe_assignments": stated.moe_assignments,
     }
-    recorded = step_times_in(stated)
+    recorded = chosen_step_times(stated, run.choice)
     if recorded is not None:
         inputs["step_times"] = recorded
     return inputs
@@ -55,20 +58,27 @@ def gathered(
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Evidence:
-    """Read the run's traces and return the `wanted` tables and other inputs of metrics."""
+    """Read the run's traces and return the `wanted` tables and other inputs of metrics.
+
+    Steps are among them wherever something rests on steps. Raises UsageError where steps were chosen that
+    the run does not have.
+    """
     analysis.load()
     inputs = given_by(run)
-    tables = tuple(dict.fromkeys(name for name in wanted if name not in inputs))
+    asked = [name for name in wanted if name not in inputs]
+    tables = tuple(dict.fromkeys([*asked, *(name for name in in_order(asked) if name == "steps")]))
     forms = {trace.form for trace in run.traces}
     local = engine.local_needs(tables, forms)
     files = {name: _files_behind(run, name) for name in inputs}
-    evidence = Evidence(inputs, findings=list(run.findings), given=frozenset(inputs), files=files)
+    given = frozenset(inputs)
+    evidence = Evidence(inputs, findings=list(run.findings), given=given, files=files, choice=run.choice)
     if local:
-        tasks = [engine.Task(trace, local, use_cache) for trace in run.traces]
+        tasks = [engine.Task(trace, local, use_cache, run.choice) for trace in run.traces]
         evidence.traces, read = engine.read_together(tasks, local, jobs=jobs, progress=progress)
         _put_in_windows(run, evidence, read)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
         inputs |= read
+    evidence.findings += choice_findings(run.choice, evidence.traces, step_times_in(run.stated))
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
     left_out = engine.left_out(evidence.traces, contents)
     evidence.findings += left_out.findings
@@ -78,6 +88,9 @@ def gathered(
     evidence.findings += [finding for look in looks for finding in look(inputs)]
     _drop(inputs, ("steps", *contents), left_out.incomplete, len(evidence.traces))
     _keep_steps(inputs, ("steps", *contents), left_out.whole_steps, len(evidence.traces))
+    evidence.findings += transient_findings(
+        inputs.get("steps"), inputs["step_times"] if "step_times" in given else None
+    )
     return evidence
 
 
@@ -210,7 +223,10 @@ def with_other_source(
     asked = [result.metric for result in results if _may_be_better(result, other)] if other else []
     if other is None or not asked:
         return results
-    evidence = gathered(other, needs_of(other, asked), **reading)
+    try:
+        evidence = gathered(other, needs_of(other, asked), **reading)
+    except UsageError:  # steps were chosen that only the first recorder has
+        return results
     filled = frozenset(name for trace in evidence.traces for name in trace.filled)
     found = {r.metric: r for r in answered(other.facts, asked, evidence, failures) if r.value is not None}
     return [

@@ -11,6 +11,7 @@ from ccl_bench.analysis.derived import in_order, raw_needs, tables_behind, unpro
 from ccl_bench.analysis.facts import Facts, NotedFacts
 from ccl_bench.engine import UNREAD
 from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
+from ccl_bench.evaluate.choosing import recorded_steps
 from ccl_bench.findings import way_out
 from ccl_bench.metrics.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
@@ -44,6 +45,9 @@ _NOT_WORK = {"steps", "step_times", "facts"}
 _ROUNDING = 1e-6
 """Percent by which sums of doubles may leave the range of a share."""
 
+_NAMED = 12
+"""Steps that are named at most."""
+
 _SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
 _SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
@@ -69,6 +73,7 @@ def answered(
             asked = noted.asked | given.asked
             answer = replace(answer, findings=[*_touching(found, evidence, asked), *answer.findings])
             provenance = _provenance(found, evidence, given.asked, traces)
+            answer = _of_chosen_steps(answer, evidence, provenance)
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
 
@@ -106,6 +111,7 @@ def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurem
     for finding in evidence.findings:
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
             raise NotMeasurable(finding.message, fix=way_out(finding.code))
+    _check_chosen(metric, evidence)
     found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
@@ -119,12 +125,32 @@ def _is_share(metric: Metric) -> bool:
     return (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit == "%"
 
 
+def _check_chosen(metric: Metric, evidence: Evidence) -> None:
+    """Raise NotMeasurable where a metric rests on steps of the traces, and none of those was chosen."""
+    known = recorded_steps(evidence.traces)
+    if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
+        fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
+        raise NotMeasurable(f"no trace holds what was chosen: {evidence.choice.words}", fix=fix)
+
+
 def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
     """Whether a metric measures what a finding touches, and does not only ask where steps are."""
     if finding.code == SEVERAL:
         return True
     tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given)
     return not tables.isdisjoint(_MAKES_WRONG[finding.code] or finding.touches)
+
+
+def _of_chosen_steps(answer: Result, evidence: Evidence, provenance: Provenance) -> Result:
+    """Return a result that says which steps were chosen for it, or that they are not what it is of."""
+    if answer.value is None or not evidence.choice:
+        return answer
+    if provenance.steps:
+        return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.words))))
+    message = f"this number is not of single steps: it does not depend on the choice {evidence.choice.words}"
+    return replace(
+        answer, findings=[*answer.findings, ResultFinding("choice-without-effect", "note", message)]
+    )
 
 
 def _unread(metric: Metric, evidence: Evidence) -> NotMeasurable | None:
@@ -191,7 +217,9 @@ def _provenance(
     facts = {name: fact.source for name, fact in evidence.inputs["facts"] if name in names}
     given = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
     files = {name: digest for need in given for name, digest in evidence.files.get(need, {}).items()}
-    return Provenance(__version__, metric.revision, known[raw], facts, files)
+    rests_on = {*metric.needs, *_tables_behind(metric, evidence)}
+    chosen = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
+    return Provenance(__version__, metric.revision, known[raw], facts, files, chosen)
 
 
 def _traced(reduced: Reduced) -> TraceProvenance:

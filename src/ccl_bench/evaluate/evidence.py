@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+
 if TYPE_CHECKING:
     from ccl_bench.engine.reduction import Reduced
     from ccl_bench.findings import Finding
@@ -28,3 +30,5 @@ class Evidence:
     """Table across ranks → the facts that it was computed with."""
     broken: dict[str, Exception] = field(default_factory=dict)
     """Table across ranks → why it could not be computed."""
+    choice: StepChoice = EVERY_STEP
+    """Which steps numbers rest on."""

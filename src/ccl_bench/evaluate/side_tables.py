@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.step_choice import kept_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.frames import pl
+    from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.run.stated import Stated
 
 SECOND_NS = 1_000_000_000
@@ -28,6 +30,18 @@ def step_times_in(stated: Stated) -> pl.DataFrame | None:
         source = stated.origins["step_times"].name
         return _table([(None, step, seconds) for step, seconds in stated.step_times.seconds.items()], source)
     return None
+
+
+def chosen_step_times(stated: Stated, choice: StepChoice) -> pl.DataFrame | None:
+    """Return `step_times` of the chosen steps from a side file; None where it has none of them.
+
+    Ranges that a marker names are in the traces alone: a side file says nothing of them.
+    """
+    recorded = None if choice.marker else step_times_in(stated)
+    if recorded is None or not choice:
+        return recorded
+    chosen = kept_times(recorded, choice)
+    return None if chosen.is_empty() else chosen
 
 
 def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.DataFrame:

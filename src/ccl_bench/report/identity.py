@@ -38,4 +38,5 @@ def identity(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "windows", ranges(windows)
     steps = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
-    yield "steps", f"{ranges(steps)}, from {sources}" if steps else ""
+    chosen = f"; chosen: {found.choice}" if found.choice else ""
+    yield "steps", f"{ranges(steps)}, from {sources}{chosen}" if steps else ""

@@ -55,7 +55,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "ranks", _ranks(found)
     windows = sorted({trace.window for trace in traces if trace.window is not None})
     yield "windows", ranges(windows)
-    yield "steps", _steps(traces)
+    yield "steps", _steps(traces) + (f"; chosen: {found.choice}" if found.choice else "")
     yield "devices", "; ".join(_devices(found))
     yield "libraries", ", ".join(f"{name} {' and '.join(values)}" for name, values in found.libraries.items())
     work = {"kernel": "kernels", "copies": "copies", "CPU operator": "cpu_ops"}

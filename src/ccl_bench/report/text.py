@@ -91,8 +91,10 @@ def _throughput(results: Results) -> Iterator[Row]:
 
     def steps(details: dict[str, Any]) -> str:
         spread = details["spread_s"]
-        among = ", ".join(f"{key} {duration(spread[key])}" for key in ("min", "p50", "p95", "max"))
-        return f"mean of {counted(spread['count'], 'step')} on the slowest rank{source}; {among}"
+        names = {"p50": "median", "min": "min", "p95": "p95", "max": "max"}
+        among = ", ".join(f"{name} {duration(spread[key])}" for key, name in names.items())
+        varies = f", std {percent(100 * spread['cv'])} of the mean" if "cv" in spread else ""
+        return f"mean of {counted(spread['count'], 'step')} on the slowest rank{source}; {among}{varies}"
 
     rate, timed = results.get("throughput_tokens_sec"), results.get("iteration_wall_clock_time")
     source = f", from {timed.window}" if timed and timed.window else ""

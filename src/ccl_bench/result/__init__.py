@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 SCHEMA_VERSION = 1
 
@@ -63,6 +64,8 @@ class Provenance:
     """Fact that the metric was given → where it came from."""
     files: dict[str, str] = field(default_factory=dict)
     """Card, metadata or side file that the number rests on, relative to the run → its SHA-256."""
+    steps: StepChoice | None = None
+    """The choice of steps that the number rests on; None where it rests on all of them, or on none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ class Inspection:
     issues: list[InspectedIssue] = field(default_factory=list)
     model: str = ""
     """Name of the model, as the training configuration or else the card has it."""
+    choice: str = ""
+    """The steps that were chosen, in words; empty where all count."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -13,6 +13,7 @@ from ccl_bench.analysis.facts import Facts
 from ccl_bench.catalog.other_files import other_file
 from ccl_bench.errors import InputError, UsageError
 from ccl_bench.findings import Finding
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings
 from ccl_bench.run.one_run import of_one_run
 from ccl_bench.run.stated import METADATA, Stated, stated_in
@@ -51,6 +52,8 @@ class Run:
     """Everything that is wrong with the set of traces."""
     other_source: Run | None = None
     """The same run as another recorder saw it, whose traces are set aside; None where there is no other."""
+    choice: StepChoice = EVERY_STEP
+    """Which of its steps numbers rest on."""
 
     @property
     def ranks(self) -> list[int]:
@@ -64,13 +67,15 @@ def open_run(
     card: str | Path | None = None,
     config: str | Path | None = None,
     profile_mode: str = "auto",
+    choice: StepChoice = EVERY_STEP,
 ) -> Run:
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
-    `card` and `config` name a workload card and a training configuration elsewhere. Raises
+    `card` and `config` name a workload card and a training configuration elsewhere, `choice` the
+    steps that numbers rest on. Raises
     InputError where there is nothing to read and UsageError for an unknown profile mode.
     """
-    run = found_at(place, card=card, config=config, profile_mode=profile_mode)
+    run = found_at(place, card=card, config=config, profile_mode=profile_mode, choice=choice)
     if run.traces or any(path.is_relative_to(run.path) for path in run.stated.files):
         return run
     raise _nothing_read(run, profile_mode)
@@ -82,6 +87,7 @@ def found_at(
     card: str | Path | None = None,
     config: str | Path | None = None,
     profile_mode: str = "auto",
+    choice: StepChoice = EVERY_STEP,
 ) -> Run:
     """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
     if profile_mode not in PROFILE_MODES:
@@ -93,7 +99,8 @@ def found_at(
     used, aside = _of_mode(found.traces, profile_mode)
     traces, strays = of_one_run(used, found.findings)
     sources = sources_of(stated, traces)
-    run = Run(root, traces, _not_understood(found.others, stated, root), facts_from(sources), stated)
+    others = _not_understood(found.others, stated, root)
+    run = Run(root, traces, others, facts_from(sources), stated, choice=choice)
     findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces), *strays]
     if aside:
         other = replace(run, traces=aside)

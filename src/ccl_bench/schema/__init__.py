@@ -208,6 +208,11 @@ _TABLES = (
         rank=("Int64", "rank; null where neither file, map nor name tells"),
         world_size=("Int64", "number of ranks in the job, as the file says"),
     ),
+    _table(
+        "marker",
+        "Which ranges are the steps; one row where whoever asks names them, else none.",
+        pattern=("String", "regular expression for the names of the ranges"),
+    ),
     *MEMORY_TABLES,
     *SERVING_TABLES,
 )

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.errors import InputError
 from ccl_bench.evaluate import gathered
+from ccl_bench.evaluate.choosing import check_numbers, recorded_steps
 from ccl_bench.frames import pl
 from ccl_bench.timeline.clocks import Clocks, clocks_of
 from ccl_bench.timeline.waiting import members, ranks_waiting
 from ccl_bench.timeline.whole import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
 
 _TABLES = ("contents", "steps", "matched", "clock_offsets", "waits", "messages")
-_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class Common:
 def common(
     run: Run,
     *,
-    steps: Collection[int] | None = None,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Common:
     """Return what the ranks of a run have in common; every trace is read, and only small tables are kept.
 
-    Raises InputError where no trace holds anything to show, UsageError for steps that no trace has.
+    Raises InputError where no trace holds anything to show, UsageError for chosen steps that no trace has.
     """
-    inputs = gathered(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress).inputs
+    evidence = gathered(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    inputs = evidence.inputs
     contents = inputs["contents"].drop_nulls("start_ns")
     if contents.is_empty():
         fix = "give a run that was recorded with torch.profiler or Nsight Systems"
         raise InputError("holds no trace with times", where=str(run.path), fix=fix)
-    chosen = None if steps is None else frozenset(steps)
-    _check(chosen or (), inputs["steps"]["step"])
+    check_numbers(run.choice, recorded_steps(evidence.traces))
+    chosen = frozenset(inputs["steps"]["step"]) if run.choice else None
     clocks = clocks_of(contents, inputs["clock_offsets"])
     known = members(inputs["matched"], clocks.offsets_ns)
     kept = known if chosen is None else _of_steps(known, chosen)
@@ -83,14 +83,6 @@ def common(
         kept,
         inputs["messages"],
     )
-
-
-def _check(steps: Iterable[int], known: pl.Series) -> None:
-    present = known.unique().sort().to_list()
-    missing = sorted({*steps} - {*present})
-    if missing:
-        named = ", ".join(map(str, present[:_NAMED])) + (", ..." if len(present) > _NAMED else "")
-        raise UsageError(f"no trace holds step {', '.join(map(str, missing))}", fix=f"there are {named}")
 
 
 def _of_steps(table: pl.DataFrame, steps: frozenset[int]) -> pl.DataFrame:

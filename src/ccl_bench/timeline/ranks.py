@@ -44,7 +44,7 @@ def ranks(
 ) -> Iterator[RankSlices]:
     """Yield the slices of each trace in order, at most `most` of each where that is possible."""
     needs = (*activity.NEEDS, *exposure.NEEDS, *(exposure.OF_PIPELINES if _is_pipeline(run) else ()))
-    tasks = [engine.Task(run.traces[position], needs, use_cache) for position in common.traces]
+    tasks = [engine.Task(run.traces[position], needs, use_cache, run.choice) for position in common.traces]
     early: dict[int, Reduced] = {}
     expected = 0
     for number, trace in engine.results(tasks, jobs=jobs, progress=progress):

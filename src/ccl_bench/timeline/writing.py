@@ -25,7 +25,7 @@ from ccl_bench.timeline.lengths import text
 from ccl_bench.timeline.ranks import ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ccl_bench.engine import Progress
@@ -73,15 +73,17 @@ def write_timeline(
     target: Path,
     *,
     most_slices: int = MOST_SLICES,
-    steps: Collection[int] | None = None,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Written:
-    """Write the timeline of a run to `target`, compressed where its name ends in `.gz`."""
+    """Write the timeline of a run to `target`, compressed where its name ends in `.gz`.
+
+    Where steps of the run were chosen, nothing but those is shown.
+    """
     if most_slices < FEWEST_SLICES:
         raise UsageError(f"{most_slices} slices show nothing", fix=f"allow {FEWEST_SLICES} or more")
-    found = common(run, steps=steps, jobs=jobs, use_cache=use_cache, progress=progress)
+    found = common(run, jobs=jobs, use_cache=use_cache, progress=progress)
     written = Written(target, found.whole.height, found.whole.height, clocks=found.clocks.statement)
     most = max(1, most_slices // len(found.traces))
     has_extras = found.members.height * _EXTRA <= most_slices

@@ -177,6 +177,8 @@ def _about_agreement(made: BundleProvenance, results: Iterable[Result]) -> Itera
             yield f"{name} has another revision in provenance.json"
         if any(known.get(trace.file.partition("#")[0]) != trace.sha256 for trace in said.traces):
             yield f"{name} rests on a trace that provenance.json does not name, or with another hash"
+    if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
+        yield "the results rest on different choices of steps"
 
 
 def _about_run_files(made: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:

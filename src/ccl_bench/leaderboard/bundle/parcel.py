@@ -14,6 +14,7 @@ from ccl_bench.leaderboard.bundle.making import files_of, made
 from ccl_bench.leaderboard.bundle.private import refuse_secrets, told_by
 from ccl_bench.leaderboard.bundle.staging import links_out, staged
 from ccl_bench.observe_run import observed
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Wanted:
     """Those that the other side knows; all unless given."""
     jobs: int | None = None
     use_cache: bool = True
+    choice: StepChoice = EVERY_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) ->
 
     Raises InputError where the bundle would be refused, holds a secret, or takes files from outside the run.
     """
-    reopened = partial(open_run, card=wanted.card and _whole(wanted.card))
+    reopened = partial(open_run, card=wanted.card and _whole(wanted.card), choice=wanted.choice)
     run = reopened(_whole(wanted.place))
     hands_out = wanted.with_traces or wanted.storage is not None
     _refuse_links(links_out(run, files_of(run) if hands_out else {}))

@@ -19,6 +19,7 @@ from ccl_bench.errors import CclBenchError
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.result.observation import Series
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
 _PR_SET_PDEATHSIG = 1
 """Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
@@ -32,6 +33,7 @@ class Request(msgspec.Struct, frozen=True):
     memory_bytes: int
     cpu_seconds: int
     file_bytes: int
+    choice: StepChoice = EVERY_STEP
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -73,9 +75,12 @@ def _confine(asked: Request) -> None:
 def _measured(asked: Request) -> Answer:
     from ccl_bench.comparison import fields_of
     from ccl_bench.observe_run import observed
+    from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run
 
-    run = open_run(asked.run, card=asked.card)
+    chosen = asked.choice
+    choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
+    run = open_run(asked.run, card=asked.card, choice=choice)
     seen = observed(run, jobs=1, use_cache=False)
     return Answer(seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts))
 

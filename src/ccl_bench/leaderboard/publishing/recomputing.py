@@ -16,6 +16,7 @@ from ccl_bench.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.making import anywhere
 from ccl_bench.leaderboard.publishing.measuring import Answer, Request
 from ccl_bench.leaderboard.store.bundle import CARD
+from ccl_bench.result.step_choice import EVERY_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ def recomputed(
         settings.recompute_bytes,
         settings.recompute_seconds,
         settings.unpacked_bytes,
+        next((r.provenance.steps for r in bundle.results if r.provenance.steps), EVERY_STEP),
     )
     request.write_bytes(msgspec.json.encode(asked))
     with _started([str(request), str(answer)], scratch) as process:

@@ -74,7 +74,8 @@ def _steps(looked: Seen) -> str:
     source = f", from {result.window}" if result.window else ""
     if count < 2:
         return f"of one step{source}"
-    return f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}{source}"
+    among = f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}"
+    return f"mean; median {duration(spread['p50'])}, {among}{source}"
 
 
 def _percentiles(looked: Seen, metric: str) -> str:

@@ -1,0 +1,105 @@
+"""Which steps of a run numbers rest on, as whoever asks for them chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ccl_bench.errors import UsageError
+from ccl_bench.frames import pl
+
+_DIGITS = 18
+"""Digits that a number of a step has at most: more would not fit into 64 bits."""
+
+_LONGEST = 1_000
+"""Characters of numbers or of a regular expression that are read."""
+
+Range = tuple[int, int]
+"""First and last step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepChoice:
+    """A choice of steps; without any, all of them count."""
+
+    numbers: str = ""
+    """Numbers of the steps that count, such as `3-7,9`; empty for all."""
+    skip: int = 0
+    """Steps left out at the beginning of each recording window."""
+    marker: str = ""
+    """Regular expression for the names of ranges that are the steps; empty to find the steps as usual."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is chosen."""
+        return self != StepChoice()
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Numbers of the steps that count; empty for all."""
+        return _ranges(self.numbers)
+
+    def has(self, step: int) -> bool:
+        """Whether the step of this number counts, the beginning of a window aside."""
+        return not self.ranges or any(first <= step <= last for first, last in self.ranges)
+
+    @property
+    def words(self) -> str:
+        """The choice in words, such as `steps 3-7 without the first 2`; empty where nothing is chosen."""
+        noun = "step" if self.numbers.isdecimal() else "steps"
+        named = f"{noun} {self.numbers}" if self.numbers else ""
+        skipped = f"without the first {self.skip}" if self.skip else ""
+        marked = f"marked by {self.marker!r}" if self.marker else ""
+        return " ".join(filter(None, (named, skipped, marked)))
+
+
+EVERY_STEP = StepChoice()
+
+
+def step_choice(numbers: str | None = None, skip: int | None = None, marker: str | None = None) -> StepChoice:
+    """Return the choice of steps by number, place and name; UsageError where one of them cannot be."""
+    if skip is not None and not 0 <= skip < 10**_DIGITS:
+        raise UsageError(f"{skip} steps cannot be left out", fix="give 0 or more")
+    if marker is not None:
+        _check_marker(marker)
+    return StepChoice(_joined(numbers) if numbers is not None else "", skip or 0, marker or "")
+
+
+def _joined(text: str) -> str:
+    """Return numbers of steps in order, ranges that touch as one: `5,3-4` is `3-5`."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"{len(text):,} characters of steps are too many", fix="write ranges, such as 3-500")
+    found: list[Range] = []
+    for first, last in sorted(map(_range, text.split(","))):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+@cache
+def _ranges(numbers: str) -> tuple[Range, ...]:
+    return tuple(_range(part) for part in numbers.split(",") if part)
+
+
+def _range(part: str) -> Range:
+    """Return the steps that `3-5` or `8` names; raise UsageError for anything else."""
+    first, dash, last = (piece.strip() for piece in part.partition("-"))
+    bounds = [first, last] if dash else [first, first]
+    are_numbers = all(each.isascii() and each.isdecimal() and len(each) <= _DIGITS for each in bounds)
+    if not are_numbers or int(bounds[0]) > int(bounds[1]):
+        raise UsageError(f"{part.strip()!r} names no steps", fix="write them as 3-5 or 2,4")
+    return int(bounds[0]), int(bounds[1])
+
+
+def _check_marker(pattern: str) -> None:
+    """Raise UsageError for what is no regular expression, or one that no name of a range needs."""
+    fix = "write a regular expression such as 'train_step_(\\d+)', without look-ahead"
+    if not 0 < len(pattern) <= _LONGEST:
+        raise UsageError(f"a marker has 1 to {_LONGEST:,} characters, not {len(pattern):,}", fix=fix)
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        why = str(error).partition("\n\nThis error")[0].removeprefix("regex error: ").rpartition("error: ")[2]
+        message = f"the marker {pattern!r} is no regular expression: {why.strip()}"
+        raise UsageError(message, fix=fix) from error
