@@ -60,13 +60,12 @@ def gathered(
 ) -> Evidence:
     """Read the run's traces and return the `wanted` tables and other inputs of metrics.
 
-    Steps are among them wherever something rests on steps. Raises UsageError where steps were chosen that
-    the run does not have.
+    Raises UsageError where steps were chosen that the run does not have.
     """
     analysis.load()
     inputs = given_by(run)
     asked = [name for name in wanted if name not in inputs]
-    tables = tuple(dict.fromkeys([*asked, *(name for name in in_order(asked) if name == "steps")]))
+    tables = tuple(dict.fromkeys([*asked, *(_steps_behind(asked) if run.choice else ())]))
     forms = {trace.form for trace in run.traces}
     local = engine.local_needs(tables, forms)
     files = {name: _files_behind(run, name) for name in inputs}
@@ -92,6 +91,11 @@ def gathered(
         inputs.get("steps"), inputs["step_times"] if "step_times" in given else None
     )
     return evidence
+
+
+def _steps_behind(tables: Iterable[str]) -> list[str]:
+    """Return the table of steps where any of these rests on steps."""
+    return [name for name in in_order(tables) if name == "steps"]
 
 
 def _put_in_windows(run: Run, evidence: Evidence, tables: dict[str, pl.DataFrame]) -> None:
@@ -254,10 +258,14 @@ def _from_other(result: Result) -> Result:
 
 
 def needs_of(run: Run, names: Iterable[str]) -> list[str]:
-    """Return the tables and other inputs of those named metrics that make sense for the run."""
+    """Return the tables and other inputs of those named metrics that make sense for the run.
+
+    Steps are among them where anything rests on steps, so that what is wrong with them is seen.
+    """
     registry = metrics.load()
     analysis.load()
     given = given_by(run)
     sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
     computed = [found for found in sensible if not unprovided(found.needs, given)]
-    return sorted({need for found in computed for need in found.needs})
+    needed = {need for found in computed for need in found.needs}
+    return sorted({*needed, *_steps_behind(needed - given.keys())})
