@@ -13,6 +13,7 @@ from ccl_bench.metrics.sm import sm
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
 
 
+ONE_DEVICE = pl.DataFrame({"trace": [0], "rank": [0], "device": [0]})
 NO_SAMPLES = pl.DataFrame(schema={"rank": pl.Int64, "samples": pl.Int64, "sm_active_pct": pl.Float64})
 
 
@@ -161,7 +162,7 @@ def use(window: int, occupied: float, kernels: int, **more) -> dict:
 
 def test_a_step_without_kernels_leaves_the_multiprocessors_unused():
     # 80 of 100 in one step and none of 100 in the other
-    found = sm(rows(use(100, 80.0, 3), use(100, 0.0, 0)), NO_SAMPLES, rows(step(0)))
+    found = sm(rows(use(100, 80.0, 3), use(100, 0.0, 0)), NO_SAMPLES, rows(step(0)), ONE_DEVICE)
 
     assert found.value == pytest.approx(40.0)
     assert found.details["estimated_achieved_occupancy_pct"] == 50.0
@@ -174,12 +175,14 @@ def test_occupancy_of_steps_is_weighted_by_the_time_of_their_kernels():
     )
 
     # (10 x 300 + 50 x 100) / 400
-    details = sm(table, NO_SAMPLES, rows(step(0))).details
+    details = sm(table, NO_SAMPLES, rows(step(0)), ONE_DEVICE).details
     assert details["estimated_achieved_occupancy_pct"] == pytest.approx(20.0)
 
 
 def test_kernels_without_a_recorded_occupancy_leave_that_detail_out():
     table = rows(use(100, 80.0, 3, occupancy_weight_ns=0) | {"occupancy_pct": None})
-    found = sm(table.with_columns(pl.col("occupancy_pct").cast(pl.Float64)), NO_SAMPLES, rows(step(0)))
+    found = sm(
+        table.with_columns(pl.col("occupancy_pct").cast(pl.Float64)), NO_SAMPLES, rows(step(0)), ONE_DEVICE
+    )
 
     assert "estimated_achieved_occupancy_pct" not in found.details

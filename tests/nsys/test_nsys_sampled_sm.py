@@ -41,7 +41,7 @@ def test_samples_belong_to_the_step_they_fall_in():
 
 def test_measured_sm_weighs_steps_by_their_length():
     found = sm_samples(STEPS, SAMPLES).with_columns(rank=pl.lit(0), iteration=pl.lit(None, pl.Int64))
-    answer = sm(pl.DataFrame(), found, STEPS)
+    answer = sm(pl.DataFrame(), found, STEPS, pl.DataFrame())
     assert answer.value == (30 * 100 + 80 * 300) / 400
     assert answer.details["kind"] == "measured"
     assert answer.details["samples_count"] == 3
