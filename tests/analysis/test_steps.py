@@ -34,7 +34,8 @@ def steps(marks=(), kernels=(), memcpy=(), launches=(), cpu_ops=()):
         launches=table("launches", launches),
         cpu_ops=table("cpu_ops", cpu_ops),
     )
-    return found.rows()
+    columns = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "source")
+    return found.select(columns).rows()
 
 
 def test_profiler_steps_are_steps():
@@ -74,6 +75,35 @@ def test_work_launched_outside_all_steps_extends_none():
     assert [row[3:5] for row in found] == [(10, 20), (30, 40)]
 
 
+def test_a_window_begins_once_what_was_launched_before_the_step_has_ended():
+    found = steps(
+        [mark("step 1", 10, 20), mark("step 2", 30, 40)],
+        kernels=[kernel(5, 16, 1), kernel(16, 34, 2), kernel(34, 38, 3), kernel(38, 60, 4)],
+        launches=[launch(4, 1), launch(12, 2), launch(25, 3), launch(31, 4)],
+    )
+    assert [row[3:5] for row in found] == [(16, 34), (38, 60)]
+
+
+def test_a_window_begins_once_what_was_launched_before_the_recording_has_ended():
+    backlog = [kernel(0, 12, 1), kernel(12, 50, 2)]
+    found = steps(
+        [mark("ProfilerStep#1", 0, 20), mark("ProfilerStep#2", 20, 40)],
+        kernels=[*backlog, kernel(50, 80, 4), kernel(80, 110, 5)],
+        memcpy=[{"kind": "HtoD", "start_ns": 4, "end_ns": 6, "correlation": 3, "stream": 20}],
+        launches=[launch(3, 3), launch(5, 4), launch(25, 5)],
+    )
+    assert [row[3:5] for row in found] == [(50, 80), (80, 110)]
+
+
+def test_what_runs_beside_the_first_work_of_a_step_does_not_delay_its_window():
+    found = steps(
+        [mark("ProfilerStep#1", 10, 60)],
+        kernels=[kernel(20, 50, 1), kernel(0, 90, 2) | {"stream": 20}],
+        launches=[launch(12, 1), launch(2, 2)],
+    )
+    assert [row[3:5] for row in found] == [(20, 60)]
+
+
 def test_a_long_kernel_does_not_make_windows_overlap():
     found = steps(
         [mark("ProfilerStep#1", 0, 10), mark("ProfilerStep#2", 10, 20), mark("ProfilerStep#3", 20, 90)],
@@ -92,11 +122,48 @@ def test_all_kernels_of_one_graph_launch_count():
     assert [row[3:5] for row in found] == [(0, 60)]
 
 
-def test_a_step_marked_twice_counts_once():
+def test_a_step_marked_in_two_pieces_counts_once_and_whole():
     found = steps(
         [mark("ProfilerStep#1", 0, 10), mark("ProfilerStep#1", 12, 20), mark("ProfilerStep#2", 20, 30)]
     )
-    assert [row[:3] for row in found] == [(1, 0, 10), (2, 20, 30)]
+    assert [row[:3] for row in found] == [(1, 0, 20), (2, 20, 30)]
+
+
+def test_every_step_counts_where_numbers_begin_again_in_each_epoch():
+    marks = [mark(f"step {number}", 10 * at, 10 * at + 9) for at, number in enumerate([3, 4, 0, 1, 2, 0, 1])]
+    found = steps(marks)
+    assert [row[:3] for row in found] == [(3 + at, 10 * at, 10 * at + 9) for at in range(7)]
+
+
+def test_epochs_that_count_from_one_go_on_without_a_gap():
+    marks = [mark(f"step {number}", 10 * at, 10 * at + 9) for at, number in enumerate([1, 2, 1, 2])]
+    assert [row[0] for row in steps(marks)] == [1, 2, 3, 4]
+
+
+def test_epochs_of_one_step_are_steps():
+    assert [row[0] for row in steps([mark("step 0", 10 * at, 10 * at + 9) for at in range(3)])] == [0, 1, 2]
+
+
+def test_the_outermost_numbered_ranges_are_steps():
+    marks = [mark(f"iteration {n}", 100 * n, 100 * n + 90) for n in range(3)]
+    marks += [mark(f"step {k}", 100 * n + 20 * k, 100 * n + 20 * k + 10) for n in range(3) for k in range(4)]
+    assert [row[:3] for row in steps(marks)] == [(0, 0, 90), (1, 100, 190), (2, 200, 290)]
+
+
+def test_inner_ranges_whose_outer_one_was_not_recorded_are_no_steps():
+    marks = [mark("step 2", 40, 50), mark("step 3", 60, 70)]
+    marks += [mark(f"iteration {n}", 100 * n, 100 * n + 90) for n in (1, 2)]
+    marks += [mark(f"step {k}", 100 * n + 20 * k, 100 * n + 20 * k + 10) for n in (1, 2) for k in range(4)]
+    assert [row[:3] for row in steps(marks)] == [(1, 100, 190), (2, 200, 290)]
+
+
+def test_steps_that_an_old_profiler_wrote_as_operators_are_found():
+    operators = [{"name": f"ProfilerStep#{n}", "start_ns": 10 * n, "end_ns": 10 * n + 10} for n in (2, 3)]
+    found = steps(cpu_ops=[*operators, {"name": "aten::add", "start_ns": 21, "end_ns": 22}])
+    assert [(*row[:3], row[-1]) for row in found] == [
+        (2, 20, 30, "ProfilerStep"),
+        (3, 30, 40, "ProfilerStep"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +186,85 @@ def test_a_number_too_large_for_a_step_is_passed_over():
     assert [row[0] for row in found] == [2]
 
 
+def backward(at):
+    return {"name": "autograd::engine::evaluate_function: AddmmBackward0", "start_ns": at, "end_ns": at + 1}
+
+
+def optimizer(name, start, end):
+    return mark(f"Optimizer.step#{name}.step", start, end)
+
+
+def test_optimizers_without_a_backward_pass_between_them_are_of_one_step():
+    marks = [
+        optimizer(n, 100 * k + at, 100 * k + at + 5)
+        for k in range(3)
+        for n, at in (("Muon", 50), ("AdamW", 60))
+    ]
+    found = steps(marks, cpu_ops=[backward(100 * k + 20) for k in range(3)])
+    assert [row[:3] for row in found] == [(0, 65, 165), (1, 165, 265)]
+
+
+def test_optimizers_inside_another_one_are_part_of_it():
+    marks = [optimizer("ZeroRedundancyOptimizer", 100 * k, 100 * k + 20) for k in range(3)]
+    marks += [optimizer("Adam", 100 * k + 2, 100 * k + 18) for k in range(3)]
+    assert [row[:3] for row in steps(marks)] == [(0, 20, 120), (1, 120, 220)]
+
+
+def adversarial(first, second, steps_, loads=()):
+    """Return ranges and operators of two models in turn: a backward pass of 4 nodes, then one of 7."""
+    marks = [
+        m
+        for k in range(steps_)
+        for m in (optimizer(first, 100 * k + 30, 100 * k + 35), optimizer(second, 100 * k + 80, 100 * k + 85))
+    ]
+    marks += [
+        mark("enumerate(DataLoader)#_Iter.__next__", 100 * k + at, 100 * k + at + 2)
+        for k in range(steps_)
+        for at in loads
+    ]
+    nodes = [
+        backward(100 * k + at + n)
+        for k in range(steps_)
+        for at, many in ((10, 4), (50, 7))
+        for n in range(many)
+    ]
+    return {"marks": marks, "cpu_ops": nodes}
+
+
+@pytest.mark.parametrize("names", [("Adam", "Adam"), ("Adam", "RMSprop")])
+def test_optimizers_that_take_turns_make_one_step_together(names):
+    found = steps(**adversarial(*names, 4))
+    assert [row[:3] for row in found] == [(0, 85, 185), (1, 185, 285), (2, 285, 385)]
+
+
+def test_updates_that_each_read_data_are_steps_however_their_passes_differ():
+    assert len(steps(**adversarial("Adam", "Adam", 4, loads=(0, 40)))) == 7
+
+
+def test_one_turn_of_two_optimizers_tells_nothing():
+    assert [row[-1] for row in steps(**adversarial("Adam", "RMSprop", 1))] == ["whole trace"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "execute_context_0(0)_generation_64(64)",
+        "step[DECODE bs=64]",
+        "gpu_model_runner: forward",
+        "[Executor] _forward_step 7: 0 ctx reqs, 64 gen reqs",
+        "execute_model",
+    ],
+)
+def test_a_forward_pass_of_a_server_lasts_until_the_next(name):
+    marks = [mark(name, 100 * n, 100 * n + 60) for n in range(3)]
+    marks += [mark("execute_model", 100 * n + 1, 100 * n + 50) for n in range(3)]
+    found = steps(marks)
+    assert [(*row[:3], row[-1]) for row in found] == [
+        (0, 0, 100, "forward pass"),
+        (1, 100, 200, "forward pass"),
+    ]
+
+
 def test_optimizer_ranges_end_steps():
     marks = [mark("Optimizer.step#AdamW.step", start, start + 5) for start in (10, 110, 210)]
     assert [row[:3] for row in steps(marks)] == [(0, 15, 115), (1, 115, 215)]
@@ -129,12 +275,23 @@ def test_one_optimizer_range_tells_nothing():
     assert found == [(0, 0, 90, 0, 90, "whole trace")]
 
 
-def test_a_repeating_communication_pattern_gives_steps():
-    pattern = ["ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter", "ncclDevKernel_ReduceScatter"]
-    kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(pattern * 4)]
+PATTERN = ["ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter", "ncclDevKernel_ReduceScatter"]
+
+
+def test_a_repeating_communication_pattern_with_updates_of_parameters_gives_steps():
+    kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(PATTERN * 4)]
+    kernels += [kernel(300 * n + 250, 300 * n + 260, name="multi_tensor_apply_kernel") for n in range(4)]
     found = steps(kernels=kernels)
     assert [row[:3] for row in found] == [(0, 0, 300), (1, 300, 600), (2, 600, 900)]
     assert {row[-1] for row in found} == {"communication pattern"}
+
+
+def test_what_each_layer_of_a_pass_repeats_is_no_step():
+    layers = ["ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"] * 32
+    kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(layers)]
+    kernels += [kernel(100 * n + 20, 100 * n + 90, name="gemm") for n in range(64)]
+    kernels.append(kernel(6400, 6500, name="multi_tensor_apply_kernel"))
+    assert steps(kernels=kernels) == [(0, 0, 6500, 0, 6500, "whole trace")]
 
 
 def test_equal_calls_are_no_pattern():

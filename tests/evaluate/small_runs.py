@@ -41,7 +41,7 @@ def step_events(
         *[("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 40, 40, 20, 0.1)] * calls,
     ]
     for position, (name, start, duration, stream, blocks) in enumerate(kernels):
-        correlation = at * 10 + position
+        correlation = at * 10 + position + 1
         launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 5, "dur": 1}
         arguments = {"correlation": correlation, "device": 0, "stream": stream, "blocks per SM": blocks}
         events.append(common | launch | {"args": {"correlation": correlation}})

@@ -46,13 +46,18 @@ class Trace:
         return found
 
     def steps(self) -> list[tuple[int, Interval, Interval]]:
-        """Number, CPU range and device window of each ProfilerStep."""
+        """Number, CPU range and device window of each ProfilerStep.
+
+        The first window begins once what has no recorded launch has ended: in these runs that was launched
+        before the recording.
+        """
         marked = sorted(
             (int(e["name"].split("#")[1]), interval(e))
             for e in self.of("user_annotation")
             if e["name"].startswith("ProfilerStep#")
         )
-        steps, before = [], 0
+        backlog = [e for e in self.work if e["args"]["correlation"] not in self.launches]
+        steps, before = [], max((interval(event)[1] for event in backlog), default=0)
         for number, (start, end) in marked:
             until = max(
                 [end, before]

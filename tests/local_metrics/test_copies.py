@@ -85,9 +85,10 @@ def test_copies_of_recorded_runs_equal_a_plain_count(corpus: Path, run: str) -> 
         counts: Counter[tuple[int, str]] = Counter()
         sizes: Counter[tuple[int, str]] = Counter()
         exposed = []
-        for number, _, window in trace.steps():
+        for number, (start, end), window in trace.steps():
             for event in trace.of("gpu_memcpy", "gpu_memset"):
-                if window[0] <= interval(event)[0] < window[1]:
+                call = trace.launches.get(event["args"]["correlation"])
+                if call and start <= interval(call)[0] < end:
                     kind = "memset" if event["cat"] == "gpu_memset" else event["name"].split()[1]
                     counts[number, kind] += 1
                     sizes[number, kind] += event["args"]["bytes"]

@@ -39,7 +39,7 @@ def test_concurrent_kernels_count_each_for_itself(tmp_path: Path) -> None:
 
 
 def test_a_kernel_over_the_edge_of_steps_gives_each_its_part_and_starts_once(tmp_path: Path) -> None:
-    events = [step(1, 0, 100), step(2, 100, 200), launch(1, 150, 151), kernel(GEMM, 1, 90, 130)]
+    events = [step(1, 0, 100), step(2, 100, 200), launch(1, 150, 151), kernel(GEMM, 2, 90, 130)]
     rows = table(write(tmp_path, events), "kernel_time").sort("step")
     assert rows.select("step", "count", "duration_ns").rows() == [(1, 1, 10_000), (2, 0, 30_000)]
 

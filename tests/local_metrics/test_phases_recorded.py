@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from local_plain import Event, Interval, Trace, clip, interval, length, ns, union
-from local_traces import table
+from local_traces import table, tables
 
 EVALUATE = "autograd::engine::evaluate_function: "
 
@@ -96,7 +96,15 @@ def _communicates(event: Event) -> bool:
 
 
 def test_no_time_of_a_step_is_lost_between_phases(corpus: Path) -> None:
-    for run in ("nccl-args", "deepseek-dualpipe", "dlrm-8rank", "gloo-fsdp2-tp2-args"):
+    for run in ("nccl-args", "deepseek-dualpipe", "gloo-fsdp2-tp2-args"):
         counts = table(corpus / "kineto" / run, "phases")["count"].sum()
         work = table(corpus / "kineto" / run, "origins")
         assert counts == work.filter(pl.col("kind") != "communication").height
+
+
+def test_work_launched_before_the_recording_has_no_phase(corpus: Path) -> None:
+    """On two ranks 64 kernels were launched before; beside them ran the first copy of the step on one."""
+    found = tables(corpus / "kineto" / "dlrm-8rank", "phases", "origins")
+    work = found["origins"].filter(pl.col("kind") != "communication")
+    assert work["launch_ns"].null_count() == 2 * 64
+    assert found["phases"]["count"].sum() == work.height - 2 * 64 - 1

@@ -64,7 +64,8 @@ def profiler_steps(events: Iterable[dict]) -> list[tuple[int, int, int]]:
 def device_windows(steps: list[tuple[int, int, int]], events: list[dict]) -> list[Step]:
     """Return the steps, each window going on until the last work ends that the step launched.
 
-    The next window starts where this one ended, or where its step starts if that is later.
+    The next window starts where this one ended, or where its step starts if that is later. The first one
+    starts once what has no recorded launch has ended: in these runs that was launched before the recording.
     """
     launched_at: dict[int, int] = {}
     for event in events:
@@ -78,7 +79,8 @@ def device_windows(steps: list[tuple[int, int, int]], events: list[dict]) -> lis
                 if at is not None and start <= at < end:
                     last_end[number] = max(last_end[number], span(event)[1])
     found: list[Step] = []
-    until = 0
+    work = [e for e in events if e["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+    until = max((span(e)[1] for e in work if e["args"].get("correlation") not in launched_at), default=0)
     for number, start, end in steps:
         window_end = max(end, last_end[number], until)
         found.append(Step(number, start, end, (max(start, until), window_end)))

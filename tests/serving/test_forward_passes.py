@@ -30,7 +30,8 @@ def _passes(*ranges: tuple) -> list[tuple]:
         "on_device": [len(r) > 3 for r in ranges],
         "external_id": [r[3] if len(r) > 3 else None for r in ranges],
     }
-    found = forward_passes(TABLES["annotations"].frame(columns))
+    none = [TABLES[name].empty() for name in ("kernels", "memcpy", "launches", "devices")]
+    found = forward_passes(TABLES["annotations"].frame(columns), *none)
     return found.select("phase", "requests", "start_ns", "end_ns").rows()
 
 
@@ -81,6 +82,13 @@ def test_twins_without_an_id_are_one_where_they_overlap() -> None:
     assert _passes(*twins) == [("decode", 8, 0, 70), ("decode", 8, 70, 90)]
 
 
+def test_of_ranges_inside_each_other_the_outermost_is_the_pass() -> None:
+    on_cpu = ((DECODE, 0, 50), ("step[DECODE bs=8]", 5, 45), (DECODE, 60, 90))
+    assert _passes(*on_cpu) == [("decode", 8, 0, 50), ("decode", 8, 60, 90)]
+    twins = ((DECODE, 10, 60, 1), ("step[DECODE bs=8]", 10, 60, 2), ("step[DECODE bs=8]", 15, 40, 3))
+    assert _passes(*twins) == [("decode", 8, 10, 60)]
+
+
 def _trace(*ranges: tuple[str, int, int]) -> dict:
     """Return a Kineto trace with ranges of (name, start, duration), us."""
     common = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1}
@@ -102,7 +110,7 @@ def test_step_times_are_means_over_the_passes_of_one_phase(tmp_path: Path) -> No
     assert prefill.value == pytest.approx(300e-6)
     assert decode.value == pytest.approx(30e-6)
     assert decode.details["passes"] == {"decode": 2, "prefill": 1}
-    assert decode.details["timed"] == "at the launch on the CPU"
+    assert decode.details["timed"] == "on the CPU, which is the device"
 
 
 def test_step_times_are_means_over_ranks(tmp_path: Path) -> None:
@@ -141,3 +149,39 @@ def test_ranges_that_do_not_say_give_no_step_time(tmp_path: Path) -> None:
     (prefill,) = _measured(tmp_path, "prefill_step_time", rank0_trace=_trace(("execute_model", 0, 9)))
     assert prefill.status == "not_measurable"
     assert "no range in the traces says that it is a forward pass" in prefill.reason
+
+
+def _launched(*work: tuple[int, int, int], kind: str = "kernel") -> list[dict]:
+    """Return launches with their work, given as (launch, start, duration), us."""
+    events = []
+    for number, (at, start, dur) in enumerate(work, start=1):
+        common = {"ph": "X", "pid": 1, "tid": 1, "args": {"correlation": number, "stream": 7, "device": 0}}
+        events.append(common | {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at, "dur": 1})
+        if dur:
+            events.append(common | {"cat": kind, "name": "gemm", "ts": start, "dur": dur, "pid": 0, "tid": 7})
+    return events
+
+
+def test_a_pass_without_a_twin_takes_as_long_as_the_work_that_it_launched(tmp_path: Path) -> None:
+    served = _trace((DECODE, 0, 20), (DECODE, 30, 20), (PREFILL, 60, 20))
+    served["traceEvents"] += _launched((1, 5, 90), (9, 95, 10), (31, 105, 120), (61, 225, 300), (85, 600, 9))
+    prefill, decode = _measured(tmp_path, "prefill_step_time", "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx(((105 - 5) + (225 - 105)) / 2 * 1e-6)
+    assert prefill.value == pytest.approx((525 - 225) * 1e-6)
+    assert decode.details["timed"] == "on the device"
+
+
+def test_launches_that_lead_to_nothing_are_no_time_of_a_pass(tmp_path: Path) -> None:
+    served = _trace((DECODE, 0, 20), (DECODE, 30, 20))
+    served["traceEvents"] += _launched((1, 0, 0), (31, 0, 0))
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert (decode.status, decode.value) == ("not_measurable", None)
+    assert "which only launches a pass" in decode.reason
+
+
+def test_a_pass_without_work_is_left_out_and_counted(tmp_path: Path) -> None:
+    served = _trace((DECODE, 0, 20), (DECODE, 30, 20))
+    served["traceEvents"] += _launched((1, 5, 90), (31, 0, 0))
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx(90e-6)
+    assert decode.details["passes_without_a_time"] == 1

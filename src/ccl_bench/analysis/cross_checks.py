@@ -8,6 +8,7 @@ from ccl_bench.analysis.step_times import slowest
 from ccl_bench.analysis.step_times import step_times as recorded_step_times
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
+from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     stated, steps = tables.get("step_times"), tables.get("steps")
     if not isinstance(stated, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
         return []
-    marked = steps.filter(pl.col("source") != "whole trace")
+    marked = steps.filter(pl.col("source") != WHOLE_TRACE)
     source = "".join(stated["source"].unique().sort().head(1))
     if marked.is_empty() or stated.is_empty() or source in set(steps["source"]):
         return []

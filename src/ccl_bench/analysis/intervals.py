@@ -61,6 +61,12 @@ def merged(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:
     )
 
 
+def outermost(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that do not lie wholly inside another, in order; of equal ones the first."""
+    ordered = intervals.sort(START, END, descending=[False, True], maintain_order=True)
+    return ordered.filter((pl.col(END) > pl.col(END).cum_max().shift(1)).fill_null(value=True))
+
+
 def _runs(intervals: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     """Return the starts and ends of the union of `intervals`, disjoint and sorted."""
     starts, ends = intervals[START], intervals[END]

@@ -1,45 +1,36 @@
 """Steps: which windows of a trace are training steps or inference iterations.
 
-Sources in order: ranges that whoever asks names, `ProfilerStep#N` on the CPU, ranges that are numbered
-as steps (NVTX, frameworks), the range `Optimizer.step#...` that repeats once a step, the communication
-pattern when it repeats itself, else the whole trace as one window.
+Sources in order: ranges that whoever asks names, `ProfilerStep#N` on the CPU, ranges that are numbered as
+steps (NVTX, frameworks), the ranges `Optimizer.step#...` that end each step, the forward passes of an
+inference server, the communication pattern when it repeats itself, else the whole trace as one window.
 """
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis import step_marks
+from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.placing import BY_START, per_window, rows_at, step_rows
 from ccl_bench.analysis.step_choice import chosen_ranges
+from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
 from ccl_bench.frames import pl
-
-PROFILER_STEP = r"^ProfilerStep\s*#\s*(\d+)$"
-NUMBERED_RANGE = (
-    r"(?i)^\W*(?:(?:train(?:ing)?|global)[\W_]*)?(?:step|iteration|iter)[\W_]*(\d+)(?:\s*(?:/|of)\s*\d+)?\W*$"
-)
-OPTIMIZER_RANGE = "Optimizer.step#"
-
-MIN_REPEATS = 3
-"""Repetitions of the communication pattern below which it is no evidence of steps."""
 
 
 @derived(
-    reads={
-        "kernels": ("start_ns", "end_ns", "name", "collective", "correlation"),
-        "memcpy": ("start_ns", "end_ns", "correlation"),
-        "launches": ("start_ns", "end_ns", "correlation"),
-        "cpu_ops": ("start_ns", "end_ns"),
-    },
-    step=("Int64", "number of the step as recorded, else counted from 0"),
+    reads={"launches": ("start_ns", "end_ns"), "cpu_ops": ("start_ns", "end_ns", "name")},
+    step=("Int64", "number of the step as recorded, counted on where it begins again, else from 0"),
     start_ns=("Int64", "start as recorded, ns"),
     end_ns=("Int64", "end as recorded, ns"),
     device_start_ns=("Int64", "start of the step's window on the device, ns"),
     device_end_ns=("Int64", "end of the step's window on the device, ns"),
     source=("String", "how the step was found"),
+    calls=("Int64", "communication calls that belong to the step"),
+    work=("Int64", "kernels, copies and sets of a device that belong to the step"),
+    unlaunched=("Int64", "those whose launch is not in the trace"),
 )
 def steps(
     annotations: pl.DataFrame,
-    kernels: pl.DataFrame,
-    memcpy: pl.DataFrame,
+    device_work: pl.DataFrame,
     launches: pl.DataFrame,
     cpu_ops: pl.DataFrame,
     marker: pl.DataFrame,
@@ -47,130 +38,84 @@ def steps(
     """One step of one trace.
 
     Under asynchronous launch the device works on a step after the CPU has left it. The device
-    window of a step therefore ends with the last work launched in the step, and starts where
-    the previous one ended or the CPU entered the step, whichever is later, so that windows of
-    adjacent steps tile the trace [torch-tb-profiler, OverallParser].
+    window of a step therefore ends with the last work launched in the step. It starts where
+    the previous one ended, where what was launched outside of the steps before it ended, or where the
+    CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
+    holds what another one launched [torch-tb-profiler, OverallParser].
     """
-    marked = chosen_ranges(annotations, marker)
-    if marked is None:
-        marked = _marked(annotations)
-    if marked is None:
-        marked = _by_optimizer(annotations)
-    if marked is None:
-        marked = _by_communication(kernels)
-    if marked is None:
-        marked = _whole_trace(annotations, kernels, memcpy, launches, cpu_ops)
-    device_work = pl.concat([table.select("end_ns", "correlation") for table in (kernels, memcpy)])
-    return _with_device_windows(marked, device_work, launches)
+    found = chosen_ranges(annotations, marker)
+    if found is None:
+        found = step_marks.marked_steps(annotations, cpu_ops, device_work)
+    if found is None:
+        found = step_marks.whole_trace(annotations, device_work, launches, cpu_ops)
+    windows = _with_device_windows(found.sort("start_ns"), device_work)
+    return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
 
 
-def _marked(annotations: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the ranges that are numbered as steps; the first of each number counts."""
-    named = annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
-    for pattern, source in ((PROFILER_STEP, "ProfilerStep"), (NUMBERED_RANGE, "numbered range")):
-        found = (
-            named.with_columns(
-                pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False).alias("step")
-            )
-            .drop_nulls("step")
-            .sort("start_ns")
-            .unique("step", keep="first", maintain_order=True)
-            .select("step", "start_ns", "end_ns", pl.lit(source).alias("source"))
-        )
-        if found.height:
-            return _disjoint(found)
-    return None
-
-
-def _disjoint(found: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps without those nested in an earlier one."""
-    before = pl.col("end_ns").cum_max().shift(1)
-    return found.filter((pl.col("start_ns") >= before).fill_null(value=True))
-
-
-def _between(marks: pl.DataFrame, source: str) -> pl.DataFrame | None:
-    """Return the windows between consecutive marks, each with `at`, ns."""
-    windows = marks.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
-        pl.col("at").alias("start_ns"),
-        pl.col("at").shift(-1).alias("end_ns"),
-        pl.lit(source).alias("source"),
-    ).drop_nulls("end_ns")
-    return windows if windows.height else None
-
-
-def _by_optimizer(annotations: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the windows from the end of one optimizer step to the end of the next."""
-    on_cpu = annotations.filter(~pl.col("on_device"))
-    ends = on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(OPTIMIZER_RANGE))
-    return _between(ends.select(pl.col("end_ns").alias("at")).sort("at"), "optimizer range")
-
-
-def _by_communication(kernels: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the repetitions of the sequence of communication kernels, if it is periodic.
-
-    One repetition must hold two different kernels at least: a trace of equal calls has every
-    period and so tells nothing.
-    """
-    calls = kernels.filter(naming.kernel_collectives(kernels).is_not_null()).sort("start_ns")
-    names = calls["name"].to_physical().to_list()
-    period = _period(names)
-    if period is None:
-        return None
-    marks = calls.gather_every(period).select(pl.col("start_ns").alias("at"))
-    return _between(marks, "communication pattern")
-
-
-def _period(names: list[int]) -> int | None:
-    """Return the shortest period of a sequence that repeats it wholly, or None."""
-    longest = len(names) // MIN_REPEATS
-    for period in range(2, longest + 1):
-        if len(names) % period == 0 and names[period:] == names[:-period] and len(set(names[:period])) > 1:
-            return period
-    return None
-
-
-def _whole_trace(*tables: pl.DataFrame) -> pl.DataFrame:
-    spans = pl.concat([table.select("start_ns", "end_ns") for table in tables])
-    if spans.is_empty():
-        return pl.DataFrame(
-            schema={"step": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "source": pl.String}
-        )
-    return spans.select(
-        pl.lit(0, dtype=pl.Int64).alias("step"),
-        pl.col("start_ns").min(),
-        pl.col("end_ns").max(),
-        pl.lit("whole trace").alias("source"),
-    )
-
-
-def _with_device_windows(
-    windows: pl.DataFrame, device_work: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
-    """Add to each window the end of the last device work that was launched in it."""
-    launched = (
-        launches.select("start_ns", "correlation")
-        .drop_nulls()
-        .filter(pl.col("correlation") != 0)  # CUPTI counts from 1: 0 links nothing
-        .unique("correlation", keep="first")
-        .join(device_work.drop_nulls().rename({"end_ns": "work_end_ns"}), on="correlation")
-        .sort("start_ns")
-        .join_asof(
-            windows.select("step", "start_ns", pl.col("end_ns").alias("until_ns")).sort("start_ns"),
-            on="start_ns",
-            strategy="backward",
-        )
-        .filter(pl.col("start_ns") < pl.col("until_ns"))
-        .group_by("step")
-        .agg(pl.col("work_end_ns").max())
-    )
-    extended = windows.sort("start_ns").join(launched, on="step", how="left", maintain_order="left")
-    ends = pl.max_horizontal("end_ns", "work_end_ns").cum_max()
-    return extended.with_columns(device_end_ns=ends).select(
-        "step",
+def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
+    if windows["source"].is_in(BY_START).any():
+        return windows.with_columns(device_start_ns="start_ns", device_end_ns="end_ns").select(_WINDOW)
+    placed = work.with_columns(rows_at(work["launch_ns"], windows).alias("row"))
+    own = placed.drop_nulls("row").group_by("row")
+    first = pl.col("start_ns").filter("is_kernel").min()
+    reach = own.agg(pl.col("end_ns").max().alias("last_ns"), first.alias("first_ns"))
+    rows = windows.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64), ahead_ns=_ahead(placed, windows))
+    begins = pl.max_horizontal(
         "start_ns",
-        "end_ns",
-        pl.max_horizontal(pl.col("start_ns"), pl.col("device_end_ns").shift(1)).alias("device_start_ns"),
-        pl.max_horizontal("device_end_ns", "end_ns").alias("device_end_ns"),
-        "source",
+        pl.col("device_end_ns").shift(1),
+        pl.when(pl.col("first_ns") < pl.col("ahead_ns"))
+        .then("first_ns")
+        .when(pl.col("first_ns").is_not_null())
+        .then("ahead_ns"),
     )
+    return (
+        rows.join(reach, on="row", how="left", maintain_order="left")
+        .with_columns(device_end_ns=pl.max_horizontal("end_ns", "last_ns").cum_max())
+        .with_columns(device_start_ns=begins)
+        .select(_WINDOW)
+    )
+
+
+_WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "source")
+
+
+def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Return until when work of no step ran that was launched before each window; null without any."""
+    known = pl.col("launched_before") | pl.col("launch_ns").is_not_null()
+    outside = placed.filter(pl.col("row").is_null() & known).sort("launch_ns", nulls_last=False)
+    until = outside["end_ns"].cum_max()
+    launches = outside["launch_ns"].drop_nulls()
+    earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
+    return until.extend_constant(None, 1).gather(earlier - 1)
+
+
+def _begins_call() -> pl.Expr:
+    """Return whether a piece of work is a call or the first of one."""
+    first = pl.col("call_ns").is_null() | pl.struct("thread", "call_ns").is_first_distinct()
+    return (pl.col("kind") == COMMUNICATION) & first
+
+
+def _counts(steps: pl.DataFrame, work: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how much work belongs to each step; without a device the calls are those of the CPU."""
+    if work.is_empty():
+        starts = rows_at(host_calls["start_ns"], device_windows(steps))
+        work = pl.DataFrame({"row": starts}).with_columns(is_call=True, unlaunched=False, counts=False)
+    else:
+        unlaunched = pl.col("launch_ns").is_null()
+        work = work.select(
+            step_rows(work, steps).alias("row"),
+            _begins_call().alias("is_call"),
+            unlaunched=unlaunched,
+            counts=True,
+        )
+    sums = (
+        work.drop_nulls("row")
+        .group_by(window="row")
+        .agg(
+            pl.col("is_call").sum().cast(pl.Int64).alias("calls"),
+            pl.col("counts").sum().cast(pl.Int64).alias("work"),
+            pl.col("unlaunched").sum().cast(pl.Int64),
+        )
+    )
+    return per_window(steps, sums).select(pl.col("calls", "work", "unlaunched").fill_null(0))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import raw_needs
 from ccl_bench.analysis.step_choice import CHOSEN_RANGE
+from ccl_bench.analysis.step_marks import SOURCES
 from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.findings import Finding
+from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.run.one_run import listed, several_runs
 
 if TYPE_CHECKING:
@@ -22,14 +24,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.reduction import Reduced
 
-STEP_SOURCES = (
-    CHOSEN_RANGE,
-    "ProfilerStep",
-    "numbered range",
-    "optimizer range",
-    "communication pattern",
-    "whole trace",
-)
+STEP_SOURCES = (CHOSEN_RANGE, *SOURCES, WHOLE_TRACE)
 """How steps are found, the best first."""
 
 _NCCL = "nccl_version"

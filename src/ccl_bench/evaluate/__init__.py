@@ -11,6 +11,7 @@ from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
 from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
+from ccl_bench.analysis.step_checks import common_steps, step_findings
 from ccl_bench.analysis.transients import transient_findings
 from ccl_bench.errors import UsageError
 from ccl_bench.evaluate.answering import answered
@@ -82,6 +83,8 @@ def gathered(
     left_out = engine.left_out(evidence.traces, contents)
     evidence.findings += left_out.findings
     _drop(inputs, ("steps", *contents), left_out.other_steps, len(evidence.traces))
+    if not left_out.whole_steps:
+        evidence.findings += _restrict_to_common_steps(evidence, contents, left_out.incomplete)
     _add_tables_across_ranks(tables, forms, evidence)
     looks = (device_contradictions, memory_findings, source_findings)
     evidence.findings += [finding for look in looks for finding in look(inputs)]
@@ -90,6 +93,8 @@ def gathered(
     evidence.findings += transient_findings(
         inputs.get("steps"), inputs["step_times"] if "step_times" in given else None
     )
+    if "steps" in inputs:
+        evidence.findings += step_findings(inputs["steps"])
     return evidence
 
 
@@ -107,6 +112,23 @@ def _put_in_windows(run: Run, evidence: Evidence, tables: dict[str, pl.DataFrame
         traces = [reduced.trace for reduced in evidence.traces]
         evidence.findings = [*others, *completeness_findings(run.facts, traces, run.others)]
     evidence.findings += windows.findings
+
+
+def _restrict_to_common_steps(
+    evidence: Evidence, contents: Collection[str], incomplete: frozenset[int]
+) -> list[Finding]:
+    """Leave in all tables only steps that every trace has; calls in others stay, and are of no step."""
+    inputs = evidence.inputs
+    if "steps" not in inputs:
+        return []
+    traces = len(evidence.traces)
+    common, found = common_steps(inputs["steps"].with_columns(pl.col("trace") % traces), incomplete)
+    _keep_steps(inputs, {"steps", *contents} - {"calls"}, common, traces)
+    if "calls" in inputs and common:
+        kept = inputs["steps"].select("trace", "step", kept="step")
+        calls = inputs["calls"].join(kept, on=["trace", "step"], how="left", maintain_order="left")
+        inputs["calls"] = calls.with_columns(step="kept").drop("kept")
+    return found
 
 
 def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: Evidence) -> None:

@@ -34,6 +34,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "cuda-graphs-hide-kernels": (),
     "device-work-missing": (),
     "kernels-lost": (),
+    "no-common-step": ("steps",),
     "no-whole-step": (),
     SEVERAL: (),
 }
@@ -137,8 +138,11 @@ def _measures(metric: Metric, evidence: Evidence, finding: Finding) -> bool:
     """Whether a metric measures what a finding touches, and does not only ask where steps are."""
     if finding.code == SEVERAL:
         return True
+    own = _MAKES_WRONG[finding.code]
+    if "steps" in own and "steps" in _tables_behind(metric, evidence):
+        return True
     tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given)
-    return not tables.isdisjoint(_MAKES_WRONG[finding.code] or finding.touches)
+    return not tables.isdisjoint(own or finding.touches)
 
 
 def _of_chosen_steps(answer: Result, evidence: Evidence, provenance: Provenance) -> Result:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,))
+@metric(unit="s", better="lower", applies=(conditions.inference,), revision=2)
 def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
     """Mean time of a forward pass that only decodes, from the ranges in traces of vLLM or SGLang.
 
@@ -21,9 +21,10 @@ def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
 
     Caveats:
         Passes that mix prefill and decode are counted apart and timed nowhere. With speculative
-        decoding a pass gives several tokens. It is the time on the device where the trace has the device's
-        twin of the range, else that of the launch. The profiler slows a server down. It is the time of
-        a step, not of a request: queueing, tokenisation and the network are missing.
+        decoding a pass gives several tokens. The time on the device is that of its twin
+        of the range, else from the first to the last work that was launched inside the range; a range whose
+        launches lead to nothing has no time. The profiler slows a server down. It is the time of a step,
+        not of a request: queueing, tokenisation and the network are missing.
 
     Reference:
         vLLM, `execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)`; SGLang,

@@ -12,7 +12,7 @@ from ccl_bench.report.numbers import duration, percent, short
 from ccl_bench.report.results import STATUS_WORDS
 from ccl_bench.report.sections.seen import OF_STEP
 from ccl_bench.report.traffic import bandwidth, dimensions, traffic
-from ccl_bench.report.words import counted, plain
+from ccl_bench.report.words import counted, plain, step_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -94,12 +94,13 @@ def _throughput(results: Results) -> Iterator[Row]:
         names = {"p50": "median", "min": "min", "p95": "p95", "max": "max"}
         among = ", ".join(f"{name} {duration(spread[key])}" for key, name in names.items())
         varies = f", std {percent(100 * spread['cv'])} of the mean" if "cv" in spread else ""
-        return f"mean of {counted(spread['count'], 'step')} on the slowest rank{source}; {among}{varies}"
+        return f"mean of {counted(spread['count'], word)} on the slowest rank{source}; {among}{varies}"
 
     rate, timed = results.get("throughput_tokens_sec"), results.get("iteration_wall_clock_time")
+    word = step_word(timed)
     source = f", from {timed.window}" if timed and timed.window else ""
     yield from _line("throughput", rate, lambda value: f"{value:,.1f} tokens/s", tokens)
-    yield from _line("step time", timed, duration, steps)
+    yield from _line("step time" if word == "step" else word, timed, duration, steps)
     peak = results.get("mfu")
     yield from _line("model FLOPs utilisation", peak, percent, lambda d: f"of {d['gpu_peak_source']}")
     yield from _line("device busy", results.get("gpu_busy"), percent, lambda d: _apart(d["per_rank_pct"]))

@@ -1,6 +1,13 @@
-"""Words as text: on one line, counted, and whole numbers drawn together."""
+"""Words as text: on one line, counted, whole numbers drawn together, and what a number is of."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.result import WHOLE_TRACE
+
+if TYPE_CHECKING:
+    from ccl_bench.result import Result
 
 
 def plain(text: object) -> str:
@@ -23,3 +30,9 @@ def ranges(numbers: list[int], limit: int = 12) -> str:
             runs.append([number])
     shown = ["-".join(map(str, run)) for run in runs[:limit]]
     return ", ".join([*shown, f"... {numbers[-1]}"] if len(runs) > limit else shown)
+
+
+def step_word(*results: Result | None) -> str:
+    """Return what numbers are of: a `step`, or the `traced span` where all of a trace counts as one."""
+    windows = {result.window for result in results if result is not None and result.value is not None}
+    return "traced span" if windows == {WHOLE_TRACE} else "step"

@@ -12,6 +12,9 @@ from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec read
 
 SCHEMA_VERSION = 1
 
+WHOLE_TRACE = "whole trace"
+"""The window of a number where a trace marks no steps, so that all of it counts as one."""
+
 Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
 
 EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable": 3, "failed": 1}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import with_host_arguments, with_kernel_arguments
 from ccl_bench.analysis.communication.members import with_groups
 from ccl_bench.analysis.communication.message_size import with_sizes, with_types
 from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
 from ccl_bench.frames import pl
 
@@ -21,6 +21,7 @@ from ccl_bench.frames import pl
     name=("Categorical", "name of the kernel or range"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
     launch_ns=("Int64", "start of the launch on the CPU, ns; null where it was not recorded"),
+    launched_before=("Boolean", "whether it was launched before the recording"),
     dtype=("String", "element type as recorded"),
     in_elements=("Int64", "elements sent by this rank"),
     out_elements=("Int64", "elements received by this rank"),
@@ -50,7 +51,8 @@ def described_calls(
         ranges = gloo_ranges(annotations)
         own = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
         found = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
-        found = found.rename({"thread": "stream"}).with_columns(pl.col("start_ns").alias("launch_ns"))
+        found = found.rename({"thread": "stream"})
+        found = found.with_columns(pl.col("start_ns").alias("launch_ns"), launched_before=pl.lit(value=False))
     is_barrier = pl.col("by_name") == "barrier"  # of symmetric memory, within an operator that moves data
     truest = pl.when(is_barrier).then("by_name").otherwise(pl.coalesce("recorded", "by_name"))
     return with_types(found.with_columns(truest.alias("collective"))).select(
@@ -60,6 +62,7 @@ def described_calls(
         "name",
         "stream",
         "launch_ns",
+        "launched_before",
         "dtype",
         "in_elements",
         "out_elements",
@@ -109,7 +112,7 @@ def call_groups(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> 
 
 CALL_COLUMNS: dict[str, Any] = {
     "call": ("Int64", "number of the call in this trace, in order of start"),
-    "step": ("Int64", "step in whose device window the call started; null outside all steps"),
+    "step": ("Int64", "step that launched the call, else in whose device window it started; null for none"),
     "order": ("Int64", "running number of the call on its group in this trace, in order of launch"),
     "start_ns": ("Int64", "start of the communication, ns"),
     "end_ns": ("Int64", "end of the communication, ns"),
@@ -172,10 +175,6 @@ def _with_own_position(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.D
 
 
 def _in_steps(found: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add the step in whose device window each call started."""
-    windows = device_windows(steps).with_columns(steps["step"]).rename({"end_ns": "until_ns"})
-    placed = found.sort("start_ns", maintain_order=True).join_asof(
-        windows.sort("start_ns"), on="start_ns", strategy="backward"
-    )
-    inside = pl.col("start_ns") < pl.col("until_ns")
-    return placed.with_columns(pl.when(inside).then("step").alias("step")).drop("until_ns")
+    """Return the calls in order of start, each with the step that it belongs to."""
+    ordered = found.sort("start_ns", maintain_order=True)
+    return ordered.with_columns(steps["step"].gather(step_rows(ordered, steps)).alias("step"))

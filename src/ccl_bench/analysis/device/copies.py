@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.device.device_work import with_launch
 from ccl_bench.analysis.intervals import clipped, merged, union_lengths
-from ccl_bench.analysis.placing import placed
+from ccl_bench.analysis.placing import step_rows
 from ccl_bench.frames import pl
 
 SET = "memset"
@@ -13,21 +14,23 @@ SET = "memset"
 
 
 @derived(
+    reads={"launches": ("start_ns", "end_ns", "thread", "correlation")},
     step=("Int64", "number of the step"),
     kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
-    count=("Int64", "copies that started in the step's device window"),
+    count=("Int64", "copies that belong to the step: launched in it, else started in its device window"),
     bytes=("Int64", "bytes that those of known size moved or set"),
     sized=("Int64", "those of known size"),
     duration_ns=("Int64", "sum of the durations of those of known size, ns"),
     time_ns=("Int64", "sum of durations inside the window, ns"),
     union_ns=("Int64", "time inside the window with at least one copy of this kind, ns"),
 )
-def copies(steps: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
+def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """One kind of copy in one step of one trace."""
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
+    own = memcpy.with_columns(step_rows(with_launch(memcpy, launches), steps).alias("window"))
     begun = (
-        placed(memcpy, windows)
+        own.drop_nulls("window")
         .group_by("window", "kind")
         .agg(
             pl.len().cast(pl.Int64).alias("count"),

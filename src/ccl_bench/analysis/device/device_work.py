@@ -43,6 +43,7 @@ _RANGES = ("host", "op", "nccl", "library", "mpi")
     launch_ns=("Int64", "start of the call that launched it, ns; null where that is not recorded"),
     launch_end_ns=("Int64", "end of that call, ns"),
     thread=("Int64", "CPU thread of that call"),
+    launched_before=("Boolean", "whether it was launched before the recording"),
     operator=("String", "what the operator of communication around its launch carries out; null without one"),
     operator_ns=("Int64", "start of that operator, ns"),
     call_ns=("Int64", "start of that operator, where all it launches is one call, ns"),
@@ -61,7 +62,7 @@ def device_work(
     matrices and communicates at once is `fused`. All kernels of a CUDA graph have the same launch.
     """
     work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
-    placed = _with_operator(_with_launch(work, launches), communicating_operators(cpu_ops, collectives))
+    placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
     told = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
     whole = told.with_columns(_collective().alias("collective"))
     return whole.select(*DERIVED.get("device_work").table.columns)
@@ -141,14 +142,22 @@ def _call() -> pl.Expr:
     return pl.when(communicates & ~is_barrier & (copies | unrecorded)).then("operator_ns")
 
 
-def _with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Add time and thread of the call that launched each piece, null where it was not recorded."""
+def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Add time and thread of the call that launched each piece, null where it was not recorded.
+
+    CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
+    first that was recorded was launched before the recording.
+    """
+    earliest = pl.lit(launches["correlation"].filter(launches["correlation"] > 0).min(), dtype=pl.Int64)
+    before = (pl.col("correlation") > 0) & (pl.col("correlation") < earliest)
     started_some = launches["correlation"].is_in(work["correlation"].implode())
     calls = launches.filter((launches["correlation"] > 0) & started_some).select(
         "correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"
     )
     first = calls.unique("correlation", keep="first", maintain_order=True)
-    return work.join(first, on="correlation", how="left", maintain_order="left")
+    return work.join(first, on="correlation", how="left", maintain_order="left").with_columns(
+        launched_before=before.fill_null(value=False)
+    )
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, merged
-from ccl_bench.analysis.placing import placed
+from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, FUSED
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.frames import pl
@@ -16,18 +16,21 @@ from ccl_bench.frames import pl
     type=("String", "type of kernel, such as `gemm`"),
     name=("String", "name of the kernel"),
     collective=("String", "canonical collective; null unless the type is communication"),
-    count=("Int64", "kernels that started in the step's device window"),
+    count=("Int64", "kernels that belong to the step: launched in it, else started in its device window"),
     duration_ns=("Int64", "sum of their durations inside the window, overlapping ones each for itself, ns"),
 )
 def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """One kind of kernel in one step of one trace, by type and name.
 
-    A kernel that reaches over the edge of a step gives each step its part; its start is counted.
+    A kernel that reaches over the edge of a step gives each step its part; the step that launched it
+    counts it.
     """
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
-    described = device_work.filter("is_kernel").select("start_ns", "end_ns", *keys[1:])
-    counts = placed(described, windows).group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
+    kernels = device_work.filter("is_kernel")
+    own = kernels.with_columns(step_rows(kernels, steps).alias("window")).drop_nulls("window")
+    counts = own.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
+    described = kernels.select("start_ns", "end_ns", *keys[1:])
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clipped(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
     rows = (

@@ -12,15 +12,24 @@ from ccl_bench.metrics.shared.serving_details import listed
 
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
 
+PROFILE_DEVICE = "record CPU and CUDA activity together, so that launches lead to the work on the device"
+
+LAUNCHED_ONLY = (
+    "the ranges are on the CPU, which only launches a pass, and no work of the device can be traced back to "
+    "them"
+)
+
 
 def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
-    mine = forward_passes.filter(pl.col("phase") == phase)
-    if mine.is_empty():
+    named = forward_passes.filter(pl.col("phase") == phase)
+    if named.is_empty():
         raise NotMeasurable(_why_none(forward_passes, phase), fix=PROFILE_IT)
+    mine = named.drop_nulls("on_device")
+    if mine.is_empty():
+        raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
     timed = mine.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
     per_rank = timed.group_by("rank").agg(pl.col("s").mean())
-    on_device = timed["on_device"].all()
     each = _each(timed)
     details = {
         "distribution_s": spread(each),
@@ -28,7 +37,8 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
         "per_rank_s": by_rank(per_rank, "s"),
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
-        "timed": "on the device" if on_device else "at the launch on the CPU",
+        "timed": "on the device" if timed["on_device"].all() else "on the CPU, which is the device",
+        "passes_without_a_time": named.height - mine.height,
     }
     value = float(per_rank.select(pl.col("s").mean()).item())
     return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))

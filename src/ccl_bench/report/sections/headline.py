@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.report.numbers import duration, percent
 from ccl_bench.report.parts import Finding
 from ccl_bench.report.sections.seen import OF_STEP, tile
-from ccl_bench.report.words import counted
+from ccl_bench.report.words import counted, step_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ def headline(looked: Seen) -> tuple[Number, ...]:
     """Return those that have a value."""
     return (
         *tile(looked, "throughput_tokens_sec", "Throughput", note=_each(looked)),
-        *tile(looked, "iteration_wall_clock_time", "Step time", note=_steps(looked)),
+        *tile(looked, "iteration_wall_clock_time", step_time_label(looked), note=_steps(looked)),
         *tile(looked, "mfu", "Model FLOPs utilisation"),
         *tile(looked, "total_token_throughput", "Token throughput", note="input and output"),
         *tile(looked, "output_throughput", "Output throughput"),
@@ -54,6 +54,12 @@ def headline(looked: Seen) -> tuple[Number, ...]:
     )
 
 
+def step_time_label(looked: Seen) -> str:
+    """Return what the length of a step is called; a whole trace that counts as one has another name."""
+    word = step_word(looked.valued("iteration_wall_clock_time"))
+    return "Step time" if word == "step" else word.capitalize()
+
+
 def _details(looked: Seen, metric: str) -> dict[str, Any]:
     result = looked.valued(metric)
     return result.details if result else {}
@@ -73,7 +79,7 @@ def _steps(looked: Seen) -> str:
         return ""
     source = f", from {result.window}" if result.window else ""
     if count < 2:
-        return f"of one step{source}"
+        return f"of one {step_word(looked.valued('iteration_wall_clock_time'))}{source}"
     among = f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}"
     return f"mean; median {duration(spread['p50'])}, {among}{source}"
 

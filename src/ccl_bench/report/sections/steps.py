@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ranges_over_names
 from ccl_bench.report.numbers import duration, time_unit
 from ccl_bench.report.parts import Chart, Quantity, Section
+from ccl_bench.report.sections.headline import step_time_label
 from ccl_bench.report.sections.seen import absent, table, tile
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def steps(looked: Seen) -> Section:
         charts.append(_over_ranks(times))
     return Section(
         KEY,
-        TITLE,
+        TITLE if step_time_label(looked) == "Step time" else step_time_label(looked),
         f"From {times.source}. A step of the run is as long as that of its slowest rank.",
         numbers=(
-            *tile(looked, "iteration_wall_clock_time", "Step time"),
+            *tile(looked, "iteration_wall_clock_time", step_time_label(looked)),
             *tile(looked, "load_imbalance_ratio", "Compute, busiest rank over mean"),
         ),
         charts=tuple(charts),
