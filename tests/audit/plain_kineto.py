@@ -131,8 +131,11 @@ class Rank:
         return launch["span"][0] if launch else -1
 
     def _is_backlog(self, work: Event, first_step: int) -> bool:
-        """Whether work was launched before the first step, as far as its launch was recorded."""
-        return 0 <= self._launched_at(work) < first_step
+        """Whether work was launched before the first step; launches are numbered in their order from 1."""
+        if self._launched_at(work) >= 0:
+            return self._launched_at(work) < first_step
+        recorded = [number for number in self.launch_of if number > 0]
+        return 0 < work["args"].get("correlation", 0) < min(recorded, default=0)
 
     def _device_calls(self) -> list[Event]:
         """Return (span, collective, bytes) of the communication kernels in order of start."""
