@@ -105,6 +105,13 @@ def test_a_cause_that_explains_less_than_half_of_the_lag_is_not_named(excess_ns:
     assert cause["excess_s"]["host"] == pytest.approx(excess_ns / 1e9)
 
 
+def test_of_a_real_lag_of_9_ms_an_idle_device_of_less_than_one_is_no_cause(corpus: Path):
+    details = measured(corpus / "kineto" / "dlrm-8rank", "straggler").details
+    assert details["straggler_lag_s"] == pytest.approx(9.465e-3, rel=1e-3)
+    assert details["cause"]["excess_s"]["host"] < 1e-3
+    assert details["cause"]["kind"] == "unknown"
+
+
 def test_a_delay_that_is_passed_on_from_group_to_group_has_one_author(tmp_path: Path):
     # rank 3 delays rank 2 over tp, so that both come late to their dp_shard groups
     plan = Plan(dp_shard=2, tp=2, prefetch=False, stragglers=(Straggler(3, layer_ns=150_000),))
