@@ -147,7 +147,8 @@ def test_a_recorded_run_that_loses_a_third_of_its_kernels_is_refused(
     source = corpus / "kineto" / name
     assert not {"kernels-lost", "kernels-missing"} & {code for code, *_ in told(result(source, "gpu_busy"))}
     found = result(without_kernels(source, tmp_path / name, 0.3), "gpu_busy")
-    assert (found.status, found.findings[-1].code) == ("not_measurable", "kernels-lost")
+    assert found.status == "not_measurable"
+    assert "kernels-lost" in {finding.code for finding in found.findings}
 
 
 @pytest.mark.parametrize("name", ["nccl-args", "deepseek-dualpipe"])
