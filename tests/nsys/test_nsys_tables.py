@@ -209,7 +209,7 @@ def test_a_payload_tells_size_and_communicator(tmp_path, name, sides):
     created = mark(1, 2, "ncclCommInitRank", binaryData=CREATED)
     told = nccl_calls(tmp_path, created, mark(3, 4, name, binaryData=sent(1024, 2)))
     assert rows(told, "name", "dtype", "in_elements", "out_elements") == [(name, "uint8", *sides)]
-    assert rows(told, "group_size", "communicator", "peer") == [(4, str(COMMUNICATOR), 2)]
+    assert rows(told, "group_size", "communicator", "peer_position") == [(4, str(COMMUNICATOR), 2)]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ import json
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from writing import bare, compact, event, kernel, pretty
 
 from ccl_bench.errors import InputError
@@ -246,10 +244,6 @@ def test_numbers_of_processes_in_names_are_no_ranks(tmp_path):
     assert ranks_of(tmp_path, names) == (dict.fromkeys(names), ["rank-implausible"])
 
 
-def test_a_trace_that_is_alone_needs_no_rank(tmp_path):
-    assert ranks_of(tmp_path, ["report1.json"]) == ({"report1.json": None}, [])
-
-
 def test_numbers_below_the_number_of_traces_are_ranks(tmp_path):
     names = ["node0_0.pt.trace.json", "node0_1.pt.trace.json"]
     assert ranks_of(tmp_path, names) == (dict(zip(names, (0, 1), strict=True)), [])
@@ -339,28 +333,6 @@ def test_files_that_ranks_wrote_in_turn_are_windows(tmp_path):
 def test_a_rank_without_a_window_takes_part_in_the_others(tmp_path):
     found = windows(tmp_path, {0: [1, 11, 21], 1: [1, 21], 2: [11, 21], 3: [1, 11]})
     assert found == {key: {1: 1, 11: 2, 21: 3}[key[1]] for key in found}
-
-
-@given(
-    period=st.floats(0.5, 1000),
-    lost=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=4),
-    late=st.lists(st.floats(0, 0.2), min_size=20, max_size=20),
-)
-def test_windows_come_out_whatever_was_lost_and_however_late_ranks_wrote(
-    tmp_path_factory, period, lost, late
-):
-    """Four ranks, five windows; each file is written up to a fifth of the period late, and some are lost."""
-    plan = {
-        (rank, window): (window + late[5 * rank + window]) * period
-        for rank in range(4)
-        for window in range(5)
-        if (rank, window) not in lost
-    }
-    written = {r: [at for (rank, _), at in plan.items() if rank == r] for r in range(4)}
-    found = windows(tmp_path_factory.mktemp("run"), written)
-
-    numbers = {window: place for place, window in enumerate(sorted({w for _, w in plan}), start=1)}
-    assert found == {(rank, at): numbers[window] for (rank, window), at in plan.items()}
 
 
 def test_folders_of_windows_come_before_times_in_names(tmp_path):

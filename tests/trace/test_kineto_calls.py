@@ -61,6 +61,7 @@ def test_a_kernel_with_collective_arguments_becomes_a_call(write):
             "sequence": 57,
             "communicator": None,
             "peer": 4,
+            "peer_position": None,
             "is_async": True,
         }
     ]

@@ -20,13 +20,12 @@ COMPUTING = (COMPUTE, FUSED)
     end_ns=("Int64", "end, ns"),
     kind=("String", "`compute`, `communication`, `fused` (both in one) or `memory`"),
     is_kernel=("Boolean", "whether a kernel or an operator ran; else a copy engine worked"),
-    collective=("String", "canonical collective; null unless the kind is communication"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
     occupied=("Float64", "share of the multiprocessors that its blocks can occupy, 0 to 1; else null"),
     occupancy_pct=("Float64", "estimated achieved occupancy, 0 to 100 %; else null"),
 )
 def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
-    """One interval in which something was worked on.
+    """One interval in which something was worked on; which collective it was, `calls` says.
 
     On a device: kernels, copies and memory sets, never synchronisation events. On a run without
     a device the CPU is the device: `gloo:*` ranges are communication, operators that call no
@@ -45,15 +44,11 @@ def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
 
 def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     ranges = gloo_ranges(annotations)
-    collective = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
-    communicated = ranges.select(
-        "start_ns", "end_ns", pl.lit(COMMUNICATION).alias("kind"), collective.alias("collective"), "thread"
-    )
+    communicated = ranges.select("start_ns", "end_ns", pl.lit(COMMUNICATION).alias("kind"), "thread")
     computed = _outside(_leaves(cpu_ops), ranges).select(
         "start_ns",
         "end_ns",
         pl.lit(COMPUTE).alias("kind"),
-        pl.lit(None, dtype=pl.String).alias("collective"),
         "thread",
     )
     return (

@@ -12,7 +12,7 @@ from ccl_bench.catalog.kernel_names import stem
 from ccl_bench.errors import NotApplicable, UsageError
 from ccl_bench.registry import did_you_mean
 
-Operand = Literal["in", "out", "max", "none"]
+Operand = Literal["in", "out", "max", "sum", "none"]
 
 OTHER_COMMUNICATION = "other_communication"
 """What `of_kernel` returns for a kernel that communicates in a way its name does not tell."""
@@ -41,7 +41,7 @@ class Collective:
     bus_factor: str
     """Bus bandwidth / algorithm bandwidth as a formula in the group size n; `none` where there is none."""
     size: Operand
-    """Which recorded element count is the message: In, Out, the larger, or none."""
+    """Which recorded element count is the message: In, Out, the larger, the sum, or none."""
     is_rooted: bool
     """One rank is the source or the sink."""
     is_point_to_point: bool
@@ -93,6 +93,13 @@ def canonical(name: str) -> str | None:
 def is_bookkeeping(name: str) -> bool:
     """Whether torch records `name` beside collectives although nothing moves, such as `wait`."""
     return _letters(name) in _bookkeeping()
+
+
+@cache
+def carried_out_by_gloo() -> dict[str, str]:
+    """Return the collectives that gloo carries out as another one, and as which."""
+    row = facts("collectives")["carried_out_by_gloo"]
+    return {name: other for name, other in row.items() if name != "source"}
 
 
 @cache
@@ -204,6 +211,10 @@ class Operands:
     sent: int | None = None
     received: int | None = None
     peer: int | None = None
+    sent_split: int | None = None
+    received_split: int | None = None
+    in_parts: bool = False
+    """Both sides are lists of tensors, one for each member."""
 
 
 @cache
@@ -218,4 +229,4 @@ def operands(operator: str) -> Operands | None:
     name = operator.removeprefix("c10d::")
     rows = facts("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)
-    return Operands(row.get("sent"), row.get("received"), row.get("peer")) if row else None
+    return Operands(**{name: value for name, value in row.items() if name != "names"}) if row else None

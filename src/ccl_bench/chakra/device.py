@@ -69,7 +69,7 @@ def timing(et_nodes: pl.DataFrame, kineto: TraceContent) -> Timing:
 
 def _calls(kineto: TraceContent, ops: pl.DataFrame) -> pl.DataFrame:
     tables = [kineto.table(name) for name in ("kernels", "launches", "annotations")]
-    return call_operators(*tables, ops, kineto.table("cpu_ops"))
+    return call_operators(*tables, ops, kineto.table("cpu_ops"), kineto.table("collectives"))
 
 
 def _ranges(annotations: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> dict[int, tuple[int, int]]:

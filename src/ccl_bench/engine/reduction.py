@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _LARGEST = "cpu_ops"
 
-_OF_WHICH_RUN = {"devices", "annotations"}
-"""Raw tables that show whether traces are of one run, whatever is wanted."""
-
 _SPAN = ("start_ns", "end_ns")
 
 _OF_EVERY_TRACE = {"identity", "findings", "marker"}
@@ -139,7 +136,7 @@ def reduced(task: Task) -> Reduced:
     if not wanted:
         return Reduced(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
     in_steps = (_WHOLE, _COMPLETENESS) if "steps" in in_order(wanted) else ()
-    raw = raw_needs((*wanted, *in_steps)) | _OF_WHICH_RUN
+    raw = raw_needs((*wanted, *in_steps)) | {"devices"}
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:

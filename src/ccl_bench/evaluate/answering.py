@@ -34,6 +34,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "cuda-graphs-hide-kernels": (),
     "device-work-missing": (),
     "kernels-lost": (),
+    "message-to-self": ("bubbles", "traffic_matrix"),
     "no-common-step": ("steps",),
     "no-whole-step": (),
     SEVERAL: (),

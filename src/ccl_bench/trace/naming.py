@@ -98,14 +98,14 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
         limit = world_size or sum(t.form.name == form for t in traces)
         if any((t.rank or 0) >= limit and t.rank not in known for t in alike):
             implausible += alike
+    if not implausible:
+        return traces, []
     gone = {t.relative for t in implausible}
     kept = [_without_rank(t) if t.relative in gone else t for t in traces]
-    matters = implausible and (world_size or len(traces) > 1)
-    return kept, [_implausible(implausible)] if matters else []
+    return kept, [_implausible(implausible)]
 
 
 def _implausible(traces: Sequence[TraceFile]) -> Finding:
-    """Return the finding for numbers that are no ranks; of a trace that is alone no number needs the rank."""
     files = ", ".join(t.relative for t in traces[:_SHOWN]) + (", ..." if len(traces) > _SHOWN else "")
     message = f"the numbers in {files} are no ranks: they are not below the number of ranks or traces"
     return Finding("rank-implausible", "warning", message, traces[0].relative, count=len(traces))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.peers import MESSAGES
 from ccl_bench.analysis.execution_trace.et_agreement import disagreements, unlinked
 from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.findings import Finding
@@ -142,8 +143,41 @@ def _without_size(traffic: pl.DataFrame) -> list[Finding]:
     return [Finding("calls-without-size", "warning", message, count=silent.height, touches=("traffic",))]
 
 
+def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
+    """Tell of ranges of gloo that no operator describes: they are named as gloo carries them out."""
+    lone = traffic.filter(~pl.col("is_paired"))
+    if lone.is_empty():
+        return []
+    names = ", ".join(lone["collective"].unique().sort())
+    message = (
+        f"which operators started {lone.height} of {traffic.height} ranges of gloo is not certain ({names}): "
+        "a reduce-scatter may be among the all-reduces, and groups and sizes may be missing"
+    )
+    return [Finding("calls-unpaired", "warning", message, count=lone.height, touches=("calls",))]
+
+
+def _peers(traffic: pl.DataFrame) -> list[Finding]:
+    """Tell of messages whose other end is this rank itself, or not known."""
+    messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
+    found = []
+    if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
+        message = (
+            f"{to_self} messages go from a rank to itself: the trace names the other rank wrongly, so who "
+            "sent to whom is not known"
+        )
+        touches = ("traffic", "bubbles", "traffic_matrix")
+        found.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
+    if silent := messages["peer"].null_count():
+        message = (
+            f"{silent} of {messages.height} sends and receives do not say which rank is at the other end"
+        )
+        found.append(Finding("peers-unknown", "warning", message, count=silent, touches=("traffic",)))
+    return found
+
+
 def _sized_collectives() -> list[str]:
-    return [name for name, facts in known_collectives().items() if facts.size != "none"]
+    """Return the collectives that move something; of `coalesced` calls the parts may be unknown."""
+    return [name for name, facts in known_collectives().items() if facts.transfers]
 
 
 def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
@@ -167,7 +201,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
     ],
     "messages": _unequal_messages,
     "arrivals": _refused_arrivals,
-    "traffic": _without_size,
+    "traffic": lambda traffic: [*_without_size(traffic), *_unpaired(traffic), *_peers(traffic)],
     "et_agreement": disagreements,
     "et_links": unlinked,
     "bubbles": _unmatched_messages,

@@ -1,12 +1,14 @@
 """The arguments of communication calls, joined from wherever the trace recorded them.
 
 A kernel may carry its own; the CPU operators and ranges that enclose its launch describe it
-too. Each argument is taken from the first source that has it, in the order of `SOURCES`.
+too. Each argument is taken from the first source that has it, in the order of `SOURCES`. A range of gloo is
+described by the operator that started it.
 """
 
 from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.communication.pairing import paired
 from ccl_bench.frames import pl
 
 SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
@@ -26,7 +28,17 @@ ARGUMENTS = (
     "group_stride",
     "sequence",
     "peer",
+    "peer_position",
 )
+
+SPLITS = ("in_split", "out_split")
+
+EXCHANGE = "all_to_all"
+
+_GROUP = ("group_size", "group_name", "group_description", "group_start", "group_stride")
+
+TOGETHER = ("coalesced", "send_recv")
+"""What a kernel is called that carries out several calls."""
 
 
 def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -46,7 +58,71 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
     for source in SOURCES[1:6]:
         found = _with_enclosing(found, collectives, source)
-    return _first_known(found, SOURCES[:6])
+    return _with_parts(_first_known(found, SOURCES[:6]), collectives)
+
+
+def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Fill in kernels that carry out several calls, from the operators that were put together for each.
+
+    Those ended before the launch without a launch of their own, after the previous one of their thread. Parts
+    of one kind are a call of that kind; sends and receives are `send_recv`, with what goes each way. Of
+    other mixtures the size stays unknown.
+    """
+    sizes = pl.col("in_elements", "out_elements").is_null()
+    together = pl.coalesce("recorded", "by_name").is_in(TOGETHER) & pl.all_horizontal(sizes)
+    rows = calls.with_row_index("_row").with_columns(together.alias("_together"))
+    parts = _parts(rows, collectives)
+    if parts.is_empty():
+        return calls
+    known = ["recorded", "dtype", "in_elements", "out_elements", *_GROUP]
+    one = [pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in _GROUP]
+    is_message = pl.col("recorded").is_in(["send", "recv"]).all()
+    kind = pl.when(pl.col("recorded").n_unique() == 1).then(pl.col("recorded").first())
+    sent = pl.col("in_elements").filter(pl.col("recorded") != "recv")
+    received = pl.col("out_elements").filter(pl.col("recorded") != "send")
+    said = parts.group_by("_row").agg(
+        pl.coalesce(kind, pl.when(is_message).then(pl.lit("send_recv"))).alias("recorded"),
+        pl.when(pl.col("dtype").n_unique() == 1).then(pl.col("dtype").first()).alias("dtype"),
+        *(
+            pl.when(side.count() > 0, side.null_count() == 0).then(side.sum()).alias(name)
+            for name, side in (("in_elements", sent), ("out_elements", received))
+        ),
+        *one,
+    )
+    found = rows.join(said, on="_row", how="left", maintain_order="left", suffix=" of parts")
+    is_known = pl.col("recorded of parts").is_not_null()
+    filled = [
+        pl.when(is_known).then(pl.coalesce(f"{name} of parts", name)).otherwise(name).alias(name)
+        for name in known
+    ]
+    return found.with_columns(filled).select(calls.columns)
+
+
+def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that were put together, each with the call that carries it out."""
+    sources = (collectives.filter(pl.col("source") == source) for source in ("host", "op"))
+    rows = next((rows for rows in sources if rows.height), collectives.clear())
+    named = rows.with_columns(naming.call_collectives(rows["name"]).alias("recorded"))
+    starts = calls.drop_nulls("launch_ns").select("launch_ns", "launch_thread", "_row", "_together")
+    ordered = starts.sort("launch_ns").rename({"launch_thread": "thread"})
+    ended = named.drop_nulls("recorded").filter(~pl.col("recorded").is_in(TOGETHER)).sort("end_ns")
+    before = ended.join_asof(
+        ordered.select(pl.col("launch_ns").alias("_before"), "thread", pl.col("launch_ns").alias("_key")),
+        left_on="end_ns",
+        right_on="_key",
+        by="thread",
+        check_sortedness=False,
+    )
+    alone = before.filter((pl.col("_before") < pl.col("start_ns")).fill_null(value=True))
+    carried = alone.join_asof(
+        ordered,
+        left_on="end_ns",
+        right_on="launch_ns",
+        by="thread",
+        strategy="forward",
+        check_sortedness=False,
+    )
+    return carried.filter("_together")
 
 
 def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -54,6 +130,8 @@ def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
     rows = collectives.filter(pl.col("source") == source)
     named = naming.call_collectives(rows["name"])
     own_sizes = naming.has_own_sizes(rows["name"])
+    if source in ("op", "gloo"):  # these name even and uneven exchanges alike
+        own_sizes |= pl.select((named == EXCHANGE) & rows["in_split"].is_null()).to_series()
     return rows.select(
         "start_ns",
         "end_ns",
@@ -85,31 +163,89 @@ def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str)
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
     """Fold the arguments of several sources into one column each."""
-    folded = [
-        pl.coalesce(f"{source} {name}" for source in sources).alias(name)
+    known = {
+        name: [pl.col(f"{source} {name}") for source in sources]
         for name in (*ARGUMENTS, "recorded", "own_sizes")
-    ]
+    }
+    for name in SPLITS:  # a list of tensors has sizes where torch passes no splits on
+        said = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
+        known[name] = [*said, *known[name]]
+    folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
     return calls.with_columns(folded).select(pl.exclude(f"^({'|'.join(sources)}) .*$"))
 
 
 def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Return `gloo:*` ranges, in order of start, with the arguments of the operators that started them.
+    """Return `gloo:*` ranges, in order of start, with their arguments and whether an operator was found.
 
-    gloo carries a reduce-scatter out as an all-reduce and names its range so; the operator
-    knows better. Ranges run on threads of their own, so operators and ranges are paired in
-    order, and only where there are as many of one as of the other.
+    gloo carries a reduce-scatter out as an all-reduce and names its range so; the operator that started
+    the range knows better.
     """
-    found = ranges.sort("start_ns", maintain_order=True)
-    present = []
-    for source in ("host", "op", "gloo"):
-        rows = collectives.filter(pl.col("source") == source).sort("start_ns", maintain_order=True)
-        if source == "gloo" or rows.height == found.height:
-            arguments = _renamed(rows, source).select(pl.col(f"^{source} .*$"))
-            found = found.hstack(arguments) if rows.height == found.height else found
-            present += [source] if rows.height == found.height else []
-    if not present:
-        empty = collectives.clear().select(
-            *ARGUMENTS, recorded=pl.lit(None, dtype=pl.String), own_sizes=pl.lit(None, dtype=pl.Boolean)
-        )
-        return found.hstack(empty.clear(n=found.height))
-    return _first_known(found, tuple(present))
+    found = _with_own_arguments(ranges, collectives)
+    paired_by = []
+    for source in ("host", "op"):
+        started = _started(found, collectives, source)
+        paired_by += [started["is_paired"]] if started["is_paired"].any() else []
+        found = found.hstack(started.select(pl.col(f"^{source} .*$")))
+    is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
+    return _first_known(found.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
+
+
+def starters(
+    ranges: pl.DataFrame, collectives: pl.DataFrame, sources: tuple[str, ...] = ("host", "op")
+) -> pl.DataFrame:
+    """Return start and thread of each `gloo:*` range, and of the operator that started it, where certain."""
+    by_name = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER).alias("by_name")
+    found = _with_own_arguments(ranges.with_columns(by_name), collectives)
+    columns = ("operator_ns", "operator_end_ns", "operator_thread")
+    parts = [_started(found, collectives, source).select(columns) for source in sources]
+    begun = [found.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
+    return pl.concat(begun).unique(["start_ns", "thread"], keep="first", maintain_order=True)
+
+
+def _with_own_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return `gloo:*` ranges, in order of start, with what they say themselves."""
+    own = _renamed(collectives, "gloo").drop("end_ns", "correlation")
+    own = own.unique(["start_ns", "thread"], keep="first", maintain_order=True)
+    ordered = ranges.sort("start_ns", maintain_order=True)
+    return ordered.join(own, on=["start_ns", "thread"], how="left", maintain_order="left")
+
+
+def _started(begun: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Return for each range the operator of `source` that started it, nulls where that is not certain."""
+    operators = _operators(collectives, source)
+    own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
+    number = paired(own, operators)
+    known = operators.select(
+        pl.col(f"^{source} .*$"),
+        operator_ns="start_ns",
+        operator_end_ns="end_ns",
+        operator_thread="thread",
+    )
+    rows = known[number.fill_null(0)] if known.height else known.clear(n=begun.height)
+    is_paired = number.is_not_null()
+    return rows.select(
+        pl.when(is_paired).then(pl.col(name)).alias(name) for name in rows.columns
+    ).with_columns(is_paired.alias("is_paired"))
+
+
+def _operators(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Return the operators of one source that start a call, in order of start, with what each said of it."""
+    rows = _renamed(collectives, source).filter(pl.col(f"{source} recorded").is_not_null())
+    ordered = rows.sort("start_ns", maintain_order=True)
+    return ordered.with_columns(
+        pl.col(f"{source} recorded").alias("collective"),
+        elements=_elements(source, f"{source} recorded"),
+        said=_said(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
+    )
+
+
+def _elements(source: str, collective: str) -> pl.Expr:
+    """Return what a range and its operator both record: what is sent, of a receive what comes in."""
+    received = pl.col(collective) == "recv"
+    return pl.when(received).then(f"{source} out_elements").otherwise(f"{source} in_elements")
+
+
+def _said(arguments: pl.DataFrame) -> pl.Series:
+    """Return a number for each row, the same for rows that are alike."""
+    lists = pl.selectors.by_dtype(pl.List(pl.Int64))
+    return arguments.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()

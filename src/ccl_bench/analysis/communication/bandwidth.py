@@ -17,6 +17,9 @@ WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper 
 BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
 """What a time rests on, the best first."""
 
+MESSAGES_TOGETHER = "send_recv"
+"""Messages that one kernel carried, which share its time and have no bandwidth of their own."""
+
 
 @derived(
     across_ranks=True,
@@ -99,7 +102,8 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
     paired = pl.concat(
         [messages.select(trace=f"{side}_trace", call=f"{side}_call") for side in ("send", "recv")]
     )
-    left = traffic.join(pl.concat([whole, paired]), on=["trace", "call"], how="anti")
+    single = traffic.filter(pl.col("collective") != MESSAGES_TOGETHER)
+    left = single.join(pl.concat([whole, paired]), on=["trace", "call"], how="anti")
     return left.select(
         "iteration",
         "step",

@@ -8,6 +8,7 @@ from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import with_host_arguments, with_kernel_arguments
 from ccl_bench.analysis.communication.members import with_groups
 from ccl_bench.analysis.communication.message_size import with_sizes, with_types
+from ccl_bench.analysis.communication.peers import MESSAGES
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
@@ -34,7 +35,9 @@ from ccl_bench.frames import pl
     group_stride=("Int64", "stride between global ranks of the group"),
     group_ranks=("List(Int64)", "global ranks of the members as recorded"),
     sequence=("Int64", "running number of the call on its group"),
-    peer=("Int64", "the other rank of a send or receive"),
+    peer=("Int64", "the other rank of a send or receive as recorded"),
+    peer_position=("Int64", "its place in the process group as recorded; of other calls this rank's"),
+    is_paired=("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
 )
 def described_calls(
@@ -47,6 +50,7 @@ def described_calls(
     """
     if device_work.height:
         found = with_kernel_arguments(_launched_calls(device_work), collectives)
+        found = found.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
     else:
         ranges = gloo_ranges(annotations)
         own = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
@@ -76,6 +80,8 @@ def described_calls(
         "group_ranks",
         "sequence",
         "peer",
+        "peer_position",
+        "is_paired",
         pl.col("own_sizes").fill_null(value=False),
     )
 
@@ -127,7 +133,10 @@ CALL_COLUMNS: dict[str, Any] = {
     "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
     "uneven": ("Boolean", "whether parts of an all-to-all differ in size, or may"),
-    "peer": ("Int64", "the other rank of a send or receive"),
+    "peer": ("Int64", "the other rank of a send or receive; null where this trace alone does not know it"),
+    "peer_at_place": ("Int64", "the rank meant if the recorded number is a place in the group"),
+    "peer_position": ("Int64", "place of the other rank in the group, where its members are not known"),
+    "is_paired": ("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 }
 
 
@@ -137,7 +146,7 @@ def calls(
 ) -> pl.DataFrame:
     """One communication call of one trace: what, in which group, when, how much."""
     grouped, groups = with_groups(described_calls, process_groups)
-    sized = with_sizes(_with_own_position(grouped, groups, identity))
+    sized = with_sizes(_with_places(grouped, groups, identity))
     launch = pl.coalesce("launch_ns", "start_ns")
     ordered = sized.with_columns(launch.rank("ordinal").over("group").cast(pl.Int64).alias("order"))
     return _in_steps(ordered, steps).select(
@@ -158,19 +167,37 @@ def calls(
         "own_sizes",
         "uneven",
         "peer",
+        "peer_at_place",
+        "peer_position",
+        "is_paired",
     )
 
 
-def _with_own_position(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
-    """Add this rank's place among the members of the group of each call."""
-    rank = identity["rank"][0] if identity.height else None
-    place = pl.col("members").list.eval(pl.element() == pl.lit(rank, dtype=pl.Int64)).list.arg_max()
-    own = pl.when(pl.col("members").list.contains(pl.lit(rank, dtype=pl.Int64))).then(place)
-    return calls.join(
-        groups.select("group", own.cast(pl.Int64).alias("own_position")),
+def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
+    """Add this rank's place among the members of the group of each call, and turn places of peers into ranks.
+
+    A recorded peer is a global rank unless it is this rank itself or no member: then it is a place too.
+    """
+    rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
+    members = pl.col("members")
+    place = members.list.eval(pl.element() == rank).list.arg_max()
+    placed = calls.join(
+        groups.select("group", "members", pl.col("size").alias("listed_size")),
         on="group",
         how="left",
         maintain_order="left",
+    ).with_columns(
+        pl.when(members.list.contains(rank)).then(place).cast(pl.Int64).alias("own_position"),
+        pl.coalesce("group_size", "listed_size").alias("group_size"),
+        pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("peer_position") >= 0)).then("peer_position"),
+    )
+    at_place = members.list.get(pl.coalesce("peer_position", "peer"), null_on_oob=True)
+    fits = (members.list.contains(pl.col("peer")) & (pl.col("peer") != rank)).fill_null(value=True)
+    by_place = pl.col("peer_position").is_not_null() & at_place.is_not_null()
+    return placed.with_columns(
+        at_place.alias("peer_at_place"),
+        pl.when(by_place).then(at_place).when(fits).then("peer").alias("peer"),
+        pl.when(members.is_null()).then("peer_position").alias("peer_position"),
     )
 
 

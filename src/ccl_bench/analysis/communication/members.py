@@ -30,17 +30,17 @@ def members_text(ranks: list[int]) -> str:
 
 
 def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
-    """Return the members of a group and how they are known: `recorded`, `pg_config`, `stride`.
+    """Return the members of a group by place, and how they are known: `recorded`, `pg_config`, `stride`.
 
     A list cut by the profiler (`...`) is rebuilt from the job's group table or from start, stride and
     size, never guessed. What is left is `name` where the group has a running number, else `unknown`.
     """
     ranks, size = row["group_ranks"], row["group_size"]
     if isinstance(ranks, list) and ranks:
-        return sorted(ranks), "recorded"
+        return list(ranks), "recorded"
     listed = known.get(str(row["group_name"]))
     if listed and (size is None or len(listed) == size):
-        return sorted(listed), "pg_config"
+        return list(listed), "pg_config"
     start, stride = row["group_start"], row["group_stride"]
     if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int) and stride > 0 <= start:
         return [start + stride * position for position in range(size)], "stride"
@@ -78,8 +78,18 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(lane.alias("lane"))
 
 
-def _names_no_group(row: dict[str, object]) -> bool:
-    return all(row[name] is None for name in IDENTITY)
+def _only_group(row: dict[str, object], listed: list[dict[str, object]]) -> dict[str, object] | None:
+    """Return the only listed group that a call can be in which tells at most the size of its group."""
+    if any(row[name] is not None for name in IDENTITY if name != "group_size"):
+        return None
+    size = row["group_size"]
+    fitting = [group for group in listed if size is None or group["ranks"] is None or _size(group) == size]
+    return fitting[0] if len(fitting) == 1 and fitting[0]["ranks"] is not None else None
+
+
+def _size(group: dict[str, object]) -> int:
+    ranks = group["ranks"]
+    return len(ranks) if isinstance(ranks, list) else 0
 
 
 def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -92,11 +102,10 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     numbered = _with_lanes(calls)
     listed = list(process_groups.iter_rows(named=True))
     known = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
-    only = listed[0] if len(listed) == len(known) == 1 else None
     distinct = numbered.select(*IDENTITY, "lane").unique(maintain_order=True)
     rows = []
     for row in distinct.iter_rows(named=True):
-        if only and _names_no_group(row):
+        if only := _only_group(row, listed):
             row |= {"group_name": only["name"], "group_description": only["description"]}
         members, source = members_of(row, known)
         source = THREADS if members is None and row["lane"] is None else source

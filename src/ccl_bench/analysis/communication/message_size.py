@@ -92,7 +92,11 @@ def _splits_differ() -> pl.Expr:
 def _operand() -> pl.Expr:
     """Return the message of every collective but an uneven all-to-all, bytes."""
     sent, received, members = pl.col("sent_bytes"), pl.col("received_bytes"), pl.col("group_size")
-    either = {"in": pl.coalesce(sent, received), "out": pl.coalesce(received, sent)}
+    either = {
+        "in": pl.coalesce(sent, received),
+        "out": pl.coalesce(received, sent),
+        "sum": pl.coalesce(sent + received, sent, received),
+    }
     from_parts = {  # with one side alone, the whole is that side's part from, or to, every member
         "all_gather": pl.coalesce(received, sent * members),
         "reduce_scatter": pl.coalesce(sent, received * members),

@@ -60,8 +60,7 @@ def _side(traffic: pl.DataFrame, collective: str, source: str, target: str) -> p
     """Return the sends, or the receives, numbered from each source to each target."""
     counted = ("iteration", "rank", "peer", "channel")
     return (
-        traffic.filter((pl.col("collective") == collective) & pl.col("peer").is_not_null())
-        .drop_nulls("rank")
+        traffic.filter((pl.col("collective") == collective) & (pl.col("peer") != pl.col("rank")))
         .with_columns(channel=pl.when(is_named_alike()).then("group"))
         .sort("trace", "order", "start_ns", maintain_order=True)
         .select(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     received_bytes=("Int64", "bytes received by this rank"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
     uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
+    is_paired=("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 )
 def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One communication call of one rank.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.intervals import clipped, merged
+from ccl_bench.analysis.intervals import clipped, merged, outside
 from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, FUSED
 from ccl_bench.catalog.kernel_types import kernel_type
@@ -64,11 +64,16 @@ def _types(rows: pl.DataFrame) -> pl.Series:
     union_ns=("Int64", "time in the step's device window with at least one such call, ns"),
     duration_ns=("Int64", "sum of their durations inside the window, ns"),
 )
-def communication_time(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """One collective in one step of one trace, on a device or on the CPU."""
+def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One collective in one step of one trace, on a device or on the CPU.
+
+    A call of several kernels communicates while one of them runs, not in between.
+    """
     keys = ("window", "collective")
-    calls = work.filter(pl.col("kind") == COMMUNICATION).select("start_ns", "end_ns", "collective")
-    inside = clipped(calls, device_windows(steps))
+    whole = calls.select("start_ns", "end_ns", "collective")
+    communicating = work.filter(pl.col("kind") == COMMUNICATION).select("start_ns", "end_ns")
+    ran = outside(whole, outside(whole, communicating).select("start_ns", "end_ns"))
+    inside = clipped(ran, device_windows(steps))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     unions = merged(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
     rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)

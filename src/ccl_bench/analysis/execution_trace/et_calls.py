@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccl_bench.analysis.communication import naming
-from ccl_bench.analysis.communication.arguments import launched
+from ccl_bench.analysis.communication.arguments import launched, starters
 from ccl_bench.analysis.communication.members import with_groups
 from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.derived import DERIVED, derived
@@ -84,6 +84,7 @@ def call_operators(
     annotations: pl.DataFrame,
     linkable_ops: pl.DataFrame,
     cpu_ops: pl.DataFrame,
+    collectives: pl.DataFrame,
 ) -> pl.DataFrame:
     """One communication call of one Kineto trace and the operator that alone stands for it."""
     names = linkable_ops["name"].cast(pl.String)
@@ -95,13 +96,11 @@ def call_operators(
     if kernels.height:
         found = _launching(kernels, launches, operators)
     else:
-        ranges = gloo_ranges(annotations).sort("start_ns", maintain_order=True)
-        alike = ranges.height == operators.height
-        found = ranges.select("start_ns", pl.col("thread").alias("stream")).hstack(
-            operators.select("op")
-            if alike
-            else pl.DataFrame({"op": [None] * ranges.height}, {"op": pl.Int64})
-        )
+        sources = ("host",) if (names == OPERATOR).any() else ("op",)
+        begun = starters(gloo_ranges(annotations), collectives, sources)
+        found = begun.join(
+            operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
+        ).select("start_ns", pl.col("thread").alias("stream"), "op")
     return found.drop_nulls("op").filter(pl.len().over("op") == 1)
 
 

@@ -9,12 +9,10 @@ from ccl_bench.metrics.shared.per_step import few_steps
 PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle", "window")
 """All but the last add up to the last."""
 
-_NONE = pl.Series([0])
-
 
 def listed_parts(breakdown: pl.DataFrame) -> list[str]:
     """Return the parts that steps of a run have; `fused` where a kernel computed and communicated in one."""
-    has_fused = bool((breakdown.get_column("fused_ns", default=_NONE) > 0).any())
+    has_fused = bool((breakdown["fused_ns"] > 0).any())
     return [part for part in PARTS if part != "fused" or has_fused]
 
 
@@ -32,7 +30,5 @@ def parts_by_step(breakdown: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _means(breakdown: pl.DataFrame, *by: str) -> pl.DataFrame:
-    parts = (
-        (pl.col(f"{part}_ns").sum() / pl.len() / SECOND_NS).alias(part) for part in listed_parts(breakdown)
-    )
+    parts = ((pl.col(f"{part}_ns").sum() / pl.len() / SECOND_NS).alias(part) for part in PARTS)
     return breakdown.group_by(*by).agg(*parts)

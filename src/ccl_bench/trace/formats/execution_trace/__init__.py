@@ -53,7 +53,7 @@ EXECUTION_TRACE = register(
     Format(
         name=NAME,
         profile="torch",
-        revision=1,
+        revision=2,
         tables=frozenset({"et_nodes", "et_communication", "et_groups"}),
         recognises=recognises,
         identity=identity,

@@ -159,6 +159,9 @@ def operator_call(node: Node) -> dict[str, object] | None:
             row[f"{side}_elements"], row[f"{side}_bytes"] = _moved(inputs[place : place + 1])
             dtype = _TENSOR_TYPE.search(str(_at(types, place) or ""))
             row.setdefault("dtype", dtype[1] if dtype else None)
+    for split, place in (("in_split", places.sent_split), ("out_split", places.received_split)):
+        if place is not None:
+            row[split] = _numbers(_at(inputs, place))
     if places.peer is not None:
         row["rank_argument"] = whole(_at(inputs, places.peer))
     return row

@@ -5,13 +5,17 @@
   positional `Concrete Inputs` and `Input Dims` of `ParamCommsUtils.hpp`:
   tensors, sequence, group, rank, collective, in split, out split, [start, stride,] size[, async].
 - The ranges `nccl:*` and `gloo:*` give size and element type; for gloo they are the call itself.
-- The operators `c10d::*` give the true name, the size and the peer.
+- The operators `c10d::*` give the true name, the sizes, the splits of an all-to-all and the peer.
 - Operators of symmetric memory and of inference engines give the size, whose kernels carry no arguments.
+
+The other rank of a message is a place in the process group wherever PyTorch passes it on (`Rank` of a send or
+receive, the operands of `c10d::send`, `nccl:send 0->1`); only `Src Rank` and `Dst Rank` are global ranks.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +51,11 @@ _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
 _NO_TYPE = (None, "", "TensorList", "GenericList")
 """What stands where an element type belongs, for inputs that are no single tensor."""
 
+
+_MESSAGES = ("send", "recv")
+
+_ARROW = re.compile(r"^nccl:(?:send \d{1,9}->|recv \d{1,9}<-)(\d{1,9})")
+"""The name of a range of a message, with the place of the other rank in the group."""
 
 _SHORT_BYTES = 4096
 
@@ -98,6 +107,15 @@ def _tensor_elements(dims: msgspec.Raw, index: int | None) -> int | None:
     return found
 
 
+def _rows_of_parts(dims: msgspec.Raw, index: int | None) -> list[int] | None:
+    """Return the rows of each tensor in a list of tensors; their elements where rows differ in width."""
+    parts = _at(_decoded(dims), index)
+    if not isinstance(parts, list) or not all(isinstance(part, list) and part for part in parts):
+        return None
+    widths = {_elements(part[1:]) for part in parts}
+    return _listed([part[0] if len(widths) == 1 else _elements(part) for part in parts])
+
+
 def _listed(value: object) -> list[int] | None:
     """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
     if isinstance(value, str):
@@ -142,6 +160,7 @@ def _named_arguments(arg: Args) -> dict[str, object]:
         "sequence": whole(arg.sequence),
         "communicator": _text(arg.communicator),
         "peer": whole(peer),
+        "peer_position": whole(arg.rank) if arg.collective in _MESSAGES else None,
         "is_async": None if arg.is_async is None else str(arg.is_async).lower() in {"1", "true"},
     }
 
@@ -161,6 +180,7 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
         "sequence": whole(_at(inputs, 1)),
         "in_split": _listed(_at(inputs, 5)),
         "out_split": _listed(_at(inputs, 6)),
+        "peer_position": whole(_at(inputs, 3)),
     }
 
 
@@ -169,12 +189,19 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     place = operands(event.name) or Operands()
     types, inputs = _decoded(arg.input_type), _decoded(arg.concrete_inputs)
     kind = _at(types, place.sent if place.sent is not None else place.received)
+    if place.in_parts:
+        splits = [_rows_of_parts(arg.input_dims, side) for side in (place.sent, place.received)]
+    else:
+        splits = [_listed(_at(inputs, side)) for side in (place.sent_split, place.received_split)]
     return {
         "name": event.name,
         "dtype": _element_type(kind),
         "in_elements": _tensor_elements(arg.input_dims, place.sent),
         "out_elements": _tensor_elements(arg.input_dims, place.received),
-        "peer": whole(_at(inputs, place.peer)),
+        "in_split": splits[0],
+        "out_split": splits[1],
+        "group_size": len(splits[0]) if splits[0] else None,
+        "peer_position": whole(_at(inputs, place.peer)),
     }
 
 
@@ -192,12 +219,17 @@ def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
 
 
 def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
-    """Return what a `gloo:*` or `nccl:*` range says of its call."""
+    """Return what a `gloo:*` or `nccl:*` range says of its call; gloo lists every tensor that it sends."""
     types = _decoded(arg.input_type)
+    arrow = _ARROW.match(event.name)
+    sizes = _decoded(arg.input_dims) if event.name.startswith(GLOO) else None
+    elements = _elements(sizes) if sizes else _tensor_elements(arg.input_dims, 0)
+    side = "out_elements" if event.name.startswith(f"{GLOO}recv") else "in_elements"
     return {
         "name": event.name,
         "dtype": _element_type(_at(types, 0)),
-        "in_elements": _tensor_elements(arg.input_dims, 0),
+        side: elements,
+        "peer_position": whole(arrow[1]) if arrow else None,
     }
 
 

@@ -56,6 +56,7 @@ class Args(Struct, gc=False):
     is_async: Number = field(name="Is asynchronized op", default=None)
     source_rank: Number = field(name="Src Rank", default=None)
     target_rank: Number = field(name="Dst Rank", default=None)
+    rank: Number = field(name="Rank", default=None)
     external_id_old: Number = field(name="external id", default=None)
 
 

@@ -113,7 +113,7 @@ def _arguments(collective: str, told: dict[str, int], members: dict[int, int]) -
     known: dict[str, object] = {
         "group_size": count,
         "communicator": None if communicator is None else str(communicator),
-        "peer": told.get(payloads.PEER),
+        "peer_position": told.get(payloads.PEER),
     }
     if size is None or not 0 <= size < 2**48:
         return known
