@@ -1,11 +1,12 @@
 """Sizes of calls, messages between two ranks, and who sends how much to whom."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import call, frame, measured, result, rewrite, tables
+from cross_runs import call, codes, frame, measured, result, rewrite, tables
 
 from ccl_bench.analysis.communication.agreement import cross_rank_findings
 from ccl_bench.analysis.communication.bandwidth import RAW
@@ -177,3 +178,44 @@ def test_calls_without_size_are_listed_and_not_counted_as_nothing(tmp_path: Path
     # one reduce-scatter of float32 and four all-reduces of bfloat16
     assert found.value == pytest.approx((8_388_608 * 4 + 4 * 4_194_304 * 2) / 1e9)
     assert [finding.code for finding in found.findings] == ["calls-without-size"]
+
+
+def places_for_ranks(trace: dict[str, Any]) -> None:
+    """Name the other rank by its place in the group, and take the `Rank` of the operator away."""
+    for event in trace["traceEvents"]:
+        arguments = event.get("args", {})
+        arguments.pop("Rank", None)
+        for end in {"Src Rank", "Dst Rank"} & set(arguments):
+            ranks = json.loads(arguments["Process Group Ranks"])
+            arguments[end] = ranks.index(arguments[end])
+
+
+def test_a_recorded_peer_that_is_no_member_is_a_place_in_the_group(tmp_path: Path):
+    plan = Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1)
+    write_run(plan, tmp_path)
+    before = tables(tmp_path, "messages")["messages"].select("source", "target", "size_bytes").rows()
+    assert {(source, target) for source, target, _ in before} == {(0, 2), (1, 3), (2, 0), (3, 1)}
+    for rank in range(4):
+        rewrite(trace_path(tmp_path, rank), places_for_ranks)
+    # in the group 1,3 rank 1 now sends to "1", and rank 3 receives from "0"
+    after = tables(tmp_path, "messages")["messages"].select("source", "target", "size_bytes").rows()
+    assert after == before
+    assert "message-to-self" not in codes(tmp_path, "traffic")
+
+
+def test_a_message_from_a_rank_to_itself_is_an_error_and_refuses_the_bubble(tmp_path: Path):
+    plan = Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1)
+    write_run(plan, tmp_path)
+    for rank in range(4):
+        rewrite(trace_path(tmp_path, rank), without_groups)
+    assert "message-to-self" in codes(tmp_path, "traffic")
+    assert result(tmp_path, "bubble_size_pipeline").status == "not_measurable"
+
+
+def without_groups(trace: dict[str, Any]) -> None:
+    """Name places in groups of which nothing else is recorded."""
+    places_for_ranks(trace)
+    trace["distributedInfo"].pop("pg_config", None)
+    for event in trace["traceEvents"]:
+        for name in ("Process Group Ranks", "Global rank start", "Global rank stride"):
+            event.get("args", {}).pop(name, None)

@@ -21,7 +21,7 @@ def launched_in(operator: str, *names: str) -> list[Event]:
 
 
 def kinds(run: Path) -> list[tuple[str, str | None]]:
-    return table(run, "work").select("kind", "collective").rows()
+    return table(run, "device_work").select("kind", "collective").rows()
 
 
 @pytest.mark.parametrize(

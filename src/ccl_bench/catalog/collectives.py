@@ -98,8 +98,7 @@ def is_bookkeeping(name: str) -> bool:
 @cache
 def carried_out_by_gloo() -> dict[str, str]:
     """Return the collectives that gloo carries out as another one, and as which."""
-    row = facts("collectives")["carried_out_by_gloo"]
-    return {name: other for name, other in row.items() if name != "source"}
+    return {row["collective"]: row["as"] for row in facts("collectives")["carried_out_by_gloo"]}
 
 
 @cache

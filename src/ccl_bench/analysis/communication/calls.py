@@ -192,7 +192,8 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
         pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("peer_position") >= 0)).then("peer_position"),
     )
     at_place = members.list.get(pl.coalesce("peer_position", "peer"), null_on_oob=True)
-    fits = (members.list.contains(pl.col("peer")) & (pl.col("peer") != rank)).fill_null(value=True)
+    is_other = members.list.contains(pl.col("peer")) & (pl.col("peer") != rank)
+    fits = members.is_null() | is_other.fill_null(value=True)
     by_place = pl.col("peer_position").is_not_null() & at_place.is_not_null()
     return placed.with_columns(
         at_place.alias("peer_at_place"),
