@@ -18,6 +18,7 @@ TABLES = [
     ("collectives", "kernel"),
     ("collectives", "fused"),
     ("collectives", "launcher"),
+    ("collectives", "carried_out_by_gloo"),
     ("models", "model"),
     ("kernel_types", "rule"),
     ("accelerators", "backend"),

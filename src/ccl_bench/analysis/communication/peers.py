@@ -43,7 +43,9 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
     """
     at_place = pl.col("peer_at_place")
     proves = (pl.col("peer").is_null() & at_place.is_not_null()).any()
-    known = calls.with_columns(pl.when(proves & at_place.is_not_null()).then(at_place).otherwise("peer").alias("peer"))
+    known = calls.with_columns(
+        pl.when(proves & at_place.is_not_null()).then(at_place).otherwise("peer").alias("peer")
+    )
     known = known.with_row_index(_ROW)
     is_open = pl.col("peer").is_null() & pl.col("peer_position").is_not_null() & pl.col("rank").is_not_null()
     unknown = known.filter(is_open & pl.col("collective").is_in(MESSAGES))

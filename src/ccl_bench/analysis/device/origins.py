@@ -12,6 +12,7 @@ from ccl_bench.frames import pl
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
     kind=("String", "`compute`, `communication`, `fused` or `memory`"),
+    collective=("String", "canonical collective, that of its call; null unless the kind is communication"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
     on_device=("Boolean", "whether a device did it; on a run without one the CPU does all"),
     correlation=("Int64", "launch correlation; null on the CPU"),
@@ -20,7 +21,11 @@ from ccl_bench.frames import pl
     thread=("Int64", "CPU thread of that call"),
 )
 def origins(
-    work: pl.DataFrame, device_work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame
+    work: pl.DataFrame,
+    device_work: pl.DataFrame,
+    described_calls: pl.DataFrame,
+    annotations: pl.DataFrame,
+    collectives: pl.DataFrame,
 ) -> pl.DataFrame:
     """One interval of work with its launch.
 
@@ -29,8 +34,17 @@ def origins(
     by the operator that started it, where that is certain.
     """
     if device_work.height:
-        return device_work.with_columns(on_device=pl.lit(value=True)).select(*_columns())
-    return _on_host(work, annotations, collectives)
+        by_name = device_work["collective"]
+        found = device_work.drop("collective").with_columns(on_device=pl.lit(value=True))
+    else:
+        found = _on_host(work, annotations, collectives)
+        by_name = pl.Series("collective", [None] * found.height, dtype=pl.String)
+    key = ["start_ns", "stream"]
+    called = described_calls.select(*key, "collective").unique(key, keep="first", maintain_order=True)
+    named = found.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
+    is_call = pl.col("kind") == COMMUNICATION
+    true_name = pl.when(is_call).then(pl.coalesce("collective", by_name)).alias("collective")
+    return named.with_columns(true_name).select(*_columns())
 
 
 def _columns() -> list[str]:
@@ -54,5 +68,4 @@ def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.Data
         pl.concat([computed, communicated], how="diagonal")
         .sort("start_ns", maintain_order=True)
         .with_columns(on_device=pl.lit(value=False), correlation=pl.lit(None, dtype=pl.Int64))
-        .select(*_columns())
     )
