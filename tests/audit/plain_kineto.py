@@ -150,7 +150,7 @@ class Rank:
             if "Collective name" not in arguments:
                 arguments = operators.get(arguments.get("correlation"), {})
             kind = kind_of(str(arguments.get("Collective name", ""))) or kind_of(kernel["name"]) or "other"
-            calls.append({"span": kernel["span"], "kind": kind, "bytes": message_bytes(arguments)})
+            calls.append({**kernel, "kind": kind, "bytes": message_bytes(arguments)})
         return calls
 
     def _operators_of_launches(self) -> dict[int, Event]:
@@ -228,8 +228,14 @@ class Rank:
         return [clip(intervals, window) for window in self.windows()]
 
     def calls_by_step(self) -> list[list[Event]]:
-        """Return the calls that start in each step's device window."""
-        return [[c for c in self.calls if start <= c["span"][0] < end] for start, end in self.windows()]
+        """Return the calls of each step."""
+        return self.by_step(self.calls)
+
+    def by_step(self, events: list[Event]) -> list[list[Event]]:
+        """Return the events of each step: launched in it, or started in it where there is no device."""
+        spans = [span for _, span, _ in self.steps]
+        times = [self._launched_at(e) if self.on_device else e["span"][0] for e in events]
+        return [[e for e, at in zip(events, times, strict=True) if start <= at < end] for start, end in spans]
 
 
 def mean(values: list[float]) -> float | None:
@@ -384,12 +390,7 @@ def _copies(ranks: list[Rank]) -> dict[str, float | None]:
             for window in rank.windows()
         )
         exposed.append(100 * alone / sum(end - start for start, end in rank.windows()))
-        moved = [
-            copy
-            for copy in rank.copies
-            if any(start <= copy["span"][0] < end for start, end in rank.windows())
-            and "bytes" in copy["args"]
-        ]
+        moved = [copy for step in rank.by_step(rank.copies) for copy in step if "bytes" in copy["args"]]
         times = sum(copy["span"][1] - copy["span"][0] for copy in moved)
         rates += [sum(int(copy["args"]["bytes"]) for copy in moved) / times] if times else []
     return {"memory_transfer_overhead": mean(exposed), "average_memory_bandwidth": mean(rates)}

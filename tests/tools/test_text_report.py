@@ -71,7 +71,7 @@ def test_the_report_has_throughput_overlap_bandwidth_and_traffic(iteration: Path
         "Run",
         "Findings",
         "Throughput",
-        "Overlap in a mean step, mean over ranks",
+        "Overlap in a mean traced step, mean over ranks",
         "Network bandwidth",
     ]
     plain = " ".join(page.split())
