@@ -10,7 +10,7 @@ from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_
 from ccl_bench.metrics.shared.per_step import mean_of
 
 
-@metric(unit="GB/s", better="higher")
+@metric(unit="GB/s", better="higher", revision=2)
 def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Rate at which the device's copy engines moved data: bytes over time, all copies of the steps together.
 

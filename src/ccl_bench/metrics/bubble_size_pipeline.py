@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
 
 
-@metric(unit="s", better="lower", applies=(conditions.pipeline,), aliases=("pipeline_bubble_16",))
+@metric(unit="s", better="lower", applies=(conditions.pipeline,), aliases=("pipeline_bubble_16",), revision=2)
 def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     """Pipeline bubble: time in a step in which a stage neither computes nor moves data.
 

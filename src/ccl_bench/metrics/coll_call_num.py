@@ -13,6 +13,7 @@ from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, 
     better="neither",
     applies=(conditions.several_ranks,),
     aliases=("coll_call_num_16",),
+    revision=2,
 )
 def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Collective calls that one GPU issues in one step.

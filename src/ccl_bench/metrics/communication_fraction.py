@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="%", better="lower", applies=(conditions.several_ranks,), revision=2)
 def communication_fraction(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of the time of steps in which communication ran, hidden under compute or not.
 

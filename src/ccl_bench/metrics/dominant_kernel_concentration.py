@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.per_step import mean_of
 _LISTED = 10
 
 
-@metric(unit="%", better="neither")
+@metric(unit="%", better="neither", revision=2)
 def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of kernel time that goes to the one kernel with the most.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
 def exposed_communication_time(
     breakdown: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -12,7 +12,7 @@ from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, 
 CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
 
 
-@metric(unit="%", better="lower")
+@metric(unit="%", better="lower", revision=2)
 def idle_breakdown(
     idle: pl.DataFrame, stream_idle: pl.DataFrame, launching: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

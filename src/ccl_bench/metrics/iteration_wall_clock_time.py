@@ -9,7 +9,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, step_labels, window_of
 
 
-@metric(unit="s", better="lower", aliases=("iter_time_16",))
+@metric(unit="s", better="lower", aliases=("iter_time_16",), revision=2)
 def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     """Mean wall-clock time of a step, on the slowest rank of each.
 

@@ -9,7 +9,7 @@ from ccl_bench.metrics.shared.launches import need_launches
 from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, time_per_step
 
 
-@metric(unit="s", better="lower")
+@metric(unit="s", better="lower", revision=2)
 def launch_overhead(launching: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time in one step that CPU threads spend in calls that launch work on the device.
 

@@ -9,7 +9,7 @@ from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, 
 from ccl_bench.metrics.shared.per_step import by_step, mean_of, seconds_by_rank
 
 
-@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,), revision=2)
 def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Compute time of the busiest rank over the mean of all ranks: 1 is even.
 

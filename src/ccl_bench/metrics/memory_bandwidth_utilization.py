@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.catalog.devices import Device
 
 
-@metric(unit="%", better="higher")
+@metric(unit="%", better="higher", revision=2)
 def memory_bandwidth_utilization(
     copies: pl.DataFrame, devices: pl.DataFrame, steps: pl.DataFrame, facts: Facts
 ) -> Measurement:

@@ -9,7 +9,7 @@ from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
 
 
-@metric(unit="%", better="lower")
+@metric(unit="%", better="lower", revision=2)
 def memory_transfer_overhead(
     copy_time: pl.DataFrame, copies: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -34,7 +34,7 @@ class _Peak:
     source: str
 
 
-@metric(unit="%", better="higher")
+@metric(unit="%", better="higher", revision=2)
 def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
     """Model FLOPs utilisation: operations the model needs, as share of what the devices could do.
 

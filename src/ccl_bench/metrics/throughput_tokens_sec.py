@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.frames import pl
 
 
-@metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",))
+@metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",), revision=2)
 def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement:
     """Tokens that the whole job processes in a second.
 

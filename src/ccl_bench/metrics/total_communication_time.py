@@ -8,7 +8,7 @@ from ccl_bench.metrics.shared.communicating import need_communication
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,))
+@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
 def total_communication_time(
     breakdown: pl.DataFrame, communication_time: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -14,7 +14,7 @@ MUCH = 0.2
 """Share of kernel time without a type from which a result says so."""
 
 
-@metric(unit="s", better="lower")
+@metric(unit="s", better="lower", revision=2)
 def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time that one GPU's kernels take in one step, added up.
 
