@@ -7,12 +7,13 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_TRACE_IN_NAME = re.compile(
+    r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report|snapshot)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)",
+    re.IGNORECASE,
+)
 _NUMBER_IN_NAME = (
     re.compile(r"(?:^|[^a-z])(?:gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
-    re.compile(
-        r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)",
-        re.IGNORECASE,
-    ),
+    _TRACE_IN_NAME,
     re.compile(
         r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
         r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|pkl|nsys-rep|qdrep))",
@@ -77,6 +78,11 @@ def rank_in_name(relative: str) -> int | None:
 def says_rank(relative: str) -> bool:
     """Whether a file name has the word beside the number, which cannot be that of a process then."""
     return _RANK_IN_NAME.search(PurePosixPath(relative).name) is not None
+
+
+def numbers_trace(relative: str) -> bool:
+    """Return whether the number in a name is that of a trace, as in `kineto_trace_3.json`."""
+    return _TRACE_IN_NAME.search(PurePosixPath(relative).name) is not None
 
 
 def place_in_name(relative: str) -> Place | None:

@@ -24,6 +24,9 @@ _NUMBER = re.compile(r"\d+")
 _SHOWN = 3
 """Files that a message names."""
 
+LARGEST_JOB = 1 << 14
+"""Numbers of traces from here on are no ranks of a job of unknown size."""
+
 
 def settled(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces with the ranks and windows that their names can mean, and what they cannot."""
@@ -85,7 +88,8 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
     """Return the traces without ranks that their names cannot mean, and what is wrong with those.
 
     A number without the word beside it is a rank where it, and all in names of the same make, are below the
-    number of ranks or traces; others count processes, ports or attempts.
+    number of ranks or, where that is not known, of traces; others count processes, ports or attempts. The
+    number of a trace (`kineto_trace_3.json`) may be that of one of many ranks whose other traces are not here.
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
     known = {t.rank for t in traces if t.rank_source in {"file", "map"}}
@@ -95,7 +99,9 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
             doubtful[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
     implausible: list[TraceFile] = []
     for (form, _), alike in doubtful.items():
-        limit = world_size or sum(t.form.name == form for t in traces)
+        present = sum(t.form.name == form for t in traces)
+        numbered = all(identity.numbers_trace(t.relative) for t in alike)
+        limit = world_size or max(present, LARGEST_JOB if numbered else 0)
         if any((t.rank or 0) >= limit and t.rank not in known for t in alike):
             implausible += alike
     if not implausible:
