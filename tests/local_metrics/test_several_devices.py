@@ -114,8 +114,6 @@ def test_two_devices_together_are_the_mean_of_traces_of_one_each(
     runs = [write(tmp_path / str(device), one, world_size=1) for device, one in enumerate(alone)]
     both = write(tmp_path / "both", events, world_size=1)
     weights = [1.0, 1.0]
-    if metric == "idle_breakdown":
-        weights = [value(run, "gpu_idle") for run in runs]
     if metric == "average_memory_bandwidth":
         weights = [table(run, "copies")["duration_ns"].sum() for run in runs]
     numbers = [value(run, metric) for run in runs]

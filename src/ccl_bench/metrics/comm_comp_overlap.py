@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.parts import listed_parts
 from ccl_bench.metrics.shared.per_step import shares_by_step
 
@@ -39,10 +39,10 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
     """
     need_rows(breakdown, "steps", RECORD)
     totals = (
-        breakdown.group_by("rank")
+        breakdown.group_by(each_rank(), maintain_order=True)
         .agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))
         .filter(pl.col("window_ns") > 0)
-        .sort("rank")
+        .sort("rank", maintain_order=True)
     )
     communicating = totals.filter(pl.col("communication_ns") > 0)
     if communicating.is_empty():

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.errors import NotMeasurable
-
-if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+from ccl_bench.frames import pl
 
 SECOND_NS = 1_000_000_000
 
@@ -37,9 +33,20 @@ def step_labels(table: pl.DataFrame) -> list[str]:
     return [f"{window}:{step}" if several else str(step) for window, step in rows]
 
 
+def each_rank() -> tuple[pl.Expr, pl.Expr]:
+    """Return what to group rows by so that a rank counts once, and so does each trace of no known rank.
+
+    Those may be of different devices of a process, over which a mean is taken, and not of their sums.
+    """
+    rank = pl.col("rank")
+    return rank, pl.when(rank.is_null()).then("trace").alias("_trace_without_rank")
+
+
 def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
-    """Return {rank: value} of a table with one row a rank."""
-    ordered = table.sort("rank", nulls_last=True)
+    """Return {rank: value} of a table with one row a rank; the mean of those of no known rank."""
+    ordered = (
+        table.group_by("rank", maintain_order=True).agg(pl.col(column).mean()).sort("rank", nulls_last=True)
+    )
     return {label(rank): value for rank, value in ordered.select("rank", column).iter_rows()}
 
 

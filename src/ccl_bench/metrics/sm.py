@@ -7,7 +7,7 @@ from dataclasses import replace
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.devices import share_by_device
 from ccl_bench.metrics.shared.per_step import by_step, shares_by_step
 
@@ -116,9 +116,9 @@ def _by_rank(sm_use: pl.DataFrame) -> pl.DataFrame:
     counts = pl.col("rated_kernels", "kernels").sum()
     sums = (pl.col(name).sum() for name in _SUMS)
     return (
-        sm_use.group_by("rank")
+        sm_use.group_by(each_rank(), maintain_order=True)
         .agg(*sums, _occupancy().alias("occupancy_pct"), counts)
         .filter(pl.col("rated_kernels") > 0)
         .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
-        .sort("rank")
+        .sort("rank", maintain_order=True)
     )

@@ -6,7 +6,16 @@ from typing import Any
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, step_labels, window_of
+from ccl_bench.metrics.rows import (
+    RECORD,
+    SECOND_NS,
+    by_rank,
+    each_rank,
+    need_rows,
+    ranks_in,
+    step_labels,
+    window_of,
+)
 
 MOST_STEPS = 1_000
 """Steps that details list one by one; of more, as many evenly spread ones are listed."""
@@ -51,9 +60,15 @@ def time_per_step(
 
 def shares_by_rank(table: pl.DataFrame, part: str, whole: str) -> pl.DataFrame:
     """Return `rank` and `pct`: one column's sum as percent of another's, for ranks where that is not 0."""
-    sums = table.group_by("rank").agg(pl.col(part).sum().alias("_part"), pl.col(whole).sum().alias("_whole"))
+    sums = table.group_by(each_rank(), maintain_order=True).agg(
+        pl.col(part).sum().alias("_part"), pl.col(whole).sum().alias("_whole")
+    )
     share = (100 * pl.col("_part") / pl.col("_whole")).alias("pct")
-    return sums.filter(pl.col("_whole") > 0).select("rank", share).sort("rank", nulls_last=True)
+    return (
+        sums.filter(pl.col("_whole") > 0)
+        .select("rank", share)
+        .sort("rank", nulls_last=True, maintain_order=True)
+    )
 
 
 def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import shares_by_step
 
 
@@ -12,10 +12,10 @@ def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) ->
     """Return a column of `breakdown` as percent of the device windows, over all steps, mean over ranks."""
     need_rows(breakdown, "steps", RECORD)
     totals = (
-        breakdown.group_by("rank")
+        breakdown.group_by(each_rank(), maintain_order=True)
         .agg(pl.col(column, "window_ns").sum(), pl.len().alias("steps"))
         .filter(pl.col("window_ns") > 0)
-        .sort("rank")
+        .sort("rank", maintain_order=True)
     )
     need_rows(totals, "steps of any length", RECORD)
     shares = totals.select(
