@@ -53,6 +53,23 @@ def test_a_file_can_claim_another_rank(run):
     assert content["distributedInfo"]["world_size"] == 2
 
 
+def test_lost_kernels_are_gone_and_nothing_else(run):
+    before = json.loads(run[0].read_text())["traceEvents"]
+    lost = damage.lose_kernels(run[0], every=4)
+    after = json.loads(run[0].read_text())["traceEvents"]
+    kernels = [event for event in before if event.get("cat") == "kernel"]
+    assert lost == len(kernels[::4]) == len(before) - len(after) > 0
+    assert [event for event in after if event.get("cat") == "kernel"] == [
+        event for number, event in enumerate(kernels) if number % 4
+    ]
+
+
+def test_mixed_traces_hold_the_events_of_both(run):
+    events = [json.loads(path.read_text())["traceEvents"] for path in run]
+    damage.mix_in(*run)
+    assert json.loads(run[0].read_text())["traceEvents"] == events[0] + events[1]
+
+
 def test_garbled_bytes_are_no_text(run):
     damage.garble(run[0], at=5_000)
     with pytest.raises(UnicodeDecodeError):

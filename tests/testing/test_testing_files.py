@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench.testing import (
+    TORCH_NAME,
     Expected,
     Experts,
     Host,
@@ -35,6 +36,7 @@ STYLES = {
     "absolute": Style(has_absolute_times=True),
     "by position": Style(has_collective_arguments=False),
     "arrows": Style(has_launch_arrows=True),
+    "as torch saves it": Style(file_name=TORCH_NAME),
 }
 PLAN = Plan(
     dp_shard=2,
@@ -264,3 +266,58 @@ def test_a_host_that_costs_nothing_still_launches_first(tmp_path: Path):
     content = read(trace_path(tmp_path, 0))
     launches = {event["args"]["correlation"]: event for event in spans(content, "cuda_runtime")}
     assert all(start_ns(launches[k["args"]["correlation"]]) <= start_ns(k) for k in spans(content, "kernel"))
+
+
+@pytest.mark.parametrize(
+    ("peers", "named"), [("rank", [0, 1, 2, 3]), ("place", [0, 0, 1, 1]), ("operator", [])]
+)
+def test_the_other_end_of_a_message_is_a_rank_or_a_place(peers: str, named: list[int], tmp_path: Path):
+    style = Style(peers=peers)
+    write_run(Plan(pp=2, dp_shard=2, steps=1), tmp_path, style=style)
+    found, places = set(), set()
+    for rank in range(4):
+        content = read(trace_path(tmp_path, rank, style=style))
+        for event in (*spans(content, "kernel"), *spans(content, "cpu_op")):
+            ends = [event["args"][key] for key in ("Src Rank", "Dst Rank") if key in event["args"]]
+            found |= {(rank, end) for end in ends}
+            if event["args"].get("Collective name") in {"send", "recv"} and "Rank" in event["args"]:
+                places.add((rank, event["args"]["Rank"]))
+    assert sorted(end for _, end in found) == named
+    assert places == {(0, 1), (1, 1), (2, 0), (3, 0)}
+
+
+def test_ranks_that_number_their_own_groups_use_a_name_for_several(tmp_path: Path):
+    style = Style(numbers_own_groups=True)
+    write_run(Plan(dp_shard=2, tp=2, steps=1), tmp_path, style=style)
+    members = defaultdict(set)
+    for rank in range(4):
+        for event in spans(read(trace_path(tmp_path, rank, style=style)), "kernel"):
+            if "Process Group Name" in event["args"]:
+                members[event["args"]["Process Group Name"]].add(event["args"]["Process Group Ranks"])
+    assert members == {"1": {"[0, 2]", "[1, 3]"}, "2": {"[0, 1]", "[2, 3]"}}
+
+
+def test_a_recording_that_begins_late_holds_work_without_its_launch(tmp_path: Path):
+    plan = Plan(tp=2, unrecorded_steps=1, host=Host(waits_for_device=False))
+    expected = write_run(plan, tmp_path)
+    content = read(trace_path(tmp_path, 0))
+    launched = {event["args"]["correlation"] for event in spans(content, "cuda_runtime")}
+    work = [*spans(content, "kernel"), *spans(content, "gpu_memcpy")]
+    backlog = [event for event in work if event["args"]["correlation"] not in launched]
+    assert len(backlog) == len(expected.timeline.backlog(0)) > 0
+    assert all(event["args"]["correlation"] < min(launched) for event in backlog)
+    assert not any("Collective name" in event["args"] for event in backlog)
+    assert expected.windows(0)[0][0] > expected.timeline.steps[0][0].host_start_ns
+
+
+def test_one_process_holds_the_work_of_its_devices_and_steps_once(tmp_path: Path):
+    style = Style(devices_in_process=2)
+    plan = Plan(dp_shard=4, host=Host(steps_start_together=True))
+    write_run(plan, tmp_path, style=style)
+    assert sorted(path.name for path in tmp_path.glob("rank*")) == ["rank0_trace.json", "rank2_trace.json"]
+    content = read(trace_path(tmp_path, 2, style=style))
+    names = [event["name"] for event in spans(content, "user_annotation")]
+    assert sum(name.startswith("ProfilerStep") for name in names) == plan.steps
+    kernels = spans(content, "kernel")
+    assert {event["args"]["device"] for event in kernels} == {2, 3}
+    assert len({event["args"]["correlation"] for event in kernels}) == len(kernels)

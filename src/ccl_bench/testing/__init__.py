@@ -26,7 +26,7 @@ from ccl_bench.testing import damage, plans
 from ccl_bench.testing.cards import moe_assignments, run_metadata, workload_card
 from ccl_bench.testing.expected import Expected, RankCall, StepParts
 from ccl_bench.testing.expected_values import lag_ns, message_bytes, values, waits_in_groups
-from ccl_bench.testing.kineto_layout import Style
+from ccl_bench.testing.kineto_layout import TORCH_NAME, Style
 from ccl_bench.testing.kineto_writing import write_rank
 from ccl_bench.testing.meetings import Meeting, Member, bus_factor
 from ccl_bench.testing.mesh import Group, Mesh
@@ -37,6 +37,7 @@ from ccl_bench.testing.simulation import timeline
 from ccl_bench.testing.timeline import RankStep, Timeline
 
 __all__ = [
+    "TORCH_NAME",
     "Copy",
     "Device",
     "Expected",

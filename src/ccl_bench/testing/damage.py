@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,24 @@ def garble(path: Path, at: int, length: int = 200) -> None:
     with path.open("r+b") as stream:
         stream.seek(at)
         stream.write(b"\xff\x00" * (length // 2))
+
+
+def lose_kernels(path: Path, every: int, first: int = 0) -> int:
+    """Remove one kernel in `every` from an uncompressed trace, as when buffers overflow; return how many."""
+    content = json.loads(path.read_bytes())
+    events = content["traceEvents"]
+    kernels = [number for number, event in enumerate(events) if event.get("cat") == "kernel"]
+    lost = set(kernels[first % every :: every])
+    content["traceEvents"] = [event for number, event in enumerate(events) if number not in lost]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return len(lost)
+
+
+def mix_in(path: Path, other: Path) -> None:
+    """Add the events of another trace to an uncompressed one, as when two processes write one file."""
+    content, more = (json.loads(one.read_bytes()) for one in (path, other))
+    content["traceEvents"] += more["traceEvents"]
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _replace(path: Path, pattern: re.Pattern[bytes], change: Callable[[int], int]) -> None:

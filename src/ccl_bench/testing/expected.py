@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ccl_bench.testing.instructions import COPY_STREAM
 from ccl_bench.testing.meetings import Meeting, meetings
 from ccl_bench.testing.mesh import WORLD
 from ccl_bench.testing.plan import AXES
@@ -51,6 +52,8 @@ class StepParts:
     """Time with copies alone."""
     idle_ns: int
     """Time with nothing."""
+    fused_ns: int = 0
+    """Time with kernels that compute and communicate in one, which no plan has."""
 
     @property
     def duration_ns(self) -> int:
@@ -126,27 +129,39 @@ class Expected:
         return self._parts[rank][step - self.plan.first_step]
 
     def windows(self, rank: int) -> list[tuple[int, int]]:
-        """Return the device window of each step, true ns: it ends with the last work launched in it."""
+        """Return the device window of each step, true ns: it ends with the last work launched in it.
+
+        It begins when what was launched before the recording has ended, or with the first kernel of the step.
+        """
         if rank not in self._windows:
             found: list[tuple[int, int]] = []
             reached = 0
+            ahead = max((end for _, _, end in self.timeline.backlog(rank)), default=0)
             for records in self.timeline.steps:
                 record = records[rank]
-                start = max(record.host_start_ns, reached)
+                start = max(record.host_start_ns, reached, min(ahead, self._first_kernel_ns(rank, record)))
                 reached = max(reached, record.host_end_ns, record.device_end_ns)
                 found.append((start, reached))
             self._windows[rank] = found
         return self._windows[rank]
+
+    def _first_kernel_ns(self, rank: int, record: RankStep) -> int:
+        items = self.timeline.program(rank).instructions
+        return min(
+            start for item, start in zip(items, record.starts, strict=True) if item.stream != COPY_STREAM
+        )
 
     def _record(self, rank: int, step: int) -> RankStep:
         return self.timeline.steps[step - self.plan.first_step][rank]
 
     def _spans(self, rank: int) -> Iterator[Span]:
         items = self.timeline.program(rank).instructions
-        for records in self.timeline.steps:
-            for item, start, end in zip(items, records[rank].starts, records[rank].ends, strict=True):
-                kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
-                yield kind, start, end
+        steps = [records[rank] for records in self.timeline.steps]
+        own = ((n, *span) for one in steps for n, span in enumerate(zip(one.starts, one.ends, strict=True)))
+        for number, start, end in (*self.timeline.backlog(rank), *own):
+            item = items[number]
+            kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
+            yield kind, start, end
 
     def _divided(self, rank: int, index: int, spans: list[Span]) -> StepParts:
         window, record = self.windows(rank)[index], self.timeline.steps[index][rank]
@@ -167,9 +182,8 @@ class Expected:
         )
 
     def calls(self, rank: int, step: int) -> list[RankCall]:
-        """Return the communication kernels that start in the device window of a step, in order."""
-        inside = range(*self.windows(rank)[step - self.plan.first_step])
-        return [call for call in self._calls.get(rank, []) if call.start_ns in inside]
+        """Return the communication kernels that were launched in a step, in order."""
+        return [call for call in self._calls.get(rank, []) if call.meeting.step == step]
 
     def call_counts(self, rank: int, step: int) -> Counter[str]:
         """Return the calls of a step by collective; an uneven all-to-all counts as `all_to_all`."""

@@ -10,6 +10,8 @@ from ccl_bench.testing.messages import moved
 
 if TYPE_CHECKING:
     from ccl_bench.testing.instructions import Call
+    from ccl_bench.testing.kineto_layout import Style
+    from ccl_bench.testing.mesh import Group
     from ccl_bench.testing.timeline import Timeline
 
 RECORD = "record_param_comms"
@@ -38,11 +40,16 @@ def names_of(recorded: str) -> tuple[str, str]:
     return _NAMES[recorded]
 
 
+def group_name(made: Timeline, rank: int, group: Group, *, style: Style) -> str:
+    """Return what a rank calls one of its groups."""
+    return str(made.mesh.groups_of(rank).index(group)) if style.numbers_own_groups else group.name
+
+
 class CallArguments:
     """Writes the arguments of one rank's calls as compact JSON, numbering the calls of each group."""
 
-    def __init__(self, made: Timeline, rank: int) -> None:
-        self.made, self.rank = made, rank
+    def __init__(self, made: Timeline, rank: int, style: Style) -> None:
+        self.made, self.rank, self.style = made, rank, style
         self.issued: Counter[str] = Counter()
         self.of_kernel = cache(self._of_kernel)
 
@@ -51,7 +58,7 @@ class CallArguments:
         group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
         self.issued[""] += 1
         splits = f"{_listed(what.in_split)},{_listed(what.out_split)}"
-        rank = group.ranks.index(self._peer(call) if call.peer else self.rank)
+        rank = self._place(call)
         elements = what.out_elements if call.collective == "recv" else what.in_elements
         return (
             f'"Concrete Inputs":["","{self.issued[""]}","{group.communicator % 2**47}","{rank}","",{splits},'
@@ -78,7 +85,7 @@ class CallArguments:
         group = self.made.mesh.group(self.rank, call.dimension)
         counter = f"{group.name} {'point to point' if call.peer else ''}"
         self.issued[counter] += 1
-        rank = group.ranks.index(self._peer(call) if call.peer else self.rank)
+        rank = self._place(call)
         return (
             f'{self.of_kernel(call)},"Global rank start":{group.start},"Global rank stride":{group.stride},'
             f'"Seq":{self.issued[counter]},"Comms Id":{group.communicator},"Rank":{rank},'
@@ -88,15 +95,23 @@ class CallArguments:
     def _of_kernel(self, call: Call) -> str:
         """Return the arguments that Kineto copies to the kernel."""
         group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
+        name = group_name(self.made, self.rank, group, style=self.style)
         text = (
             f'"Collective name":"{what.recorded}","In msg nelems":{what.in_elements},'
             f'"Out msg nelems":{what.out_elements},"Group size":{len(group.ranks)},"dtype":"{what.dtype}",'
             f'"In split size":{_listed(what.in_split)},"Out split size":{_listed(what.out_split)},'
-            f'"Process Group Name":"{group.name}","Process Group Description":"{group.description}",'
+            f'"Process Group Name":"{name}","Process Group Description":"{group.description}",'
             f'"Process Group Ranks":{_listed(group.ranks)}'
         )
         end = {"send": "Dst Rank", "recv": "Src Rank"}.get(call.collective)
-        return f'{text},"{end}":{self._peer(call)}' if end else text
+        if not end or self.style.peers == "operator":
+            return text
+        peer = self._place(call) if self.style.peers == "place" else self._peer(call)
+        return f'{text},"{end}":{peer}'
 
     def _peer(self, call: Call) -> int:
-        return self.made.mesh.neighbour(self.rank, call.peer)
+        return self.made.mesh.neighbour(self.rank, call.peer) if call.peer else self.rank
+
+    def _place(self, call: Call) -> int:
+        """Return the place in the group of the other end of a message, or of this rank."""
+        return self.made.mesh.group(self.rank, call.dimension).ranks.index(self._peer(call))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.testing.instructions import COMPUTE_STREAM, COPY_STREAM
 from ccl_bench.testing.kernels import nccl_kernel
 from ccl_bench.testing.kineto_calls import RECORD, CallArguments, names_of
+from ccl_bench.testing.kineto_layout import FIRST_PROCESS
 from ccl_bench.testing.messages import moved
 from ccl_bench.testing.timeline import LAUNCH_FOR, launch_start_ns
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Sides = tuple[int, int, int]
 
 _FIRST_CORRELATION = 50_000_000
+_IDS = 10_000_000
+"""Numbers that are kept for each device of a process."""
 
 
 class RankEvents:
@@ -37,12 +40,14 @@ class RankEvents:
         self.plan = made.plan
         self.items = made.program(rank).instructions
         self.device = rank % made.plan.devices_per_node
-        self.process = 20_000 + rank
-        self.autograd = self.process + 100_000
+        self.place = rank % style.devices_in_process
+        self.process = FIRST_PROCESS + rank - self.place
+        self.thread = self.process + 1_000 * self.place
+        self.autograd = self.thread + 100_000
         self.shift_ns = style.shift_ns + made.plan.clock_offset_ns(rank)
-        self.external = 1
-        self.correlation = _FIRST_CORRELATION
-        self.calls = CallArguments(made, rank)
+        self.external = 1 + _IDS * self.place
+        self.correlation = _FIRST_CORRELATION + _IDS * self.place
+        self.calls = CallArguments(made, rank, style)
         self.is_named = style.has_collective_arguments
         self.kernel_arguments = cache(self._kernel_arguments)
 
@@ -57,7 +62,7 @@ class RankEvents:
         for process, label in ((self.process, '"CPU"'), (self.device, f'"GPU {self.device}"')):
             yield self.t.process_name % ("process_name", *at, process, 0, "name", '"python3"')
             yield self.t.process_name % ("process_labels", *at, process, 0, "labels", label)
-        for thread in (self.process, self.autograd):
+        for thread in (self.thread, self.autograd):
             name = f'"thread {thread} (python3)"'
             yield self.t.process_name % ("thread_name", *at, self.process, thread, "name", name)
         for stream in sorted({item.stream for item in self.items}):
@@ -68,7 +73,10 @@ class RankEvents:
         yield self.t.instant % ("Record Window End", "", "", *divmod(end + self.shift_ns, 1000))
 
     def steps(self) -> Iterator[str]:
-        """Yield all steps."""
+        """Yield all steps, after what is left of those before the recording."""
+        for number, start, end in self.made.backlog(self.rank):
+            self.correlation += 1
+            yield self._work(number, start, end, is_launched=False)
         for step in range(self.plan.steps):
             yield from self.step(step)
 
@@ -76,7 +84,8 @@ class RankEvents:
         """Yield one step."""
         record = self.made.steps[step][self.rank]
         name = f"ProfilerStep#{self.plan.first_step + step}"
-        yield self.host("user_annotation", name, self.process, record.host_start_ns, record.host_end_ns)
+        if not self.place:
+            yield self.host("user_annotation", name, self.thread, record.host_start_ns, record.host_end_ns)
         yield from self._twin(name, COMPUTE_STREAM, record)
         at, length = record.first_launch_ns, self.plan.host.launch_ns
         for number, item in enumerate(self.items):
@@ -107,20 +116,20 @@ class RankEvents:
             length = self.plan.host.launch_ns
             start = record.first_launch_ns + own[0] * length
             end = record.first_launch_ns + (own[-1] + 1) * length
-            yield self.host("user_annotation", "Optimizer.step#AdamW.step", self.process, start, end)
+            yield self.host("user_annotation", "Optimizer.step#AdamW.step", self.thread, start, end)
 
     def _synchronisation(self, record: RankStep) -> str:
         """Return the host's wait for the device at the end of a step."""
         start = record.first_launch_ns + len(self.items) * self.plan.host.launch_ns
         end = max(start, record.device_end_ns)
         self.correlation += 1
-        values = ("cuda_runtime", "cudaDeviceSynchronize", self.process, self.process)
+        values = ("cuda_runtime", "cudaDeviceSynchronize", self.process, self.thread)
         return self.t.launch % (*values, *self.times(start, end), self.external, self.correlation)
 
     def _launched(self, step: int, number: int, item: Instruction, at: int) -> Iterator[str]:
         """Yield the operator of an instruction, its launch and its work on the device."""
         record, length = self.made.steps[step][self.rank], self.plan.host.launch_ns
-        thread = self.autograd if item.phase == "backward" else self.process
+        thread = self.autograd if item.phase == "backward" else self.thread
         start, end = at, at + length
         for name in item.ranges:
             yield self.host("user_annotation", name, thread, start, end)
@@ -132,7 +141,7 @@ class RankEvents:
         values = ("cuda_runtime", function, self.process, thread, *self.times(launch, launch_end))
         yield self.t.launch % (*values, self._operator_id(item), self.correlation)
         work = (record.starts[number], record.ends[number])
-        yield self._work(number, item, *work)
+        yield self._work(number, *work)
         if self.style.has_launch_arrows:
             yield from self._launch_arrow(thread, launch, item.stream, work[0])
 
@@ -184,7 +193,9 @@ class RankEvents:
         """Return the operator a launch names; torch before 2.2 did not know that of a collective."""
         return self.external if self.is_named or item.call is None else self.correlation
 
-    def _work(self, number: int, item: Instruction, start_ns: int, end_ns: int) -> str:
+    def _work(self, number: int, start_ns: int, end_ns: int, *, is_launched: bool = True) -> str:
+        """Return work on the device; torch describes a collective only where its launch is recorded."""
+        item = self.items[number]
         ids = (self._operator_id(item), self.device, item.stream, self.correlation)
         times = self.times(start_ns, end_ns)
         if item.kernel is None and item.call is None:
@@ -192,10 +203,10 @@ class RankEvents:
             rate = f"{size / max(1, end_ns - start_ns):.6f}"
             name = "Memcpy HtoD (Pinned -> Device)"
             return self.t.copy % ("gpu_memcpy", name, self.device, item.stream, *times, *ids, size, rate)
-        name, more = self.kernel_arguments(number)
+        name, more = self.kernel_arguments(number, is_described=is_launched and self.is_named)
         return self.t.kernel % ("kernel", name, self.device, item.stream, *times, *ids, more)
 
-    def _kernel_arguments(self, number: int) -> tuple[str, str]:
+    def _kernel_arguments(self, number: int, *, is_described: bool) -> tuple[str, str]:
         """Return the name of an instruction's kernel and the arguments that are the same in every step."""
         item = self.items[number]
         if item.kernel is not None:
@@ -205,7 +216,7 @@ class RankEvents:
             raise AssertionError("a copy is no kernel")
         dtype = moved(self.made, self.rank, call).dtype
         shape = _shape((24, 1, 1), (544, 1, 1), 96, 82_240, 0, self.plan.device.sms)
-        more = f",{self.calls.of_kernel(call)}" if self.is_named else ""
+        more = f",{self.calls.of_kernel(call)}" if is_described else ""
         return nccl_kernel(call.collective, dtype), self.t.arguments(shape + more)
 
     def _shape(self, kernel: Kernel) -> str:

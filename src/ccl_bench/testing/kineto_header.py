@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ccl_bench.testing.kineto_calls import group_name
 from ccl_bench.testing.kineto_layout import BASE_NS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def opening(made: Timeline, rank: int, style: Style) -> str:
     device = _device(made)
     count = min(made.plan.devices_per_node, made.plan.world_size)
     described = [{"id": number} | device for number in range(count)]
-    job = _distributed(made, rank)
+    job = _distributed(made, rank, style)
     if style.is_pretty:
         devices = ",\n".join(f"    {json.dumps(one)}" for one in described)
         lines = ['  "schemaVersion": 1', f'  "deviceProperties": [\n{devices}\n  ]']
@@ -59,16 +60,16 @@ def _device(made: Timeline) -> dict[str, object]:
     }
 
 
-def _distributed(made: Timeline, rank: int) -> dict[str, object]:
+def _distributed(made: Timeline, rank: int, style: Style) -> dict[str, object]:
     groups = made.mesh.groups_of(rank)
     return {
         "backend": "nccl",
-        "rank": rank,
-        "world_size": made.plan.world_size,
+        "rank": rank // style.devices_in_process,
+        "world_size": made.plan.world_size // style.devices_in_process,
         "pg_count": len(groups),
         "pg_config": [
             {
-                "pg_name": group.name,
+                "pg_name": group_name(made, rank, group, style=style),
                 "pg_desc": group.description,
                 "backend_config": "cuda:nccl",
                 "pg_size": len(group.ranks),

@@ -15,6 +15,13 @@ BASE_NS = 1_763_596_800_000_000_000
 ORIGIN_NS = 4_354_294_000_000_000
 """Where true time 0 stands in a file."""
 
+FIRST_PROCESS = 20_000
+"""Number of the process of rank 0."""
+
+
+TORCH_NAME = "node_{process}.{saved_ns}.pt.trace"
+"""How `torch.profiler.tensorboard_trace_handler` names files where nobody tells it how."""
+
 
 @dataclass(frozen=True)
 class Style:
@@ -32,6 +39,17 @@ class Style:
     Else by position, with the operators alone, as torch 2.1 did."""
     has_launch_arrows: bool = False
     """Whether `ac2g` arrows lead from launches to kernels."""
+    file_name: str = "rank{rank}_trace"
+    """Name of a rank's file without its ending, of `{rank}`, `{process}` and `{saved_ns}`."""
+    peers: str = "rank"
+    """How the other end of a message stands in `Src Rank` and `Dst Rank`.
+
+    As a `rank` of the job, as a `place` in the process group, or, `operator`, not at all, so that only its
+    operator says the place."""
+    numbers_own_groups: bool = False
+    """Whether each rank numbers the groups that it is in from 0, so that a name is of several groups."""
+    devices_in_process: int = 1
+    """Ranks that one process plays, each on a device of its own and from a thread of its own."""
 
     @property
     def shift_ns(self) -> int:
@@ -42,6 +60,11 @@ class Style:
     def suffix(self) -> str:
         """End of the file's name."""
         return ".json.gz" if self.compresses else ".json"
+
+    def name(self, rank: int) -> str:
+        """Return the name of a rank's file; each is saved some ms after the one before."""
+        saved_ns = BASE_NS + ORIGIN_NS + 60_000_000_000 + 7_654_321 * rank
+        return self.file_name.format(rank=rank, process=FIRST_PROCESS + rank, saved_ns=saved_ns) + self.suffix
 
     @property
     def separator(self) -> str:

@@ -23,13 +23,13 @@ _BLOCK_EVENTS = 4096
 def write_rank(
     made: Timeline, rank: int, path: Path, *, style: Style | None = None, filler_bytes: int = 0
 ) -> int:
-    """Write one rank's file and return its size before compression, bytes.
+    """Write one rank's file and return its size before compression, bytes; its process plays all its devices.
 
     `filler_bytes` adds operators on a thread of their own, without any work on the device, until
     the file has grown by so much: they change no answer.
     """
     style = style or Style()
-    events = RankEvents(made, rank, style)
+    events = [RankEvents(made, rank + place, style) for place in range(style.devices_in_process)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as raw:
         if not style.compresses:
@@ -38,11 +38,13 @@ def write_rank(
             return _write(cast("BinaryIO", packed), events, filler_bytes)
 
 
-def _write(stream: BinaryIO, events: RankEvents, filler_bytes: int) -> int:
+def _write(stream: BinaryIO, of_devices: list[RankEvents], filler_bytes: int) -> int:
+    events = of_devices[0]
     style, separator = events.style, events.style.separator
     size = stream.write(kineto_header.opening(events.made, events.rank, style).encode())
     between = ""
-    for block in blocks(chain(events.metadata(), events.steps()), separator):
+    every = chain(events.metadata(), *(one.steps() for one in of_devices))
+    for block in blocks(every, separator):
         size += stream.write((between + block).encode())
         between = separator
     if filler_bytes > 0:

@@ -127,6 +127,8 @@ class Plan:
     steps: int = 3
     first_step: int = 1
     """Number of the first recorded `ProfilerStep`."""
+    unrecorded_steps: int = 0
+    """Steps before the recording, which holds only their work that starts in it."""
     layers: PerStage = 2
     """Layers of each pipeline stage."""
     microbatches: int = 1

@@ -54,6 +54,8 @@ def written_ranks(
     """Write the trace of one rank after the other and yield the path of each."""
     style = style or Style()
     for rank in made.plan.present_ranks:
+        if rank % style.devices_in_process:
+            continue
         path = trace_path(directory, rank, style=style, iteration=iteration)
         write_rank(made, rank, path, style=style, filler_bytes=filler_bytes)
         yield path
@@ -64,4 +66,4 @@ def trace_path(
 ) -> Path:
     """Return where `write_run` puts the trace of a rank."""
     folder = directory if iteration is None else directory / "profile_trace" / f"iteration_{iteration}"
-    return folder / f"rank{rank}_trace{(style or Style()).suffix}"
+    return folder / (style or Style()).name(rank)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def timeline(plan: Plan) -> Timeline:
     """Return when everything in `plan` happens, starting at 0."""
     made = Timeline(plan)
-    for step in range(plan.steps):
-        made.steps.append(_Simulation(made, step).run())
+    for step in range(-plan.unrecorded_steps, plan.steps):
+        past = made.before if step < 0 else made.steps
+        past.append(_Simulation(made, step).run())
     return made
 
 
@@ -33,6 +34,7 @@ class _Simulation:
 
     def __init__(self, made: Timeline, step: int) -> None:
         self.made, self.step, self.plan = made, step, made.plan
+        self.before = [*made.before, *made.steps][-1:]
         self.ranks = range(made.plan.world_size)
         self.records = [self._begun(rank) for rank in self.ranks]
         followers = [one.followers() for one in made.programs]
@@ -44,8 +46,7 @@ class _Simulation:
 
     def _begun(self, rank: int) -> RankStep:
         host = self.plan.host
-        before = self.made.steps[self.step - 1][rank] if self.step else None
-        start = before.host_end_ns + host.between_steps_ns if before else 0
+        start = self.before[0][rank].host_end_ns + host.between_steps_ns if self.before else 0
         late = sum(
             s.host_ns
             for s in self.plan.stragglers
@@ -58,10 +59,10 @@ class _Simulation:
         record, host = self.records[rank], self.plan.host
         launched = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
         ready = [launched + number * host.launch_ns for number in range(len(self.programs[rank]))]
-        if not self.step:
+        if not self.before:
             return ready
         busy: dict[int, int] = {}
-        for item, end in zip(self.programs[rank], self.made.steps[self.step - 1][rank].ends, strict=True):
+        for item, end in zip(self.programs[rank], self.before[0][rank].ends, strict=True):
             busy[item.stream] = end
         for number, item in enumerate(self.programs[rank]):
             held = [busy.get(item.stream, 0)]

@@ -41,7 +41,9 @@ class Timeline:
 
     plan: Plan
     steps: list[list[RankStep]] = field(default_factory=list)
-    """By step, then rank."""
+    """By recorded step, then rank."""
+    before: list[list[RankStep]] = field(default_factory=list)
+    """By step before the recording, then rank."""
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -56,6 +58,16 @@ class Timeline:
     def program(self, rank: int) -> Program:
         """Return what a rank launches in every step."""
         return self.programs[self.mesh.stage(rank)]
+
+    def backlog(self, rank: int) -> list[tuple[int, int, int]]:
+        """Return the work launched before the recording that starts in it: instruction, start, end."""
+        begins = self.steps[0][rank].host_start_ns
+        return [
+            (number, start, end)
+            for records in self.before
+            for number, (start, end) in enumerate(zip(records[rank].starts, records[rank].ends, strict=True))
+            if start >= begins
+        ]
 
 
 def launch_start_ns(plan: Plan, operator_start_ns: int) -> int:
