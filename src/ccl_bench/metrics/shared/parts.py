@@ -12,7 +12,7 @@ PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle", 
 
 def listed_parts(breakdown: pl.DataFrame) -> list[str]:
     """Return the parts that steps of a run have; `fused` where a kernel computed and communicated in one."""
-    has_fused = bool((breakdown["fused_ns"] > 0).any())
+    has_fused = "fused_ns" in breakdown.columns and bool((breakdown["fused_ns"] > 0).any())
     return [part for part in PARTS if part != "fused" or has_fused]
 
 
@@ -30,5 +30,7 @@ def parts_by_step(breakdown: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _means(breakdown: pl.DataFrame, *by: str) -> pl.DataFrame:
-    parts = ((pl.col(f"{part}_ns").sum() / pl.len() / SECOND_NS).alias(part) for part in PARTS)
+    parts = (
+        (pl.col(f"{part}_ns").sum() / pl.len() / SECOND_NS).alias(part) for part in listed_parts(breakdown)
+    )
     return breakdown.group_by(*by).agg(*parts)
