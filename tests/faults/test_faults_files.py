@@ -113,7 +113,7 @@ def test_what_two_writers_left_of_one_file_is_told(run: Path, capsys: Said) -> N
     (run / "rank0_trace.json").write_bytes(in_turn)
     after = measured(capsys, run)
     assert codes(before) == set()
-    assert "events-lost" in codes(after)
+    assert "trace-unreadable" in codes(after)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
     else:
         with remote.fetched(path) as local:
             parts = form.in_parts.parts(local)
-    window, size = identity.window_in_path(relative), path.stat().st_size
+    window, size = identity.window_in_path(relative), _size(path)
     named = identity.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None
     found = []
     for part in parts:
@@ -131,6 +131,14 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
     found.traces, doubts = _each_once(settled)
     found.findings += [*doubts, *implausible, *oddities]
     return found
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file on disk; InputError for one that is gone since it was found."""
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def _is_there(path: Path) -> bool:
