@@ -33,8 +33,9 @@ KINDS = {
     "recv": "recv",
     "barrier": "barrier",
 }
-SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter")
-"""Nobody leaves these before all arrived. No run here records that an all-to-all is even, so none counts."""
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Nobody leaves these before all arrived; no run here records splits, so an all-to-all that gives as much as
+it takes counts as even."""
 
 HOST_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms")
 
@@ -139,7 +140,8 @@ class Rank:
 
     def _device_calls(self) -> list[Event]:
         """Return (span, collective, bytes) of the communication kernels in order of start."""
-        operators = self._operators_of_launches()
+        operators = {at: e["args"] for at, e in self._launched_in("record_param_comms").items()}
+        started = self._launched_in("c10d::")
         calls = []
         for kernel in self.kernels:
             arguments = kernel["args"]
@@ -149,21 +151,23 @@ class Rank:
                 continue
             if "Collective name" not in arguments:
                 arguments = operators.get(arguments.get("correlation"), {})
-            kind = kind_of(str(arguments.get("Collective name", ""))) or kind_of(kernel["name"]) or "other"
-            calls.append({**kernel, "kind": kind, "bytes": message_bytes(arguments)})
+            operator = started.get(kernel["args"].get("correlation"), {"name": "", "args": {}})
+            name = str(arguments.get("Collective name", "")) or operator["name"]
+            kind = kind_of(name) or kind_of(kernel["name"]) or "other"
+            sides = [tuple(dims) for dims in operator["args"].get("Input Dims", [])[:2]]
+            uneven = kind == "all_to_all" and len({*sides}) > 1
+            calls.append({**kernel, "kind": kind, "bytes": message_bytes(arguments), "uneven": uneven})
         return calls
 
-    def _operators_of_launches(self) -> dict[int, Event]:
-        """Return correlation -> arguments of the `record_param_comms` in which the launch ran."""
+    def _launched_in(self, prefix: str) -> dict[int, Event]:
+        """Return correlation -> the innermost operator of that name in which the launch ran."""
         found = {}
-        recorded = [e for e in self.of("cpu_op") if e["name"] == "record_param_comms"]
+        recorded = [e for e in self.of("cpu_op") if e["name"].startswith(prefix)]
         for correlation, launch in self.launch_of.items():
-            start = launch["span"][0]
-            around = [
-                e for e in recorded if e["span"][0] <= start < e["span"][1] and e["tid"] == launch["tid"]
-            ]
+            at, thread = launch["span"][0], launch["tid"]
+            around = [e for e in recorded if e["span"][0] <= at < e["span"][1] and e["tid"] == thread]
             if around:
-                found[correlation] = around[-1]["args"]
+                found[correlation] = around[-1]
         return found
 
     def _host_calls(self) -> list[Event]:
@@ -340,7 +344,7 @@ def _waiting(ranks: list[Rank]) -> dict[str, float | None]:
         waits = [0] * len(ranks)
         for calls in zip(*step, strict=True):
             times = [call["span"][1] - call["span"][0] for call in calls]
-            if calls[0]["kind"] in SYMMETRIC:
+            if calls[0]["kind"] in SYMMETRIC and not any(call["uneven"] for call in calls):
                 waits = [wait + time - min(times) for wait, time in zip(waits, times, strict=True)]
         lags.append((max(waits) - min(waits)) / 1e9)
     lag, step_time = mean(lags), _times(ranks)["iteration_wall_clock_time"]

@@ -143,6 +143,18 @@ def _without_size(traffic: pl.DataFrame) -> list[Finding]:
     return [Finding("calls-without-size", "warning", message, count=silent.height, touches=("traffic",))]
 
 
+def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
+    """Report exchanges of which nothing says whether their parts are even."""
+    silent = table.filter(pl.col("uneven").is_null()).height
+    if not silent:
+        return []
+    message = (
+        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: of uneven ones, sizes and "
+        "waiting would be wrong"
+    )
+    return [Finding("splits-unknown", "warning", message, count=silent, touches=(touches,))]
+
+
 def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
     """Tell of ranges of gloo that no operator describes: they are named as gloo carries them out."""
     lone = traffic.filter(~pl.col("is_paired"))
@@ -198,10 +210,16 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
         *_missing_members(matched),
         *_lacking(matched),
         *_assumed_groups(matched),
+        *_even_assumed(matched, "waits"),
     ],
     "messages": _unequal_messages,
     "arrivals": _refused_arrivals,
-    "traffic": lambda traffic: [*_without_size(traffic), *_unpaired(traffic), *_peers(traffic)],
+    "traffic": lambda traffic: [
+        *_without_size(traffic),
+        *_even_assumed(traffic, "traffic"),
+        *_unpaired(traffic),
+        *_peers(traffic),
+    ],
     "et_agreement": disagreements,
     "et_links": unlinked,
     "bubbles": _unmatched_messages,

@@ -131,7 +131,8 @@ def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
     named = naming.call_collectives(rows["name"])
     own_sizes = naming.has_own_sizes(rows["name"])
     if source in ("op", "gloo"):  # these name even and uneven exchanges alike
-        own_sizes |= pl.select((named == EXCHANGE) & rows["in_split"].is_null()).to_series()
+        silent = (named == EXCHANGE) & rows["in_split"].is_null()
+        own_sizes = pl.select(pl.when(~silent.fill_null(value=False)).then(own_sizes)).to_series()
     return rows.select(
         "start_ns",
         "end_ns",

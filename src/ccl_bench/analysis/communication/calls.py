@@ -82,7 +82,7 @@ def described_calls(
         "peer",
         "peer_position",
         "is_paired",
-        pl.col("own_sizes").fill_null(value=False),
+        "own_sizes",
     )
 
 
@@ -132,7 +132,7 @@ CALL_COLUMNS: dict[str, Any] = {
     "received_bytes": ("Int64", "bytes received by this rank"),
     "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    "uneven": ("Boolean", "whether parts of an all-to-all differ in size, or may"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
     "peer": ("Int64", "the other rank of a send or receive; null where this trace alone does not know it"),
     "peer_at_place": ("Int64", "the rank meant if the recorded number is a place in the group"),
     "peer_position": ("Int64", "place of the other rank in the group, where its members are not known"),

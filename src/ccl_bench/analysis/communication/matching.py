@@ -44,6 +44,7 @@ def point_to_point() -> list[str]:
     present=("Int64", "members whose call was found"),
     size=("Int64", "members of the group; null where that is not known"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
+    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null where nothing says"),
     agrees=("Boolean", "whether all members say the same of collective and size"),
     transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
     wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
@@ -61,7 +62,8 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     every = members.with_columns(
         pl.len().over(key).cast(pl.Int64).alias("present"),
         _agreement(key).alias("agrees"),
-        pl.col("uneven", "own_sizes").any().over(key),
+        pl.col("own_sizes").any().over(key),
+        pl.col("uneven").any(ignore_nulls=False).over(key),
         pl.col("step").min().over(key),
         duration.min().over(key).alias("shortest_ns"),
     ).with_columns(_agreement_of_assumed_groups().alias("agrees"))
@@ -73,7 +75,8 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
             _complete(every), on=["iteration", "trace"], how="left", nulls_equal=True, maintain_order="left"
         )
     )
-    symmetric = pl.col("collective").is_in(symmetric_collectives()) & ~pl.col("uneven") & pl.col("agrees")
+    even = ~pl.col("uneven").fill_null(value=False)
+    symmetric = pl.col("collective").is_in(symmetric_collectives()) & even & pl.col("agrees")
     transfer = pl.when(symmetric).then("shortest_ns")
     return together.with_columns(
         transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns")

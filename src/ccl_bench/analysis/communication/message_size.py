@@ -54,19 +54,22 @@ def widths(types: pl.Series) -> pl.Series:
 def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     """Add `sent_bytes`, `received_bytes`, the message `size_bytes`, and for all-to-alls two marks.
 
-    `own_sizes` tells which definition of the message holds, `uneven` whether the members may leave at
-    different times: parts that differ, or whose sizes the profiler cut (`...`).
+    `own_sizes` shows which definition of the message holds, `uneven` whether the members may leave at
+    different times: parts that differ, or whose sizes the profiler cut (`...`). It is null where nothing
+    says; the exchange is taken as even then.
     """
     width = widths(calls["dtype"])
     exchange = pl.col("collective") == "all_to_all"
     sides = (pl.col("in_elements") != pl.col("out_elements")).fill_null(value=False)
-    own_sizes = exchange & (pl.col("own_sizes") | _splits_differ() | sides)
+    named = pl.col("own_sizes").fill_null(value=False)
+    own_sizes = exchange & (named | _splits_differ() | sides)
     cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
+    silent = exchange & pl.col("own_sizes").is_null() & cut & ~sides
     sized = calls.with_columns(
         (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
         own_sizes.alias("own_sizes"),
-        (exchange & (_splits_differ() | sides | (pl.col("own_sizes") & cut))).alias("uneven"),
+        pl.when(~silent).then(exchange & (_splits_differ() | sides | (named & cut))).alias("uneven"),
     )
     message = (
         pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(_operand()).round().cast(pl.Int64)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     sent_bytes=("Int64", "bytes sent by this rank"),
     received_bytes=("Int64", "bytes received by this rank"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may"),
+    uneven=("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
     is_paired=("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 )
 def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:

@@ -39,7 +39,7 @@ _DESCRIBED: dict[str, Any] = {
     "received_bytes": ("Int64", "bytes received by this rank"),
     "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    "uneven": ("Boolean", "whether parts of an all-to-all differ in size, or may"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
     "peer": ("Int64", "the other rank of a send or receive"),
 }
 
