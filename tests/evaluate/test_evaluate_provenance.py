@@ -6,6 +6,7 @@ from pathlib import Path
 from small_runs import FSDP, measured, write, write_ranks
 
 from ccl_bench import __version__
+from ccl_bench.metrics import METRICS
 from ccl_bench.trace.formats import FORMATS, load
 
 
@@ -28,7 +29,7 @@ def test_the_revisions_of_reader_metric_and_program_are_kept():
 
     load()
     assert {t.reader_revision for t in found.provenance.traces} == {FORMATS.get("kineto").revision}
-    assert (found.provenance.tool_version, found.provenance.metric_revision) == (__version__, 1)
+    assert (found.provenance.tool_version, found.provenance.metric_revision) == (__version__, METRICS.get("gpu_busy").revision)
 
 
 def test_facts_that_were_used_are_given_with_their_sources_and_others_are_not():

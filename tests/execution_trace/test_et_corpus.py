@@ -82,14 +82,13 @@ def test_bytes_agree_with_those_of_kineto(
 def test_sizes_that_kineto_lacks_come_from_the_execution_trace(corpus: Path, tmp_path: Path) -> None:
     run = run_directory(tmp_path, corpus, "dlrm-8rank", 1)
     found = _tables(run, "calls", "et_calls")
-    # torch 1.x recorded no split sizes: of none of the five exchanges does Kineto say whether it was even
-    assert found["calls"]["size_bytes"].null_count() == 5
+    assert found["calls"]["size_bytes"].null_count() == 1
     whole = completed(found["calls"], found["et_calls"])
     assert whole["size_bytes"].null_count() == 0
     # rank 0 sends 3,392 int32 of which 96 stay on it: (3392 - 96) x 4 bytes
     assert whole["size_bytes"].to_list()[3] == (3392 - 96) * 4
-    # 768 of 6,144 floats stay
-    assert (found["calls"]["size_bytes"][0], whole["size_bytes"][0]) == (None, (6144 - 768) * 4)
+    # 768 of 6,144 floats stay: Kineto without split sizes took the call for an even all-to-all
+    assert (found["calls"]["size_bytes"][0], whole["size_bytes"][0]) == (6144 * 4, (6144 - 768) * 4)
 
 
 @pytest.mark.parametrize("name", ["megatron-tp8", "gloo-fsdp2-tp2-args"])

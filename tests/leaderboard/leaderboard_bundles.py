@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ccl_bench import metrics
 from ccl_bench.leaderboard.store import State, event
 from ccl_bench.leaderboard.store.bundle import CARD, PROVENANCE, REPORT, RESULTS, bundle_id
 from ccl_bench.leaderboard.store.history import write_history
@@ -84,7 +85,8 @@ class Made:
     tp: int = 1
     pp: int = 1
     values: dict[str, float] = field(default_factory=dict)
-    revision: int = 1
+    revision: int = 0
+    """Revision of the metrics; 0 for the one they have now."""
     window: str = "ProfilerStep"
     findings: tuple[ResultFinding, ...] = ()
     state: State = State.SELF_REPORTED
@@ -110,7 +112,7 @@ class Made:
 
     def _result(self, name: str, value: float) -> Result:
         unit, better = UNITS[name]
-        made_by = Provenance("0.1.0", self.revision)
+        made_by = Provenance("0.1.0", self.revision or metrics.load().get(name).revision)
         found = list(self.findings)
         return Result(name, "ok", unit, better, value, window=self.window, findings=found, provenance=made_by)
 

@@ -59,7 +59,7 @@ def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
         {"batch": 64},
         {"seq_len": 8192},
         {"model": "llama-3.1-70b"},
-        {"revision": 2},
+        {"revision": 99},
         {"window": "whole trace"},
     ],
     ids=str,
