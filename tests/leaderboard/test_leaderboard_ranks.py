@@ -117,9 +117,11 @@ def test_verified_and_self_reported_runs_are_ranked_together(store: Store) -> No
 
 
 def test_a_submitter_cannot_turn_a_metric_round(store: Store) -> None:
+    from ccl_bench.metrics import METRICS
     from ccl_bench.result import Provenance, Result
 
-    turned = Result("mfu", "ok", "%", "lower", 1.0, window="ProfilerStep", provenance=Provenance("0.1.0", 1))
+    made_by = Provenance("0.1.0", METRICS.get("mfu").revision)
+    turned = Result("mfu", "ok", "%", "lower", 1.0, window="ProfilerStep", provenance=made_by)
     good = added(store, RUN)
     bad = added(store, changed(RUN, values={}, extra=(turned,)))
     assert _standing(store, good, "mfu") == (1, 2)

@@ -61,7 +61,7 @@ def test_a_number_that_torch_tells_rests_on_torch(run):
     report(run)
     busy = measured(run, "gpu_busy")["gpu_busy"]
     assert busy.value == pytest.approx(50)  # 50 us of 100 us
-    assert (formats(busy), codes(busy)) == ({"kineto"}, {"nsys-set-aside"})
+    assert (formats(busy), codes(busy)) == ({"kineto"}, {"nsys-set-aside", "launches-missing"})
 
 
 def test_hardware_samples_of_a_report_come_before_an_estimate_from_torch(run):
@@ -69,7 +69,7 @@ def test_hardware_samples_of_a_report_come_before_an_estimate_from_torch(run):
     found = measured(run, "sm", "gpu_busy")
     assert found["sm"].value == pytest.approx(50)  # the mean of four samples
     assert found["sm"].details["kind"] == "measured"
-    assert (formats(found["sm"]), codes(found["sm"])) == ({"nsys"}, {"nsys-used"})
+    assert (formats(found["sm"]), codes(found["sm"])) == ({"nsys"}, {"nsys-used", "launches-missing"})
     assert formats(found["gpu_busy"]) == {"kineto"}
 
 

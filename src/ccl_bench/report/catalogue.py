@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ccl_bench import analysis
 from ccl_bench.analysis.derived import tables_behind
 from ccl_bench.catalog.assumptions import assumed_of
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.metrics import Metric
     from ccl_bench.registry import Registry
+
+_WIDTH = 100
+"""Columns of a page."""
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "neither is better"}
 
@@ -90,9 +95,18 @@ def page(metric: Metric, aliases: Mapping[str, str]) -> str:
 
 def _assumed(metric: Metric) -> list[str]:
     """Return what a metric assumes, and what watches each assumption."""
+    analysis.load()
     lines = ["Assumes:"]
     for found in assumed_of(tables_behind(metric.needs)):
-        watched = ", ".join(found.guards)
-        lines += [f"    {found.assumes}", f"        watched by {watched}"]
-        lines += [f"        {found.refused}"] if found.refused else []
+        watched = f"watched by {', '.join(found.guards)}"
+        lines += [_indented(found.assumes, 1), _indented(watched, 2)]
+        lines += [_indented(f"no number: {found.refused}", 2)] if found.refused else []
     return lines
+
+
+def _indented(text: str, depth: int) -> str:
+    """Return a text in lines of a page, so many steps to the right."""
+    margin = "    " * depth
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
+    )

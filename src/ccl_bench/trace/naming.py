@@ -87,9 +87,9 @@ def _ranks_of(places: set[Place]) -> dict[Place, int]:
 def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces without ranks that their names cannot mean, and what is wrong with those.
 
-    A number without the word beside it is a rank where it, and all in names of the same make, are below the
-    number of ranks or, where that is not known, of traces; others count processes, ports or attempts. The
-    number of a trace (`kineto_trace_3.json`) may be that of one of many ranks whose other traces are not here.
+    A number without the word beside it is a rank where it, and all in names of the same make, are below
+    the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.
+    The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are not here.
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
     known = {t.rank for t in traces if t.rank_source in {"file", "map"}}

@@ -149,8 +149,8 @@ def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
     if not silent:
         return []
     message = (
-        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: of uneven ones, sizes and "
-        "waiting would be wrong"
+        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: of uneven ones, sizes "
+        "and waiting would be wrong"
     )
     return [Finding("splits-unknown", "warning", message, count=silent, touches=(touches,))]
 
