@@ -6,7 +6,7 @@ from ccl_bench.analysis.device.copies import SET
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import mean_of
 
 
@@ -28,7 +28,7 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
     """
     need_rows(steps, "steps", RECORD)
     moved = copies.filter(pl.col("kind") != SET)
-    rates = _rates(moved, "rank")
+    rates = _rates(moved, *each_rank())
     if rates.is_empty():
         raise NotMeasurable(
             "no copy of known size and duration is in any step",
@@ -50,9 +50,9 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
     )
 
 
-def _rates(copies: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return bytes and GB/s of the copies that share a value of `by`."""
-    sums = copies.group_by(by).agg(pl.col("bytes", "duration_ns").sum())
+def _rates(copies: pl.DataFrame, *by: str | pl.Expr) -> pl.DataFrame:
+    """Return bytes and GB/s of the copies that share the values of `by`."""
+    sums = copies.group_by(*by).agg(pl.col("bytes", "duration_ns").sum())
     return sums.filter(pl.col("duration_ns") > 0).with_columns(
         (pl.col("bytes") / pl.col("duration_ns")).alias("rate")  # bytes per ns are GB per s
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import SECOND_NS, by_rank, label, ranks_in, window_of
+from ccl_bench.metrics.rows import SECOND_NS, by_rank, each_rank, label, ranks_in, window_of
 from ccl_bench.metrics.shared.kernels import need_kernels
 from ccl_bench.metrics.shared.per_step import mean_of
 
@@ -47,11 +47,13 @@ def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame
 
 def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
     """Return the kernel of each rank with the most time, as percent of the time of all given."""
-    times = kernel_time.group_by("rank", "name").agg(pl.col("duration_ns").sum())
-    ordered = times.sort("rank", "duration_ns", "name", descending=[False, True, False])
-    whole = pl.col("duration_ns").sum().over("rank")
+    rank, unknown = each_rank()
+    times = kernel_time.group_by(rank, unknown, "name").agg(pl.col("duration_ns").sum())
+    one = ["rank", unknown.meta.output_name()]
+    ordered = times.sort(*one, "duration_ns", "name", descending=[False, False, True, False])
+    whole = pl.col("duration_ns").sum().over(one)
     shares = ordered.with_columns((100 * pl.col("duration_ns") / whole).alias("pct"))
-    return shares.filter(whole > 0).unique("rank", keep="first", maintain_order=True)
+    return shares.filter(whole > 0).unique(one, keep="first", maintain_order=True)
 
 
 def _first(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> list[dict[str, object]]:

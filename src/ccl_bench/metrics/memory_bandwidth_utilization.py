@@ -8,7 +8,7 @@ from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.errors import NotApplicable, NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import mean_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def memory_bandwidth_utilization(
         catalog of devices.
     """
     need_rows(steps, "steps", RECORD)
-    own = copies.filter(pl.col("kind") == "DtoD")
-    within = own.group_by("rank").agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
+    own = copies.filter(pl.col("kind") == "DtoD").group_by(*each_rank())
+    within = own.agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
     if within.is_empty():
         raise NotMeasurable(
             "no copy within the device's memory is in any step, and traces hold no memory traffic of kernels",
