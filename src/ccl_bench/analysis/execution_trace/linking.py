@@ -25,8 +25,6 @@ COMMUNICATION = ("record_param_comms", "c10d::")
 _MARKED = 7
 """torch's RecordScope of ranges that the program or framework marked, which are no operators."""
 
-_PAIR_SCHEMA = {"node": pl.Int64, "op": pl.Int64}
-
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -136,7 +134,7 @@ def linked(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
 
 def no_pairs() -> pl.DataFrame:
     """Return the pairs of recordings that have nothing in common."""
-    return pl.DataFrame(schema=_PAIR_SCHEMA)
+    return pl.DataFrame(schema={"node": pl.Int64, "op": pl.Int64})
 
 
 def _by_number(nodes: pl.DataFrame, ops: pl.DataFrame, column: str, offset: int) -> pl.DataFrame:
