@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leaderboard_bundles import START, UNITS, Made, many
 from sqlalchemy import insert
 
+from ccl_bench import metrics
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
 from ccl_bench.leaderboard.store import ranks, writing
@@ -83,7 +84,7 @@ def _value(run: str, name: str, value: float) -> dict[str, Any]:
         "value": value,
         "unit": unit,
         "better": better,
-        "revision": 1,
+        "revision": metrics.load().get(name).revision,
         "measured": "window: ProfilerStep",
         "errors": 0,
         "doubts": 0,
