@@ -272,7 +272,7 @@ def test_a_call_while_the_profiler_starts_counts_in_no_bandwidth(tmp_path: Path)
         with_early_call(trace_path(tmp_path, rank), 17_000_000)
     found = measured(tmp_path, "bandwidth_utilization_allgather")
     assert found.value == pytest.approx(16 * MIB / 100e-6 / 1e9 * 7 / 8)
-    assert found.window == "calls that start in steps"
+    assert found.window == "calls of steps"
 
 
 def test_a_call_that_takes_far_longer_than_others_of_its_size_is_a_finding():

@@ -35,4 +35,4 @@ def assumptions() -> tuple[Assumption, ...]:
 
 def assumed_of(tables: Collection[str]) -> list[Assumption]:
     """Return the assumptions that are made in some of `tables`."""
-    return [found for found in assumptions() if not found.tables or {*found.tables} & {*tables}]
+    return [found for found in assumptions() if {*found.tables} & {*tables}]

@@ -9,7 +9,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS
 from ccl_bench.metrics.shared.per_step import by_step
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
     }
     listed = [*details["by_reach"].values(), *details["by_dimension"]]
     doubts = [*_beyond_link(listed, kind), *_outliers(reach, kind)]
-    return Measurement(overall["bus_bandwidth"], details, window="calls that start in steps", findings=doubts)
+    return Measurement(overall["bus_bandwidth"], details, window=CALLS_OF_STEPS, findings=doubts)
 
 
 def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Finding]:

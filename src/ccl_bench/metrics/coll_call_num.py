@@ -18,17 +18,18 @@ from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, 
 def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Collective calls that one GPU issues in one step.
 
-    Counted on the lowest rank present: its communication kernels that start inside the
-    device window of a step, divided by its number of steps.
+    Counted on the lowest rank present: its communication kernels that its steps launched,
+    divided by its number of steps.
 
     Formula:
-        coll_call_num = communication kernels inside steps / steps
+        coll_call_num = communication kernels of steps / steps
 
     Caveats:
-        A batched send and receive is one kernel and one call. `barrier` counts. On a run
-        without a device, each `gloo:*` range that starts in a step is one call. Ranks of a pipeline
-        issue different numbers of calls; the details list them all. Kernels of DeepEP that
-        only exchange counts (`notify_dispatch`) are calls too.
+        A kernel whose launch was not recorded belongs to the step in whose device window it starts,
+        and to none if it was launched before the recording. A batched send and receive is one kernel
+        and one call. `barrier` counts. On a run without a device, each `gloo:*` range that starts in a
+        step is one call. Ranks of a pipeline issue different numbers of calls; the details list them
+        all. Kernels of DeepEP that only exchange counts (`notify_dispatch`) are calls too.
 
     Reference:
         Kernel names and `Collective name`: PyTorch Kineto, ParamCommsUtils.hpp.

@@ -8,7 +8,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
-from ccl_bench.metrics.rows import by_rank, ranks_in
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import GIGA, bytes_by_rank, need_sizes
 
 if TYPE_CHECKING:
@@ -69,6 +69,6 @@ def _volume(
             "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
             "unattributed_calls_count": chosen.height - sized.height,
         },
-        window="calls that start in steps",
+        window=CALLS_OF_STEPS,
         ranks=ranks_in(steps),
     )

@@ -9,7 +9,7 @@ from ccl_bench.analysis.communication.hockney import HockneyFit, fitted
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS
 
 
 def _fit(transfers: pl.DataFrame) -> HockneyFit | None:
@@ -80,7 +80,7 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
     """
     fit, parts = _overall(transfers)
-    return Measurement(fit.alpha_s, _details(fit, parts), window="calls that start in steps")
+    return Measurement(fit.alpha_s, _details(fit, parts), window=CALLS_OF_STEPS)
 
 
 @metric(unit="s/byte", better="lower", applies=(conditions.several_ranks,), revision=2)
@@ -98,4 +98,4 @@ def hockney_beta(transfers: pl.DataFrame) -> Measurement:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
     """
     fit, parts = _overall(transfers)
-    return Measurement(fit.beta_s_per_byte, _details(fit, parts), window="calls that start in steps")
+    return Measurement(fit.beta_s_per_byte, _details(fit, parts), window=CALLS_OF_STEPS)

@@ -7,6 +7,9 @@ from ccl_bench.frames import pl
 
 SECOND_NS = 1_000_000_000
 
+CALLS_OF_STEPS = "calls of steps"
+"""The window of numbers that rest on the communication calls that belong to a step."""
+
 
 def ranks_in(table: pl.DataFrame) -> list[int]:
     """Return the ranks that have rows in `table`, sorted; unknown ones left out."""

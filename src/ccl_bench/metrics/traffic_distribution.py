@@ -11,7 +11,7 @@ from ccl_bench.errors import NotMeasurable
 from ccl_bench.findings import Finding
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS, ranks_in
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
 
 GIGA = 1e9
 
@@ -119,7 +119,7 @@ def traffic_distribution(
     return Measurement(
         100 * ordered["bytes"][0] / total,
         details={"busiest": ordered["dimension"][0], "per_dimension": per_dimension},
-        window="calls that start in steps",
+        window=CALLS_OF_STEPS,
         ranks=ranks_in(inside),
         findings=unknown_dimensions(inside, "their bytes count in the whole and for none"),
     )

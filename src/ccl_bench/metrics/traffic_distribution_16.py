@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import by_rank, ranks_in
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
 
 
@@ -44,6 +44,6 @@ def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measu
             "per_rank_gb": by_rank(bytes_by_rank(inside, steps), "gb"),
             "unattributed_calls_count": inside["size_bytes"].null_count(),
         },
-        window="calls that start in steps",
+        window=CALLS_OF_STEPS,
         ranks=ranks_in(steps),
     )

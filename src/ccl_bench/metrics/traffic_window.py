@@ -10,7 +10,7 @@ from ccl_bench.analysis.statistics import spread
 from ccl_bench.errors import NotMeasurable
 from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS, ranks_in
+from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
     STATE_DEGREES,
@@ -61,7 +61,7 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
             "overlapping_windows_count": gaps.filter(pl.col("gap_ns") < 0).height,
             "per_dimension": _per_dimension(windows),
         },
-        window="calls that start in steps",
+        window=CALLS_OF_STEPS,
         ranks=ranks_in(windows),
         findings=unknown_dimensions(inside, "they are in no window"),
     )
