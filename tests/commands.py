@@ -1,32 +1,70 @@
-"""The installed commands, run as a user runs them."""
+"""The installed commands: run as a user runs them, or called in this process where no process is tested."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
+ENTRY_POINTS = {"ccl-bench": "ccl_bench.cli.bench", "ccl-metrics": "ccl_bench.cli.metrics"}
+"""The module of each command, whose `main` the installed script calls."""
+
+_PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
+
 
 def ran(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Return what a command came to, run from the repository root with 100 columns and no terminal.
+    """Run a command from the repository root with 100 columns and no terminal, and return its outcome.
 
     Programs are taken from the environment that the tests run in.
     """
-    words = shlex.split(command) if isinstance(command, str) else command
+    words = _words(command)
     here = Path(sys.executable).parent
     program = here / words[0]
     return subprocess.run(
         [str(program) if program.exists() else words[0], *words[1:]],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", **environment},
+        env={**os.environ, **_PLAIN, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+def invoke(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call `ccl-bench` or `ccl-metrics` in this process, under the conditions of `ran`.
+
+    It costs no start of an interpreter and no imports. What other processes write is not in the outcome.
+    """
+    name, *arguments = _words(command)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    main = import_module(ENTRY_POINTS[name]).main
+    with (
+        mock.patch.dict(os.environ, {**_PLAIN, **environment}),
+        mock.patch.object(sys, "stdin", io.StringIO()),
+        contextlib.chdir(ROOT),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        status = main(arguments)
+    return subprocess.CompletedProcess([name, *arguments], status, _written(out), _written(err))
+
+
+def _words(command: str | list[str]) -> list[str]:
+    return shlex.split(command) if isinstance(command, str) else command
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    binary = stream.buffer
+    assert isinstance(binary, io.BytesIO)
+    return binary.getvalue().decode()
