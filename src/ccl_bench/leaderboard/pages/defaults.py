@@ -7,7 +7,7 @@ import tomllib
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ccl_bench.leaderboard.store.answer import SORTED_BY
+from ccl_bench.leaderboard.store.question import SORTED_BY
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.store.question import Question

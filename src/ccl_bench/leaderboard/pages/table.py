@@ -11,7 +11,7 @@ from ccl_bench.leaderboard.pages.frame import page
 from ccl_bench.leaderboard.pages.words import cell, parallelism
 from ccl_bench.leaderboard.store import answer
 from ccl_bench.leaderboard.store.known import known_metrics
-from ccl_bench.leaderboard.store.question import AXES, NUMBERS, TEXTS
+from ccl_bench.leaderboard.store.question import AXES, NUMBERS, SORTED_BY, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,7 +131,7 @@ def groups(found: Answer, asked: Question, shown: Sequence[str]) -> Iterator[Gro
 def _row(listed: Listed, asked: Question, shown: Sequence[str]) -> Row:
     cells = [cell(name, listed.numbers.get(name)) for name in shown]
     ranking = [cell(asked.sort, listed.numbers.get(asked.sort))]
-    if asked.sort in answer.SORTED_BY:
+    if asked.sort in SORTED_BY:
         ranking = [each for each in cells if each.number and each.number.place] or ranking
     return Row(listed.run, parallelism(listed.run), ranking[0], cells)
 
@@ -152,7 +152,7 @@ def _column(
 def _is_falling(order: str, name: str, better: str) -> bool:
     if order:
         return order == "desc"
-    return name == "submitted_at" if name in answer.SORTED_BY else better != "lower"
+    return name == "submitted_at" if name in SORTED_BY else better != "lower"
 
 
 def _sortable(shown: Sequence[str]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from ccl_bench.leaderboard.pages.words import cell
 from ccl_bench.leaderboard.store import answer
 from ccl_bench.leaderboard.store.export import FIELDS
 from ccl_bench.leaderboard.store.history import LISTED, SHOWN
-from ccl_bench.leaderboard.store.question import AXES, NUMBERS, TEXTS, Question
+from ccl_bench.leaderboard.store.question import AXES, NUMBERS, SORTED_BY, TEXTS, Question
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _site(connection: Connection, metrics: list[str]) -> dict[str, Any]:
         "texts": TEXTS,
         "degrees": NUMBERS,
         "axes": AXES,
-        "sortedBy": answer.SORTED_BY,
+        "sortedBy": SORTED_BY,
         "labels": LABELS,
         "headings": HEADINGS,
         "listed": [state.value for state in LISTED],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import String, and_, case, cast, func, literal, select, union_all
 
 from ccl_bench.leaderboard.store.known import known_metrics
-from ccl_bench.leaderboard.store.question import NUMBERS, TEXTS
+from ccl_bench.leaderboard.store.question import NUMBERS, SORTED_BY, TEXTS
 from ccl_bench.leaderboard.store.ranks import is_listed
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.store.question import Question
-
-SORTED_BY = (*TEXTS, *NUMBERS, "submitted_at", "submitter", "name", "batch_size", "seq_len", "state")
-"""Fields that runs can be sorted by, beside metrics."""
 
 _MOST_WORDS = 12
 

@@ -15,6 +15,9 @@ TEXTS = ("model", "hardware", "framework", "communication_library", "precision")
 NUMBERS = ("device_count", "node_count", *AXES)
 """Columns of numbers that a question may narrow down."""
 
+SORTED_BY = (*TEXTS, *NUMBERS, "submitted_at", "submitter", "name", "batch_size", "seq_len", "state")
+"""Fields that runs can be sorted by, beside metrics."""
+
 _LARGEST = 2**31 - 1
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, exists, func, insert, select, update
 
 from ccl_bench.errors import CclBenchError, InputError
-from ccl_bench.leaderboard.store import ranks
 from ccl_bench.leaderboard.store.bundle import ID, Bundle, bundle_id, checked
 from ccl_bench.leaderboard.store.database import locked, writing
 from ccl_bench.leaderboard.store.history import Event, read_history, stamp, write_history
+from ccl_bench.leaderboard.store.ranks import refresh
 from ccl_bench.leaderboard.store.rows import Row, run_row, value_rows, workload_row
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
@@ -96,7 +96,7 @@ class Store:
                 with writing(self.engine) as connection:
                     touched = _forget(connection, names)
                     touched |= _write(connection, [rows for rows in found if rows])
-                    ranks.refresh(connection, touched)
+                    refresh(connection, touched)
                     _drop_empty(connection, touched)
 
     def rebuild(self, *, told: Progress | None = None) -> None:
