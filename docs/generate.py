@@ -21,8 +21,8 @@ from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
 from ccl_bench.comparison.compared import json_schema as comparison_schema
 from ccl_bench.observe_run import observed
-from ccl_bench.report.images import image
 from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.render.images import image
 from ccl_bench.result import json_schema
 from ccl_bench.result.observation import json_schema as report_schema
 from ccl_bench.run import open_run

@@ -18,7 +18,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import tools  # noqa: F401  puts the library of this checkout on the path
-from ccl_bench.cli import frame, metrics
+from ccl_bench.cli import metrics, runner
 
 PROGRAM = "tools/main.py"
 
@@ -28,14 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = {argument.partition("=")[0] for argument in given}
     if options & {"--workload-dir", "--tools"}:
-        return frame.run(PROGRAM, _selection, given)
+        return runner.run(PROGRAM, _selection, given)
     if "--config" in options or (given and not given[0].startswith("-")):
-        return frame.run(PROGRAM, _report, given)
+        return runner.run(PROGRAM, _report, given)
     status = metrics.main(given, program=PROGRAM)
     if options & {"--help", "-h"}:
         for other in (_selection, _report):
             sys.stdout.write("\nAnother form:\n\n")
-            frame.run(PROGRAM, other, ["--help"])
+            runner.run(PROGRAM, other, ["--help"])
     return status
 
 
@@ -46,9 +46,9 @@ def _selection() -> App:
 
 
 def _report() -> App:
-    from ccl_bench.cli import reporting
+    from ccl_bench.cli.measure import report
 
-    return reporting.historical(PROGRAM)
+    return report.historical(PROGRAM)
 
 
 if __name__ == "__main__":

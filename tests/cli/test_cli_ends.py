@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl_bench.cli import frame
+from ccl_bench.cli import runner
 from ccl_bench.cli.metrics import main
 
 PROGRAMS = Path(sys.executable).parent
@@ -78,7 +78,7 @@ def test_a_reader_that_has_enough_is_no_error(sharded: Path) -> None:
         os.close(writer)
         assert process.stderr is not None
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == frame.CLOSED_PIPE
+        assert process.wait(timeout=60) == runner.CLOSED_PIPE
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_interruption_is_quiet(sharded: Path) -> None:
         assert process.stderr.read(5) == b"ready"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (frame.INTERRUPTED, b"", b"")
+    assert (process.returncode, out, err) == (runner.INTERRUPTED, b"", b"")
 
 
 def test_a_bug_shows_where_it_is(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     def build() -> None:
         raise ModuleNotFoundError("No module named 'cyclopts'", name="cyclopts")
 
-    assert frame.run("ccl-metrics", build, []) == 1  # type: ignore[arg-type]
+    assert runner.run("ccl-metrics", build, []) == 1  # type: ignore[arg-type]
     assert "the package cyclopts is not installed" in capsys.readouterr().err
 
 
@@ -143,7 +143,7 @@ def test_a_missing_module_of_our_own_is_a_bug() -> None:
         raise ModuleNotFoundError("No module named 'ccl_bench.nowhere'", name="ccl_bench.nowhere")
 
     with pytest.raises(ModuleNotFoundError):
-        frame.run("ccl-metrics", build, [])  # type: ignore[arg-type]
+        runner.run("ccl-metrics", build, [])  # type: ignore[arg-type]
 
 
 def test_characters_that_steer_a_terminal_are_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:

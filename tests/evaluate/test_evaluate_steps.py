@@ -8,7 +8,7 @@ import pytest
 from small_runs import TRACE_METRICS, codes, measured, step_events, trace, write, write_ranks
 
 from ccl_bench.inspect_run import looked_at
-from ccl_bench.report.text import text
+from ccl_bench.report.render.text import text
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.observe_run import observed
-from ccl_bench.report.sections.seen import Seen, seen
+from ccl_bench.report.context import Context, context_of
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, Inspection
 from ccl_bench.result.observation import Observation, Series
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.report.parts import Cell, Page, Quantity, Section, Table
+    from ccl_bench.report.page_model import Cell, Page, Quantity, Section, Table
 
 
 def observation_of(run: Path) -> Observation:
@@ -40,9 +40,9 @@ def made(*results: Result, facts: dict[str, Any] | None = None, **series: Any) -
     return Observation(Inspection("runs/one", 2, [0, 1], facts=known), list(results), Series(**series))
 
 
-def looked(*results: Result, **more: Any) -> Seen:
+def looked(*results: Result, **more: Any) -> Context:
     """Return such an observation as sections read it."""
-    return seen(made(*results, **more))
+    return context_of(made(*results, **more))
 
 
 def renamed(observed_run: Observation, model: str) -> Observation:

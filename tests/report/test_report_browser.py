@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from observations import observation_of, renamed
 
-from ccl_bench.report.html.run import run_page
 from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.render.html import run_page
 from ccl_bench.testing import Plan, Straggler, Style, write_run
 
 if TYPE_CHECKING:

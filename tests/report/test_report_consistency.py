@@ -16,16 +16,16 @@ import pytest
 from observations import observation_of, quantity, tables, words
 
 from ccl_bench.observe_run import DRAWN_WITH
-from ccl_bench.report.forms import report
-from ccl_bench.report.numbers import percent, with_unit
+from ccl_bench.report.formatting import percent, with_unit
 from ccl_bench.report.page import charts_of, report_page
-from ccl_bench.report.parts import Quantity, Term
+from ccl_bench.report.page_model import Quantity, Term
+from ccl_bench.report.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.report.parts import Chart, Page, Table
+    from ccl_bench.report.page_model import Chart, Page, Table
     from ccl_bench.result import Result
     from ccl_bench.result.observation import Observation
 
@@ -188,13 +188,13 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: Observation) -> None:
 
 def test_all_forms_tell_the_same_numbers(run: Observation) -> None:
     page, known = report_page(run), _valued(run)
-    html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", report(run, "html"))))
-    markdown = report(run, "markdown").replace("\\", "")
-    text = re.sub(r"\s+", " ", report(run, "text"))
+    html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", render(run, "html"))))
+    markdown = render(run, "markdown").replace("\\", "")
+    text = re.sub(r"\s+", " ", render(run, "text"))
     for number in (*page.headline, *(n for section in page.sections for n in section.numbers)):
         assert number.quantity.text in html
         assert number.quantity.text in markdown
-    told = {result["metric"]: result["value"] for result in json.loads(report(run, "json"))["results"]}
+    told = {result["metric"]: result["value"] for result in json.loads(render(run, "json"))["results"]}
     assert {name: value for name, value in told.items() if value is not None} == known
     for metric in ("gpu_busy", "total_communication_time", "TTFT", "TPOT", "ITL", "request_latency"):
         if metric in known:

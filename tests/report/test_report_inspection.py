@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccl_bench.report import inspection, validation
-from ccl_bench.report.console import printed
+from ccl_bench.report import inspection
+from ccl_bench.report.console import to_text
 from ccl_bench.result.inspection import (
     InspectedIssue,
     InspectedMetric,
@@ -15,7 +15,10 @@ from ccl_bench.result.inspection import (
 
 
 def _lines(found: Inspection, width: int | None = None) -> list[str]:
-    return [" ".join(line.split()) for line in printed(inspection.page(found), width=width).splitlines()]
+    return [
+        " ".join(line.split())
+        for line in to_text(inspection.inspection_page(found), width=width).splitlines()
+    ]
 
 
 def _traces(count: int) -> list[InspectedTrace]:
@@ -70,7 +73,7 @@ def test_an_issue_says_where_what_and_the_way_out() -> None:
     issue = InspectedIssue(
         "error", "2.5 is no whole number", "", "card.yaml", 12, "parallelism.pp", "write 2"
     )
-    page = printed(validation.page([Validation("card.yaml", "workload card", [issue])]))
+    page = to_text(inspection.validation_page([Validation("card.yaml", "workload card", [issue])]))
     assert page.splitlines() == [
         "error   card.yaml:12: parallelism.pp: 2.5 is no whole number",
         "        fix: write 2",

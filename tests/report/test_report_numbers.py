@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.report.numbers import duration, exact, short, size, time_unit, with_unit
-from ccl_bench.report.words import counted, plain, ranges
+from ccl_bench.report.formatting import (
+    counted,
+    duration,
+    exact,
+    plain,
+    ranges,
+    short,
+    size,
+    time_unit,
+    with_unit,
+)
 
 
 @given(st.floats(allow_nan=False))

@@ -11,12 +11,11 @@ import pytest
 from observations import made, missing, ok, renamed, rows, tables
 
 from ccl_bench.errors import InputError
-from ccl_bench.report.forms import form_of, report, report_again
-from ccl_bench.report.html.frame import LIBRARY, SCRIPT, STYLES, html_page, shared_files
-from ccl_bench.report.html.run import run_page
-from ccl_bench.report.markdown import markdown
 from ccl_bench.report.page import SECTIONS, charts_of, report_page
-from ccl_bench.report.parts import Quantity, Term
+from ccl_bench.report.page_model import Quantity, Term
+from ccl_bench.report.render import form_of, render, render_json
+from ccl_bench.report.render.html import LIBRARY, SCRIPT, STYLES, html_page, run_page, shared_files
+from ccl_bench.report.render.markdown import markdown
 from ccl_bench.result.observation import (
     Grid,
     MemoryCurve,
@@ -123,7 +122,7 @@ def test_the_same_observation_gives_the_same_page(observed: Observation) -> None
     again = from_json(to_json(observed))
     assert again == observed
     for form in ("html", "markdown", "json", "text"):
-        assert report(again, form) == report(observed, form)  # type: ignore[arg-type]
+        assert render(again, form) == render(observed, form)  # type: ignore[arg-type]
 
 
 def test_a_page_of_an_empty_run_says_what_to_do() -> None:
@@ -252,7 +251,7 @@ def test_what_is_no_report_is_refused() -> None:
 
 
 def test_a_report_is_made_again_from_its_json(observed: Observation) -> None:
-    assert report_again(to_json(observed), "html") == report(observed, "html")
+    assert render_json(to_json(observed), "html") == render(observed, "html")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_a_report_with_other_details_is_refused_or_made_but_never_a_bug(details:
     )
     foreign = made(*(ok(name, 1.0, **details) for name in names), waits=Grid(["0"], ["1"], [[0.1]]))
     try:
-        text = report_again(to_json(foreign), "html")
+        text = render_json(to_json(foreign), "html")
     except InputError as error:
         assert "not as this version writes them" in error.message
     else:

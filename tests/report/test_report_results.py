@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 
 from ccl_bench.report import results as text
-from ccl_bench.report.console import aligned, printed
+from ccl_bench.report.console import aligned, to_text
 from ccl_bench.result import Result, ResultFinding
 
 
@@ -49,7 +49,7 @@ def test_csv_quotes_what_needs_it() -> None:
 
 def test_a_row_counts_the_findings_behind_its_number_but_no_notes() -> None:
     row = _result(findings=[_finding(0), _finding(1), _finding(2, "note")])
-    assert printed(text.table([row])).splitlines()[1].split("  ")[-1].strip() == "ok, 2 findings"
+    assert to_text(text.table([row])).splitlines()[1].split("  ")[-1].strip() == "ok, 2 findings"
 
 
 def test_a_finding_behind_several_numbers_is_told_once() -> None:
@@ -82,7 +82,7 @@ def test_findings_about_a_number_that_is_not_there_are_not_told() -> None:
 
 def test_a_table_in_a_pipe_is_never_wrapped_nor_coloured() -> None:
     rows = [("name", Text("word " * 100, "red"))]
-    out = printed(aligned(("A", "B"), rows), stream=io.StringIO())
+    out = to_text(aligned(("A", "B"), rows), stream=io.StringIO())
     assert len(out.splitlines()) == 2
     assert "\x1b" not in out
 
@@ -92,7 +92,7 @@ def test_a_table_on_a_terminal_is_wrapped_to_its_width(monkeypatch: Any) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "40")
     rows = [("name", Text("word " * 20, "red"))]
-    out = printed(aligned(("A", "B"), rows), stream=_Terminal())
+    out = to_text(aligned(("A", "B"), rows), stream=_Terminal())
     assert len(out.splitlines()) > 2
     assert "\x1b[" in out
 
@@ -100,9 +100,9 @@ def test_a_table_on_a_terminal_is_wrapped_to_its_width(monkeypatch: Any) -> None
 def test_no_color_is_respected(monkeypatch: Any) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in printed(Text("word", "red"), stream=_Terminal())
+    assert "\x1b[31m" not in to_text(Text("word", "red"), stream=_Terminal())
 
 
 def test_a_name_cannot_break_the_table() -> None:
-    out = printed(aligned(("A", "B"), [("evil\nname\x1b[2J", "[bold]x[/bold]")]))
+    out = to_text(aligned(("A", "B"), [("evil\nname\x1b[2J", "[bold]x[/bold]")]))
     assert out.splitlines()[1] == "evil name?[2J  [bold]x[/bold]"

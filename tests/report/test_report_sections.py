@@ -6,16 +6,14 @@ from typing import Any
 
 from observations import looked, missing, ok, quantity, rows
 
-from ccl_bench.report.sections.bandwidth import bandwidth
-from ccl_bench.report.sections.communication import communication
-from ccl_bench.report.sections.experts import experts
+from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.headline import findings, headline
 from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.serving import serving
 from ccl_bench.report.sections.steps import steps
-from ccl_bench.report.sections.training import training
+from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result import ResultFinding
 from ccl_bench.result.inspection import InspectedDevice, InspectedIssue

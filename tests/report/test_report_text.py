@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccl_bench.report.file_names import text_report_name
-from ccl_bench.report.text import COLUMNS, text
+from ccl_bench.report.render.text import COLUMNS, text, text_report_name
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
 

@@ -89,7 +89,7 @@ def test_the_same_run_gives_the_same_text(iteration: Path, capsys: Captured) -> 
 def test_a_file_that_is_there_is_kept_without_force(
     iteration: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccl_bench.report.file_names.text_report_name", lambda *_: "report.txt")
+    monkeypatch.setattr("ccl_bench.report.render.text.text_report_name", lambda *_: "report.txt")
     written = _report(capsys, str(iteration))
     written.write_text("mine")
     assert main([str(iteration)]) == 2

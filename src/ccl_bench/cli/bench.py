@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.cli import PROGRAM, frame
+from ccl_bench.cli import PROGRAM, runner
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return frame.run(PROGRAM, _app, arguments)
+    return runner.run(PROGRAM, _app, arguments)
 
 
 def _app() -> App:

@@ -1,27 +1,15 @@
-"""The commands of `ccl-bench`, put together."""
+"""The commands of `ccl-bench`, and what completes them in a shell."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from ccl_bench.cli import (
-    chakra,
-    collecting,
-    comparing,
-    completion,
-    curating,
-    indexing,
-    inspecting,
-    new,
-    operating,
-    options,
-    publishing,
-    reporting,
-    serving,
-    site,
-    timeline,
-    validating,
-)
+from cyclopts import Parameter
+
+from ccl_bench.cli import curating, indexing, operating, options, publishing, serving, site
+from ccl_bench.cli.measure import chakra, compare, inspect, report, timeline, validate
+from ccl_bench.cli.record import collect, new
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -35,13 +23,13 @@ ccl-metrics prints the numbers themselves.
 def app(program: str) -> App:
     """Return `ccl-bench` with its commands."""
     made = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
-    made.command(inspecting.app(program))
-    made.command(reporting.app(program))
-    made.command(comparing.app(program))
+    made.command(inspect.app(program))
+    made.command(report.app(program))
+    made.command(compare.app(program))
     made.command(timeline.app(program))
-    made.command(validating.app(program))
+    made.command(validate.app(program))
     made.command(new.app(program))
-    made.command(collecting.app(program))
+    made.command(collect.app(program))
     made.command(publishing.app(program))
     made.command(serving.app(program))
     made.command(site.app(program))
@@ -51,5 +39,33 @@ def app(program: str) -> App:
     made.command(operating.making_tokens(program))
     made.command(operating.working(program))
     made.command(chakra.app(program))
-    made.command(completion.app(program))
+    made.command(completion_command(program))
+    return made
+
+
+ABOUT_COMPLETION = """Print a script that completes commands, options and metrics in a shell.
+
+Put the line of the example into ~/.bashrc; into ~/.zshrc with zsh, after compinit; for fish write \
+ccl-bench completion fish | source into its configuration.
+"""
+
+METRICS = "ccl-metrics"
+
+
+def completion_command(program: str) -> App:
+    """Return the command."""
+    made = options.app("completion", ABOUT_COMPLETION, [f'eval "$({program} completion bash)"'])
+
+    @made.default
+    def completion(
+        shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell that reads the script.")], /
+    ) -> int:
+        from ccl_bench.cli.measure import metrics
+
+        for name, command in (program, app(program)), (METRICS, metrics.app(METRICS)):
+            sys.stdout.write(command.generate_completion(shell=shell) + "\n")
+            if shell == "zsh":  # a script that is evaluated is not registered by its #compdef line
+                sys.stdout.write(f"compdef _cyclopts_{name} {name}\n")
+        return 0
+
     return made

@@ -83,7 +83,7 @@ def approve(
     database: Database = None,
 ) -> int:
     """Approve a run, or list those that wait."""
-    from ccl_bench.cli.frame import say
+    from ccl_bench.cli.runner import say
 
     asked = _asked(at, token_file, database)
     found = asked.waiting() if run is None else [asked.approve(_identified(run), note)]

@@ -35,7 +35,7 @@ def index(data: Data, /, *, database: Database = None) -> int:
     check_installed()
     from ccl_bench.leaderboard.store import open_store
     from ccl_bench.report.console import show
-    from ccl_bench.report.words import counted
+    from ccl_bench.report.formatting import counted
 
     store = open_store(data, database)
     with progress_bar(1, "reading published runs") as progress:

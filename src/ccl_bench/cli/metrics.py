@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.cli import frame
+from ccl_bench.cli import runner
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -14,10 +14,10 @@ PROGRAM = "ccl-metrics"
 
 def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command and return its exit status."""
-    return frame.run(program, lambda: _app(program), arguments)
+    return runner.run(program, lambda: _app(program), arguments)
 
 
 def _app(program: str) -> App:
-    from ccl_bench.cli import measure
+    from ccl_bench.cli.measure import metrics
 
-    return measure.app(program)
+    return metrics.app(program)

@@ -117,12 +117,12 @@ def worker(
     until_empty: Annotated[bool, Parameter(help="Stop when there is nothing to do.")] = False,
 ) -> int:
     """Recompute runs."""
-    from ccl_bench.cli.frame import say
+    from ccl_bench.cli.runner import say
     from ccl_bench.leaderboard import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.publishing.worker import Worker
-    from ccl_bench.report.words import counted
+    from ccl_bench.report.formatting import counted
 
     done = Worker(opened(data, database)).run(until_empty=until_empty)
     say(PROGRAM, f"{counted(done, 'run')} recomputed")

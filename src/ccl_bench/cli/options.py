@@ -1,18 +1,22 @@
-"""Options that several commands share, each with the same name, meaning and help everywhere."""
+"""Options that several commands share, the files that they write, and how help looks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
 from ccl_bench import __version__
-from ccl_bench.cli.help import Help
+from ccl_bench.errors import UsageError
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from cyclopts.help import HelpEntry, HelpPanel
+    from rich.console import Console, ConsoleOptions
 
     from ccl_bench.result.step_choice import StepChoice
 
@@ -116,3 +120,73 @@ def app(name: str, about: str, examples: Iterable[str]) -> App:
     made["--help"].help = "Show this page."
     made["--version"].help = "Show the version."
     return made
+
+
+Output = Annotated[
+    str | None, Parameter(alias="-o", metavar="FILE", help="File to write in place of stdout.")
+]
+Force = Annotated[bool, Parameter(help="Overwrite a file that is there already.")]
+
+
+def file_to_write(output: str, *, force: bool) -> Path:
+    """Return the file to write; raise UsageError where one is there already."""
+    path = Path(output)
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", fix="name a file")
+    if path.exists() and not force:
+        raise UsageError(f"{path} is there already", fix="give --force to overwrite it, or another name")
+    return path
+
+
+class Help:
+    """Formatter for cyclopts: description before usage, no boxes."""
+
+    def __init__(self) -> None:
+        self._usage: Any = None
+
+    def render_usage(self, _console: Console, _options: ConsoleOptions, usage: Any) -> None:
+        """Keep the usage line until the description is printed."""
+        self._usage = usage
+
+    def render_description(self, console: Console, _options: ConsoleOptions, description: Any) -> None:
+        """Print what the command does, then how it is called."""
+        from rich.text import Text
+
+        console.print(description)
+        console.print(Text.assemble(("Usage: ", "bold"), str(self._usage).removeprefix("Usage: ").strip()))
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Print one group of options or commands."""
+        from rich.table import Table
+        from rich.text import Text
+
+        if not panel.entries:
+            return
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="cyan", no_wrap=True)
+        grid.add_column()
+        for entry in panel.entries:
+            grid.add_row(Text(f"  {_names(entry)}"), _description(entry))
+        console.print(Text(f"\n{panel.title}:", "bold"))
+        console.print(grid, width=options.max_width)
+
+
+def _names(entry: HelpEntry) -> str:
+    """Return the names of an option, the short one first."""
+    names = [*entry.positive_shorts, *entry.positive_names] or [entry.positional_label or ""]
+    label = ", ".join(names)
+    return f"{label} {entry.metavar}" if entry.metavar else label
+
+
+def _description(entry: HelpEntry) -> Any:
+    from rich.text import Text
+
+    text = entry.description or Text()
+    if entry.choices:
+        return Text.assemble(_plain(text), (f" [{'|'.join(entry.choices)}]", "dim"))
+    return text
+
+
+def _plain(text: Any) -> str:
+    shown = getattr(text, "primary_renderable", text)
+    return str(getattr(shown, "plain", shown)).strip()

@@ -163,6 +163,6 @@ def _hand_over(parcel: Parcel, destination: Destination, scratch: Path) -> int:
 
 
 def _say(text: str) -> None:
-    from ccl_bench.cli.frame import say
+    from ccl_bench.cli.runner import say
 
     say(PROGRAM, text)

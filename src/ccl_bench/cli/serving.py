@@ -87,7 +87,7 @@ def opened(data: str, database: str | None) -> Store:
 
 def tell_refused(store: Store) -> None:
     """Tell on stderr which bundles were not taken into the index, and why."""
-    from ccl_bench.cli.frame import say
+    from ccl_bench.cli.runner import say
 
     for error in store.refused.values():
         say(PROGRAM, f"left out: {error}")

@@ -37,14 +37,14 @@ def site(
     force: Annotated[bool, Parameter(help="Replace a leaderboard that is there already.")] = False,
 ) -> int:
     """Write the leaderboard."""
-    from ccl_bench.cli.frame import say
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import say
     from ccl_bench.leaderboard import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.site import write_site
     from ccl_bench.report.console import show
-    from ccl_bench.report.words import counted
+    from ccl_bench.report.formatting import counted
 
     store = opened(data, database)
     with progress_bar(1, "writing pages") as progress:

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
+from ccl_bench.report.formatting import counted, plain, ranges
 from ccl_bench.report.inspection import issues
-from ccl_bench.report.words import counted, plain, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

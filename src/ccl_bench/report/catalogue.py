@@ -78,7 +78,7 @@ def table(listed: Iterable[Entry]) -> Table:
     return aligned(("METRIC", "UNIT", "BETTER", "WHAT IT IS"), rows)
 
 
-def page(metric: Metric, aliases: Mapping[str, str]) -> str:
+def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
     """Return the manual page of a metric."""
     known = [alias for alias, name in aliases.items() if name == metric.name]
     facts = {

@@ -14,14 +14,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ccl_bench.report.words import plain
+from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
-__all__ = ["Described", "Group", "Text", "aligned", "bullet", "heading", "indented", "printed", "show"]
+__all__ = ["Described", "Group", "Text", "aligned", "bullet", "heading", "indented", "show", "to_text"]
 
 _UNWRAPPED = 1_000_000
 _ROOM_FOR_TWO = 110
@@ -92,7 +92,7 @@ def bullet(mark: Text, lines: Iterable[str | Text]) -> Table:
     return grid
 
 
-def printed(*content: RenderableType, stream: TextIO | None = None, width: int | None = None) -> str:
+def to_text(*content: RenderableType, stream: TextIO | None = None, width: int | None = None) -> str:
     """Return `content` as it is to be written to `stream`, which is stdout unless given."""
     target = stream or sys.stdout
     console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
@@ -107,4 +107,4 @@ def printed(*content: RenderableType, stream: TextIO | None = None, width: int |
 
 def show(*content: RenderableType, stream: TextIO | None = None) -> None:
     """Write `content` to `stream`, which is stdout unless given."""
-    (stream or sys.stdout).write(printed(*content, stream=stream))
+    (stream or sys.stdout).write(to_text(*content, stream=stream))

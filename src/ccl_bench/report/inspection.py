@@ -1,20 +1,25 @@
-"""An inspection as a page: what is here, what can be measured, what cannot and why, what is wrong."""
+"""Inspections and validations as text: what is here, what can be measured, what is wrong."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.numbers import duration, short, size
+from ccl_bench.report.formatting import counted, duration, plain, ranges, short, size
 from ccl_bench.report.results import STATUS_WORDS
-from ccl_bench.report.words import counted, plain, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
+    from ccl_bench.result.inspection import (
+        InspectedFact,
+        InspectedIssue,
+        InspectedTrace,
+        Inspection,
+        Validation,
+    )
 
 ROWS = 16
 """Rows of a table that are shown; what is beyond is counted."""
@@ -22,7 +27,7 @@ ROWS = 16
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
-def page(found: Inspection) -> Group:
+def inspection_page(found: Inspection) -> Group:
     """Return the whole page."""
     sections = (
         ("", _overview(found)),
@@ -211,3 +216,24 @@ def _unmeasurable(found: Inspection) -> RenderableType | None:
                 why.append(Text(f"fix: {plain(metric.fix)}", "dim"))
             rows.append((metric.metric, why))
     return Described(rows) if rows else None
+
+
+def validation_page(validations: Sequence[Validation]) -> Group:
+    """Return the issues of every place, and a last line that counts them."""
+    parts: list[RenderableType] = []
+    for validation in validations:
+        if validation.issues:
+            parts += [issues(validation.issues), Text()]
+    for validation in validations:
+        parts.append(_verdict(validation))
+    return Group(*parts)
+
+
+def _verdict(validation: Validation) -> Text:
+    severities = [issue.severity for issue in validation.issues]
+    counts = [
+        counted(severities.count(name), name) for name in ("error", "warning", "note") if name in severities
+    ]
+    style = "red" if "error" in severities else "yellow" if "warning" in severities else "green"
+    verdict = ", ".join(counts) or "nothing wrong"
+    return Text.assemble(f"{plain(validation.place)} ({validation.kind}): ", (verdict, style))

@@ -1,4 +1,4 @@
-"""One run as a page: the same content for HTML and Markdown."""
+"""One run as a page: the same sections for HTML, Markdown and text."""
 
 from __future__ import annotations
 
@@ -6,33 +6,61 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import __version__, metrics
-from ccl_bench.report.identity import identity, title
-from ccl_bench.report.parts import Page
-from ccl_bench.report.sections.bandwidth import bandwidth
-from ccl_bench.report.sections.communication import communication
-from ccl_bench.report.sections.experts import experts
+from ccl_bench.report.context import context_of
+from ccl_bench.report.formatting import counted, ranges, size
+from ccl_bench.report.page_model import Page
+from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.headline import findings, headline
 from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.reference import definitions, reference
-from ccl_bench.report.sections.seen import seen
 from ccl_bench.report.sections.serving import serving
-from ccl_bench.report.sections.steps import steps
-from ccl_bench.report.sections.time_parts import time_parts
-from ccl_bench.report.sections.training import training
+from ccl_bench.report.sections.steps import steps, time_breakdown
+from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.report.parts import Chart, Number, Section
+    from ccl_bench.report.page_model import Chart, Number, Section
+    from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.observation import Observation
+
+_AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
+
+
+def title(found: Inspection) -> str:
+    """Return the name of a run: its model, else its directory."""
+    return found.model or found.run.rstrip("/").rpartition("/")[2] or found.run
+
+
+def identity(found: Inspection) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a run, as (name, text); the text is empty where nothing is known."""
+    traces = found.traces
+    formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
+    yield "directory", found.run
+    yield "model", found.model
+    degrees = [f"{axis} {found.facts[axis].value}" for axis in _AXES if axis in found.facts]
+    yield "parallelism", ", ".join(degrees)
+    of_all = f" of {found.world_size}" if found.world_size else ""
+    missing = f"; missing {ranges(found.missing_ranks)}" if found.missing_ranks else ""
+    yield "ranks", f"{len(found.ranks)}{of_all}: {ranges(found.ranks)}{missing}" if found.ranks else ""
+    yield "devices", "; ".join(f"{each.count} x {each.name}" for each in found.devices)
+    yield "libraries", ", ".join(f"{name} {' and '.join(v)}" for name, v in found.libraries.items())
+    yield "traces", f"{counted(len(traces), f'{formats} file')}, {size(sum(t.size_bytes for t in traces))}"
+    windows = sorted({trace.window for trace in traces if trace.window is not None})
+    yield "windows", ranges(windows)
+    steps = sorted({step for trace in traces for step in trace.steps})
+    sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
+    chosen = f"; chosen: {found.choice}" if found.choice else ""
+    yield "steps", f"{ranges(steps)}, from {sources}{chosen}" if steps else ""
+
 
 SECTIONS = (
     serving,
     steps,
-    time_parts,
+    time_breakdown,
     communication,
     bandwidth,
     waiting,
@@ -47,7 +75,7 @@ SECTIONS = (
 
 def report_page(observed: Observation) -> Page:
     """Return the page of a run; the same observation gives the same page."""
-    looked = seen(observed)
+    looked = context_of(observed)
     on_top = headline(looked)
     return Page(
         title(observed.inspection),

@@ -7,8 +7,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.numbers import exact, short
-from ccl_bench.report.words import counted, plain
+from ccl_bench.report.formatting import counted, exact, plain, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from ccl_bench.comparison import unknown_fields
 from ccl_bench.leaderboard.bundle.limits import RUN
 from ccl_bench.leaderboard.store.bundle import CARD, PROVENANCE, REPORT, RESULTS
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.words import counted
+from ccl_bench.report.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

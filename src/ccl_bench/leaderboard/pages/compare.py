@@ -12,9 +12,8 @@ from ccl_bench.leaderboard.pages.words import hardware
 from ccl_bench.leaderboard.store.known import known_metrics, variants
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import sections
-from ccl_bench.report.html import section
-from ccl_bench.report.html.config import CONFIG
-from ccl_bench.report.html.pieces import definitions
+from ccl_bench.report.render.html import definitions, section
+from ccl_bench.report.theme import CHART_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +46,7 @@ def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: st
         note=note or phrases.noise_note(found),
         body=[section(each) for each in shown],
         definitions=_definitions(found),
-        charts={"config": CONFIG, "specs": charts} if charts else None,
+        charts={"config": CHART_CONFIG, "specs": charts} if charts else None,
     )
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.leaderboard.pages.frame import page
 from ccl_bench.leaderboard.store.known import known_metrics
-from ccl_bench.report.html.pieces import definitions
-from ccl_bench.report.parts import Definition
+from ccl_bench.report.page_model import Definition
+from ccl_bench.report.render.html import definitions
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.pages.links import Links

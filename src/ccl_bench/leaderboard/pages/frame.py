@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
 from ccl_bench.leaderboard.pages.words import standing
-from ccl_bench.report.html import frame as report_frame
-from ccl_bench.report.numbers import amount, exact
-from ccl_bench.report.words import counted
+from ccl_bench.report.formatting import amount, counted, exact
+from ccl_bench.report.render import html as report_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

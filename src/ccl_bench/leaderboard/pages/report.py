@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.store.bundle import REPORT
-from ccl_bench.report.html.run import run_page
 from ccl_bench.report.page import report_page
+from ccl_bench.report.render.html import run_page
 from ccl_bench.result import observation
 
 if TYPE_CHECKING:

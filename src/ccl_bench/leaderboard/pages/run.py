@@ -11,11 +11,10 @@ from ccl_bench.leaderboard.pages.frame import page
 from ccl_bench.leaderboard.pages.words import cell, hardware, parallelism, versioned
 from ccl_bench.leaderboard.store.bundle import CARD, PROVENANCE, REPORT, RESULTS
 from ccl_bench.leaderboard.store.known import known_metrics, variants
-from ccl_bench.report.html import findings
-from ccl_bench.report.numbers import size, with_unit
-from ccl_bench.report.parts import Finding
+from ccl_bench.report.formatting import counted, size, with_unit
+from ccl_bench.report.page_model import Finding
+from ccl_bench.report.render.html import findings
 from ccl_bench.report.results import STATUS_WORDS
-from ccl_bench.report.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

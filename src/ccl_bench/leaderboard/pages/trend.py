@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.leaderboard.pages.scale import Area, name_labels, natural, round_ticks, version_labels
 from ccl_bench.leaderboard.pages.words import hardware, parallelism
-from ccl_bench.report.numbers import amount
+from ccl_bench.report.formatting import amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

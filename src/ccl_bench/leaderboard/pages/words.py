@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.store.known import known_metrics
 from ccl_bench.leaderboard.store.question import AXES
-from ccl_bench.report.numbers import amount, exact
-from ccl_bench.report.words import counted
+from ccl_bench.report.formatting import amount, counted, exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from ccl_bench.leaderboard.publishing.settings import settings_of
 from ccl_bench.leaderboard.publishing.settling import TRACES, deciding, may_be_read, settle_all
 from ccl_bench.leaderboard.store import State, event, writing
 from ccl_bench.leaderboard.store.history import LISTED
-from ccl_bench.report.words import counted
+from ccl_bench.report.formatting import counted
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.queue import Job

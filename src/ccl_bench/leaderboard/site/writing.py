@@ -22,7 +22,7 @@ from ccl_bench.leaderboard.store import answer, lookup
 from ccl_bench.leaderboard.store.bundle import checked
 from ccl_bench.leaderboard.store.export import csv_of, json_of
 from ccl_bench.leaderboard.store.question import Question
-from ccl_bench.report.html.frame import LIBRARY
+from ccl_bench.report.render.html import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

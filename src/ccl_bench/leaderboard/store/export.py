@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.store.answer import answered
-from ccl_bench.report.numbers import exact
+from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.numbers import duration, short, with_unit
+from ccl_bench.report.formatting import duration, short, with_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

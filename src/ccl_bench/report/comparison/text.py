@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.words import plain
+from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.numbers import duration, percent
-from ccl_bench.report.parts import Finding
-from ccl_bench.report.sections.seen import OF_STEP, tile
-from ccl_bench.report.words import counted, step_word
+from ccl_bench.report.context import OF_STEP, tile
+from ccl_bench.report.formatting import counted, duration, percent, step_word
+from ccl_bench.report.page_model import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.report.parts import Number
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Number
     from ccl_bench.result.inspection import InspectedIssue
 
 _ALIKE = 2
 """Findings of one kind that are told one by one; the others are counted."""
 
 
-def headline(looked: Seen) -> tuple[Number, ...]:
+def headline(looked: Context) -> tuple[Number, ...]:
     """Return those that have a value."""
     return (
         *tile(looked, "throughput_tokens_sec", "Throughput", note=_each(looked)),
@@ -54,24 +53,24 @@ def headline(looked: Seen) -> tuple[Number, ...]:
     )
 
 
-def step_time_label(looked: Seen) -> str:
+def step_time_label(looked: Context) -> str:
     """Return what the length of a step is called; a whole trace that counts as one has another name."""
     word = step_word(looked.valued("iteration_wall_clock_time"))
     return "Step time" if word == "step" else word.capitalize()
 
 
-def _details(looked: Seen, metric: str) -> dict[str, Any]:
+def _details(looked: Context, metric: str) -> dict[str, Any]:
     result = looked.valued(metric)
     return result.details if result else {}
 
 
-def _each(looked: Seen) -> str:
+def _each(looked: Context) -> str:
     details = _details(looked, "throughput_tokens_sec")
     per_gpu = details.get("tokens_per_s_per_gpu")
     return f"{per_gpu:,.0f} for each of {details['gpus']} GPUs" if per_gpu else ""
 
 
-def _steps(looked: Seen) -> str:
+def _steps(looked: Context) -> str:
     result = looked.valued("iteration_wall_clock_time")
     spread = result.details.get("spread_s", {}) if result else {}
     count = spread.get("count", 0)
@@ -84,23 +83,23 @@ def _steps(looked: Seen) -> str:
     return f"mean; median {duration(spread['p50'])}, {among}{source}"
 
 
-def _percentiles(looked: Seen, metric: str) -> str:
+def _percentiles(looked: Context, metric: str) -> str:
     details = _details(looked, metric)
     spread = details.get("distribution_s") or details.get("as_stored_s") or {}
     return ", ".join(f"{name} {duration(spread[name])}" for name in ("p50", "p99") if name in spread)
 
 
-def _exposed(looked: Seen) -> str:
+def _exposed(looked: Context) -> str:
     share = _details(looked, "exposed_communication_time").get("pct_of_step")
     return "" if share is None else f"{percent(share)} {OF_STEP}"
 
 
-def _bubble(looked: Seen) -> str:
+def _bubble(looked: Context) -> str:
     share = _details(looked, "bubble_size_pipeline").get("fraction_ratio")
     return "" if share is None else f"{percent(100 * share)} {OF_STEP}"
 
 
-def _late(looked: Seen) -> str:
+def _late(looked: Context) -> str:
     details = _details(looked, "straggler")
     late = details.get("late_ranks", [])
     who = f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.charts.bars import bars
-from ccl_bench.report.numbers import amount, duration, percent, time_unit
-from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.formatting import amount, duration, percent, time_unit
+from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:
-    from ccl_bench.report.parts import Table
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Table
     from ccl_bench.result import Result
 
 KEY, TITLE = "kernels", "Kernels"
 
 
-def kernels(looked: Seen) -> Section:
+def kernels(looked: Context) -> Section:
     """Return the section."""
     total = looked.valued("total_kernel_time")
     if total is None:

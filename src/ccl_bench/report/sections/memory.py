@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.report.charts.bars import bars
-from ccl_bench.report.charts.memory import memory_curve
-from ccl_bench.report.numbers import GIGA, amount, duration, percent, size
-from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.charts.lines import memory_curve
+from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.formatting import GIGA, amount, duration, percent, size
+from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.report.parts import Cell, Table
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.observation import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
@@ -22,7 +22,7 @@ KEY, TITLE = "memory", "Device memory"
 _MOMENTS = {"snapshot": "at the snapshot", "peak": "when most was allocated"}
 
 
-def memory(looked: Seen) -> Section:
+def memory(looked: Context) -> Section:
     """Return the section."""
     peak, unused = looked.valued("peak_memory_allocated"), looked.valued("memory_fragmentation")
     if peak is None and unused is None:
@@ -57,7 +57,7 @@ def _where(details: dict[str, Any]) -> str:
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
-def _curves(looked: Seen) -> Iterator[Chart]:
+def _curves(looked: Context) -> Iterator[Chart]:
     curves = looked.series.memory
     for place, curve in enumerate(curves):
         note = (

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.report.charts.bars import stacked
-from ccl_bench.report.numbers import duration, percent, time_unit
-from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import OF_STEP, absent, table, tile
-from ccl_bench.report.words import counted
+from ccl_bench.report.context import OF_STEP, absent, table, tile
+from ccl_bench.report.formatting import counted, duration, percent, time_unit
+from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.report.parts import Cell, Table
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
 
 KEY, TITLE = "pipeline", "Pipeline"
 
@@ -35,7 +34,7 @@ _EVEN = 1.005
 Parts = dict[str, tuple[str, str]]
 
 
-def pipeline(looked: Seen) -> Section:
+def pipeline(looked: Context) -> Section:
     """Return the section."""
     result = looked.valued("bubble_size_pipeline")
     if result is None:

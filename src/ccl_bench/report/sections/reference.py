@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.numbers import short, size, with_unit
-from ccl_bench.report.parts import Definition, Quantity, Section, Term
+from ccl_bench.report.context import table
+from ccl_bench.report.formatting import counted, short, size, with_unit
+from ccl_bench.report.page_model import Definition, Quantity, Section, Term
 from ccl_bench.report.results import STATUS_WORDS
-from ccl_bench.report.sections.seen import table
-from ccl_bench.report.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ccl_bench.metrics import Metric
     from ccl_bench.registry import Registry
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
     from ccl_bench.result import Result
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "-"}
 
 
-def reference(looked: Seen) -> Iterator[Section]:
+def reference(looked: Context) -> Iterator[Section]:
     """Yield the sections that have anything to show."""
     yield _results(looked.results.values())
     missing = [result for result in looked.results.values() if result.value is None]
@@ -68,7 +67,7 @@ def _missing(results: Iterable[Result]) -> Section:
     return Section("no-value", "No value for", "Why other metrics have none.", tables=(shown,))
 
 
-def _facts(looked: Seen) -> Section:
+def _facts(looked: Context) -> Section:
     rows = [
         (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
         for name, fact in looked.found.facts.items()
@@ -77,7 +76,7 @@ def _facts(looked: Seen) -> Section:
     return Section("facts", "Facts", "What is known of the run beside its traces.", tables=(shown,))
 
 
-def _files(looked: Seen) -> Section:
+def _files(looked: Context) -> Section:
     hashes: dict[str, str] = {}
     for result in looked.results.values():
         hashes |= {trace.file: trace.sha256 for trace in result.provenance.traces} | result.provenance.files

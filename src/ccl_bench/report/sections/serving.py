@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.report.charts.lines import curves
-from ccl_bench.report.numbers import duration, time_unit
-from ccl_bench.report.parts import Chart, Quantity, Section, Term
-from ccl_bench.report.sections.seen import absent, table, tile
-from ccl_bench.report.words import counted
+from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.formatting import counted, duration, time_unit
+from ccl_bench.report.page_model import Chart, Quantity, Section, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.report.parts import Cell, Table
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result import Result
 
 KEY, TITLE = "serving", "Serving"
@@ -38,7 +37,7 @@ _DRAWN = 99
 """Percent of the times that are drawn; the longest ones would leave no room for the others."""
 
 
-def serving(looked: Seen) -> Section:
+def serving(looked: Context) -> Section:
     """Return the section."""
     times = {label: result for name, label in (TIMES | PASSES).items() if (result := looked.valued(name))}
     rates = [number for name, label in RATES.items() for number in tile(looked, name, label)]

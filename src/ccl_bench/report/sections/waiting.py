@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.charts.bars import bars
-from ccl_bench.report.charts.grids import heat_map
-from ccl_bench.report.numbers import duration, percent, time_unit
-from ccl_bench.report.parts import Chart, Quantity, Section
-from ccl_bench.report.sections.seen import absent, table, tile
+from ccl_bench.report.charts.bars import bars, heat_map
+from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.formatting import duration, percent, time_unit
+from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.report.parts import Cell, Table
-    from ccl_bench.report.sections.seen import Seen
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.observation import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
 
 
-def waiting(looked: Seen) -> Section:
+def waiting(looked: Context) -> Section:
     """Return the section."""
     grid = looked.series.waits
     if grid is None:
@@ -41,7 +40,7 @@ def waiting(looked: Seen) -> Section:
     )
 
 
-def _late(looked: Seen) -> Iterator[str]:
+def _late(looked: Context) -> Iterator[str]:
     result = looked.valued("straggler")
     if result is None:
         return

@@ -1,7 +1,8 @@
-"""Colours of pages and charts, light and dark, as CSS variables that a change of theme swaps at once.
+"""Colours and fonts of pages and charts, light and dark, as CSS variables that a change of theme swaps.
 
-The eight colours of a category are told apart with any of the common colour-vision deficiencies [Okabe and
-Ito, Color Universal Design, 2008], darkened on white and lightened on black to a contrast of 3:1 and more.
+People with any of the common colour-vision deficiencies can distinguish the eight colours of a category
+[Okabe and Ito, Color Universal Design, 2008]. They are darkened on white and lightened on black, to a
+contrast of 3:1 or more.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ _VARIABLE = re.compile(r"var\(--([\w-]+)\)")
 _DATA = {"data", "datasets"}
 
 
-def css() -> str:
+def css_variables() -> str:
     """Return the variables: light, dark where the reader prefers it or asks for it, light on paper."""
     light, dark = _declared(LIGHT, "light"), _declared(DARK, "dark")
     return (
@@ -103,12 +104,61 @@ def _declared(colours: dict[str, str], scheme: str) -> str:
     return f" color-scheme: {scheme}; {variables} "
 
 
-def resolved(part: Any, colours: dict[str, str] = LIGHT) -> Any:
+def with_plain_colours(part: Any, colours: dict[str, str] = LIGHT) -> Any:
     """Return a specification with plain colours in place of variables; its data stays as it is."""
     if isinstance(part, dict):
-        return {key: each if key in _DATA else resolved(each, colours) for key, each in part.items()}
+        return {
+            key: each if key in _DATA else with_plain_colours(each, colours) for key, each in part.items()
+        }
     if isinstance(part, list):
-        return [resolved(each, colours) for each in part]
+        return [with_plain_colours(each, colours) for each in part]
     if isinstance(part, str):
         return _VARIABLE.sub(lambda found: colours.get(found[1], found[0]), part)
     return part
+
+
+_FONT_SIZE = 12
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+CHART_CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "aria": False,
+    "mark": {"aria": False},
+    "padding": 4,
+    "view": {"stroke": None},
+    "range": {"category": list(CATEGORY)},
+    "axis": {
+        "domainColor": "var(--line)",
+        "gridColor": "var(--line)",
+        "gridOpacity": 0.6,
+        "tickColor": "var(--line)",
+        "labelColor": "var(--quiet)",
+        "labelFontSize": _FONT_SIZE,
+        "titleColor": "var(--quiet)",
+        "titleFontSize": _FONT_SIZE,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelLimit": 220,
+        "labelOverlap": True,
+        "labelSeparation": 7,
+    },
+    "axisX": {"labelFlush": True},
+    "axisY": {"ticks": False, "domain": False},
+    "legend": {
+        "labelColor": "var(--text)",
+        "labelFontSize": _FONT_SIZE,
+        "titleColor": "var(--quiet)",
+        "titleFontSize": _FONT_SIZE,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "symbolType": "square",
+        "symbolStrokeWidth": 0,
+        "labelLimit": 260,
+        "offset": 8,
+    },
+    "line": {"strokeWidth": 1.8},
+    "point": {"filled": True, "size": 45},
+    "rule": {"color": "var(--quiet)"},
+    "text": {"color": "var(--text)", "fontSize": _FONT_SIZE},
+}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import files, options
+from ccl_bench.cli import options
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def compare(
     study: Study = None,
     fail_on: FailOn = None,
     tolerance: Tolerance = 1.0,
-    output: files.Output = None,
+    output: options.Output = None,
     form: Annotated[
         Form | None, Parameter(name="--format", alias="-f", help="Form, whatever the file is called.")
     ] = None,
@@ -100,7 +100,7 @@ def compare(
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
     steps: options.Steps = options.EVERY_STEP,
-    force: files.Force = False,
+    force: options.Force = False,
 ) -> int:
     """Compare runs."""
     from ccl_bench import metrics
@@ -113,7 +113,7 @@ def compare(
     if len(run) < _FEWEST:
         raise UsageError("a comparison is of two runs at least", fix="name the baseline, then a run")
     chosen = form or _form_of(output)
-    target = files.target(output, force=force) if output else None
+    target = options.file_to_write(output, force=force) if output else None
     registry = metrics.load()
     limits = [threshold(text, registry.canonical) for text in fail_on or ()]
     fields = [known_field(name) for name in study or ()]
@@ -129,7 +129,7 @@ def compare(
 
 def _form_of(output: str | None) -> Form:
     """Return the form that the name of a file asks for; a table without one."""
-    from ccl_bench.report.forms import form_of
+    from ccl_bench.report.render import form_of
 
     forms: dict[str, Form] = {"html": "html", "json": "json", "text": "table"}
     found = form_of(output) if output else "text"
@@ -207,6 +207,6 @@ def _text(comparison: Comparison, form: Form) -> str:
 
         return html(comparison)
     from ccl_bench.report.comparison.text import page
-    from ccl_bench.report.console import printed
+    from ccl_bench.report.console import to_text
 
-    return printed(page(comparison), width=_FILE_COLUMNS)
+    return to_text(page(comparison), width=_FILE_COLUMNS)

@@ -1,4 +1,4 @@
-"""What every command has around it: errors told in words, exit statuses, interruption, closed pipes."""
+"""What every command has around it: errors as messages, exit statuses, interruption, closed pipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from ccl_bench.errors import CclBenchError
-from ccl_bench.report.words import plain
+from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import files, options
+from ccl_bench.cli import options
 from ccl_bench.errors import NotMeasurable, UsageError
-from ccl_bench.report.forms import Form, ImageForm, form_of
+from ccl_bench.report.render import Form, ImageForm, form_of
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -56,7 +56,7 @@ def report(
     run: Place,
     /,
     *,
-    output: files.Output = None,
+    output: options.Output = None,
     form: Annotated[
         Form | None,
         Parameter(name="--format", alias="-f", help="Form of the report, whatever the file is called."),
@@ -73,14 +73,14 @@ def report(
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
     steps: options.Steps = options.EVERY_STEP,
-    force: files.Force = False,
+    force: options.Force = False,
 ) -> int:
     """Report a run."""
     from ccl_bench.engine import used
     from ccl_bench.run import open_run
 
     chosen = _form(form, output, text=text)
-    target = files.target(output, force=force) if output else None
+    target = options.file_to_write(output, force=force) if output else None
     opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
     with used(engine):
         observed = _observed(opened, jobs, use_cache=not no_cache)
@@ -107,34 +107,34 @@ def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
 
 def _show(observed: Observation, form: Form) -> None:
     if form != "text":
-        from ccl_bench.report.forms import report as reported
+        from ccl_bench.report.render import render as reported
 
         sys.stdout.write(reported(observed, form))
         return
     from ccl_bench.report.console import show
-    from ccl_bench.report.text import page
+    from ccl_bench.report.render.text import page
 
     show(page(observed.inspection, observed.results))
 
 
 def _write(target: Path, observed: Observation, form: Form) -> None:
     from ccl_bench.card.writing import replace_text
-    from ccl_bench.report.forms import report as reported
+    from ccl_bench.report.render import render as reported
 
     replace_text(target, reported(observed, form))
 
 
 def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
     """Write every chart of the report and print the paths."""
-    from ccl_bench.report.images import image
     from ccl_bench.report.page import charts_of, report_page
+    from ccl_bench.report.render.images import image
     from ccl_bench.storage import replacing
 
     drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in charts_of(report_page(observed))}
     if not drawn:
         raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect tells what is in it")
     for path in drawn:
-        files.target(str(path), force=force)
+        options.file_to_write(str(path), force=force)
     for path, chart in drawn.items():
         with replacing(path) as temporary:
             temporary.write_bytes(image(chart, chart_format))
@@ -161,18 +161,18 @@ def write_report(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     steps: options.Steps = options.EVERY_STEP,
-    force: files.Force = False,
+    force: options.Force = False,
 ) -> int:
     """Write the text report of a run to `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt` and print its path."""
     from datetime import datetime
 
-    from ccl_bench.report.file_names import text_report_name
+    from ccl_bench.report.render.text import text_report_name
     from ccl_bench.run import open_run
 
     opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
     observed = _observed(opened, jobs, use_cache=not no_cache)
     name = text_report_name(observed.inspection, datetime.now().astimezone())
-    target = files.target(str(Path(output_dir) / name), force=force)
+    target = options.file_to_write(str(Path(output_dir) / name), force=force)
     _write(target, observed, "text")
     sys.stdout.write(f"{target}\n")
     return 0

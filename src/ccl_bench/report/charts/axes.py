@@ -1,11 +1,11 @@
-"""Axes and scales that several shapes of charts share."""
+"""Axes, scales and legends that several shapes of charts share."""
 
 from __future__ import annotations
 
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.html.colours import CATEGORY, RAMP
+from ccl_bench.report.theme import CATEGORY, RAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

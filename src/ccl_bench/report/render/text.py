@@ -1,37 +1,178 @@
-"""One run as a page of text: findings, throughput, overlap, bandwidth and traffic by collective."""
+"""A report as text."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.console import Described, Group, Text, aligned, heading, indented, printed
-from ccl_bench.report.identity import identity, title
+from ccl_bench.report.console import Described, Group, Text, aligned, heading, indented, to_text
+from ccl_bench.report.context import OF_STEP
+from ccl_bench.report.formatting import counted, duration, percent, plain, short, size, step_word, with_unit
 from ccl_bench.report.inspection import issues
-from ccl_bench.report.latency import serving
-from ccl_bench.report.numbers import duration, percent, short
+from ccl_bench.report.page import identity, title
 from ccl_bench.report.results import STATUS_WORDS
-from ccl_bench.report.sections.seen import OF_STEP
-from ccl_bench.report.traffic import bandwidth, dimensions, traffic
-from ccl_bench.report.words import counted, plain, step_word
+from ccl_bench.report.sections.communication import BANDWIDTHS
+from ccl_bench.report.sections.serving import RATES, STATISTICS, TIMES, distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from rich.console import RenderableType
 
     from ccl_bench.result import Result
     from ccl_bench.result.inspection import Inspection
 
+_SHOWN = tuple(name for name in STATISTICS if name not in {"min", "max"})
+
+
+def _serving_table(results: dict[str, Result]) -> RenderableType | None:
+    """Return the serving results; what has no value is left out, and so is all where nothing has one."""
+    rates = [
+        (Text(label, "dim"), with_unit(result.value, result.unit))
+        for name, label in RATES.items()
+        if (result := results.get(name)) and result.value is not None
+    ]
+    times = [
+        (label, *_spread(result))
+        for name, label in TIMES.items()
+        if (result := results.get(name)) and result.value is not None
+    ]
+    parts: list[RenderableType] = []
+    if rates:
+        parts.append(aligned(("", ""), rates))
+    if times:
+        header = ("TIME", *(name.upper() for name in _SHOWN))
+        parts.append(aligned(header, times, right=range(1, len(header))))
+    return Group(*parts) if parts else None
+
+
+def _spread(result: Result) -> list[str]:
+    """Return the statistics of a time; the mean is the result's own."""
+    known = distribution(result.details) | {"mean": result.value or 0.0}
+    return [duration(known[name]) if name in known else "-" for name in _SHOWN]
+
+
+GIGA = 1e9
+Results = dict[str, "Result"]
+
+
+def _bandwidth_table(results: Results) -> RenderableType | None:
+    """Return how fast data moved, one row a kind of collective; what does not occur is left out."""
+    rows = []
+    for name, metric in BANDWIDTHS.items():
+        result = results.get(metric)
+        if result and result.value is not None:
+            rows.append((name, *_bandwidth_cells(result.details, result.value)))
+    if not rows:
+        found = [result for metric in BANDWIDTHS.values() if (result := results.get(metric))]
+        return _reason(found[0]) if found else None
+    header = ("COLLECTIVE", "BUS", "ALGORITHM", "OF THE LINK", "CALLS", "BYTES", "TIME IS", "REACH")
+    return aligned(header, rows, right=(1, 2, 3, 4, 5))
+
+
+def _bandwidth_cells(details: dict[str, Any], bus: float) -> tuple[str, ...]:
+    share = details.get("share_of_link_pct")
+    return (
+        f"{bus:.3f} GB/s",
+        f"{details['algorithm_bandwidth_gb_per_s']:.3f} GB/s",
+        "unknown" if share is None else percent(share),
+        f"{details['calls_count']:,}",
+        size(details["total_bytes"]),
+        details["basis"],
+        details.get("reach", "unknown"),
+    )
+
+
+def _traffic_table(results: Results) -> RenderableType | None:
+    """Return what one GPU communicates in one step, one row a collective."""
+    found, times = results.get("traffic_distribution_16"), results.get("total_communication_time")
+    if found is None or found.value is None:
+        return _reason(found) if found else None
+    unions = times.details.get("per_collective_s", {}) if times else {}
+    bytes_of, calls = found.details["per_collective_gb"], found.details["per_collective_calls"]
+    rows = [
+        (
+            name,
+            f"{calls.get(name, 0):,.4g}" if name in calls else "-",
+            size(bytes_of[name] * GIGA) if name in bytes_of else "-",
+            percent(100 * bytes_of[name] / found.value) if found.value and name in bytes_of else "-",
+            duration(unions[name]) if name in unions else "-",
+        )
+        for name in dict.fromkeys((*bytes_of, *sorted(unions)))
+    ]
+    total = duration(times.value) if times and times.value is not None else "-"
+    rows.append(("all", f"{sum(calls.values()):,.4g}", size(found.value * GIGA), "", total))
+    silent = found.details.get("unattributed_calls_count", 0)
+    table = aligned(("COLLECTIVE", "CALLS", "BYTES", "SHARE", "TIME"), rows, right=(1, 2, 3, 4))
+    return Group(table, Text(f"{counted(silent, 'call')} of unknown size in all", "dim")) if silent else table
+
+
+def _dimensions_table(results: Results) -> RenderableType | None:
+    """Return what one GPU communicates in one step, one row a parallelism dimension."""
+    result = results.get("traffic_distribution")
+    if result is None or result.value is None:
+        return _reason(result) if result else None
+    rows = [
+        (
+            name,
+            f"{row['calls_per_gpu_and_step']:,.4g}",
+            "unknown" if (moved := row["bytes_per_gpu_and_step"]) is None else size(moved),
+            "unknown" if (share := row["share_pct"]) is None else percent(share),
+            duration(row["time_s_per_gpu_and_step"]),
+        )
+        for name, row in result.details["per_dimension"].items()
+    ]
+    return aligned(("DIMENSION", "CALLS", "BYTES", "SHARE", "TIME"), rows, right=(1, 2, 3, 4))
+
+
+def _reason(result: Result) -> Text:
+    """Return why there is no value."""
+    return Text(f"{STATUS_WORDS[result.status]}: {plain(result.reason)}")
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
+
+
+def text_report_name(found: Inspection, made_at: datetime) -> str:
+    """Return `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt`; X replicates weights, Y shards them.
+
+    A pipeline adds `_ppP` after the tensor-parallel degree. Where nothing states a degree of
+    parallelism the degrees are left out.
+    """
+    name = found.model or found.run.rstrip("/").rpartition("/")[2] or "run"
+    parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
+    gpus = found.world_size or len(found.ranks)
+    stated = {axis: _degree(found, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    if any(stated.values()):
+        shards = stated["dp_shard"] or _rest(stated, gpus)
+        parts += [f"dp{stated['dp_replicate'] or 1}x{shards}", f"tp{stated['tp'] or 1}"]
+        parts += [f"pp{stated['pp']}"] if (stated["pp"] or 1) > 1 else []
+    return "_".join([*parts, f"gpu{gpus}"]) + ".txt"
+
+
+def _degree(found: Inspection, axis: str) -> int | None:
+    fact = found.facts.get(axis)
+    return fact.value if fact and isinstance(fact.value, int) else None
+
+
+def _rest(stated: dict[str, int | None], gpus: int) -> int:
+    """Return the ranks that the other degrees leave to sharding."""
+    taken = 1
+    for degree in stated.values():
+        taken *= degree or 1
+    return max(gpus // taken, 1)
+
+
 COLUMNS = 100
 """Width of a page that is written to a file."""
 
-Results = dict[str, "Result"]
 Row = tuple[str, str, str]
 
 
 def text(found: Inspection, results: Iterable[Result]) -> str:
     """Return the page as it is written to a file."""
-    return printed(page(found, results), width=COLUMNS)
+    return to_text(page(found, results), width=COLUMNS)
 
 
 def page(found: Inspection, results: Iterable[Result]) -> Group:
@@ -40,14 +181,14 @@ def page(found: Inspection, results: Iterable[Result]) -> Group:
     sections = (
         ("Run", _rows(identity(found))),
         ("Findings", issues(found.issues) if found.issues else Text("nothing wrong")),
-        ("Serving", serving(by_name)),
+        ("Serving", _serving_table(by_name)),
         ("Throughput", _rows(_throughput(by_name))),
         ("Overlap in a mean traced step, mean over ranks", _rows(_overlap(by_name))),
-        ("Network bandwidth", bandwidth(by_name)),
-        ("Traffic of one GPU in one step", traffic(by_name)),
-        ("Traffic by parallelism dimension", dimensions(by_name)),
+        ("Network bandwidth", _bandwidth_table(by_name)),
+        ("Traffic of one GPU in one step", _traffic_table(by_name)),
+        ("Traffic by parallelism dimension", _dimensions_table(by_name)),
         ("Waiting", _rows(_waiting(by_name))),
-        ("Pipeline", _rows(_known(_pipeline(by_name)))),
+        ("Pipeline", _rows(_known(_pipeline_rows(by_name)))),
         ("Device memory", _rows(_known(_memory(by_name)))),
         ("Facts", _facts(found)),
         ("No value for", _missing(by_name.values())),
@@ -141,7 +282,7 @@ def _waiting(results: Results) -> Iterator[Row]:
     yield from _line("compute, max over mean", busiest, short, lambda d: f"most on rank {d['busiest_rank']}")
 
 
-def _pipeline(results: Results) -> Iterator[Row]:
+def _pipeline_rows(results: Results) -> Iterator[Row]:
     def beside_theory(details: dict[str, Any]) -> str:
         share = f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
         theory = details.get("theory")

@@ -1,4 +1,4 @@
-"""The forms that a report of a run can have, and which of them the name of a file asks for."""
+"""A report in one of its forms: HTML, Markdown, text or JSON."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ def form_of(file: str) -> Form:
     return SUFFIXES[suffix]
 
 
-def report(observed: Observation, form: Form) -> str:
+def render(observed: Observation, form: Form) -> str:
     """Return the report of a run; the same observation gives the same report."""
     if form == "json":
         from ccl_bench.result.observation import to_json
 
         return to_json(observed).decode() + "\n"
     if form == "text":
-        from ccl_bench.report.text import text
+        from ccl_bench.report.render.text import text
 
         return text(observed.inspection, observed.results)
     from ccl_bench.report.page import report_page
 
     page = report_page(observed)
     if form == "markdown":
-        from ccl_bench.report.markdown import markdown
+        from ccl_bench.report.render.markdown import markdown
 
         return markdown(page)
-    from ccl_bench.report.html.run import run_page
+    from ccl_bench.report.render.html import run_page
 
     return run_page(page)
 
 
-def report_again(text: bytes, form: Form) -> str:
+def render_json(text: bytes, form: Form) -> str:
     """Return a report that was written as JSON in another form; InputError where it is none."""
     from ccl_bench.result.observation import from_json
 
     observed = from_json(text)
     try:
-        return report(observed, form)
+        return render(observed, form)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"the details of its results are not as this version writes them: {error!r}"
         raise InputError(message, fix="report the run again with this version") from error

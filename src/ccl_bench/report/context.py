@@ -1,29 +1,28 @@
-"""An observation as sections read it, and the numbers, tables and reasons they take from it."""
+"""What sections read of a run, and the numbers, tables and reasons that they take from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.numbers import with_unit
-from ccl_bench.report.parts import Number, Quantity, Section, Table
+from ccl_bench.report.formatting import with_unit
+from ccl_bench.report.page_model import Number, Quantity, Section, Table
 from ccl_bench.report.results import STATUS_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ccl_bench.report.parts import Cell
+    from ccl_bench.report.page_model import Cell
     from ccl_bench.result import Result
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.observation import Observation, Series
-
 
 OF_STEP = "of the traced step"
 """What shares of a step are of, also where step times are from a file that was written without tracing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Context:
     """What sections draw from."""
 
     found: Inspection
@@ -44,9 +43,9 @@ class Seen:
         return "Nothing of the kind was recorded."
 
 
-def seen(observed: Observation) -> Seen:
+def context_of(observed: Observation) -> Context:
     """Return an observation with its results by name."""
-    return Seen(observed.inspection, {r.metric: r for r in observed.results}, observed.series)
+    return Context(observed.inspection, {r.metric: r for r in observed.results}, observed.series)
 
 
 def absent(key: str, title: str, why: str) -> Section:
@@ -55,7 +54,7 @@ def absent(key: str, title: str, why: str) -> Section:
 
 
 def tile(
-    looked: Seen, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
+    looked: Context, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
 ) -> list[Number]:
     """Return a metric's value as a number, or nothing where it has none."""
     result = looked.valued(metric)
@@ -81,6 +80,6 @@ def table(
     return Table(tuple(columns), tuple(tuple(row) for row in rows), caption, note, numeric, frozenset(wide))
 
 
-def together(each: int, what: str) -> str:
+def neighbours_note(each: int, what: str) -> str:
     """Return how neighbours were drawn together, or nothing where each stands for itself."""
     return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

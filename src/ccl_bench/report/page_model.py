@@ -1,4 +1,4 @@
-"""What a page is made of, whatever it is written as: sections that hold numbers, charts and tables."""
+"""What a page is made of, whatever form it is written in: sections that hold numbers, charts and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Spec = dict[str, Any]
-"""A Vega-Lite specification with its data. Colours are CSS variables of `report.html.colours`."""
+"""A Vega-Lite specification with its data. Colours are CSS variables of `report.theme`."""
 
 
 @dataclass(frozen=True, slots=True)

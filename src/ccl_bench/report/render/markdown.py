@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.parts import Quantity, Term
-from ccl_bench.report.words import plain
+from ccl_bench.report.formatting import plain
+from ccl_bench.report.page_model import Quantity, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ccl_bench.report.parts import Cell, Chart, Definition, Finding, Number, Page, Section, Table
+    from ccl_bench.report.page_model import Cell, Chart, Definition, Finding, Number, Page, Section, Table
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better"}
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": "&amp;"})

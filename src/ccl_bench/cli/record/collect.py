@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.cli.frame import say
+from ccl_bench.cli.runner import say
 from ccl_bench.errors import CclBenchError, InputError, UsageError
 
 if TYPE_CHECKING:

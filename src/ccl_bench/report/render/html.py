@@ -1,4 +1,4 @@
-"""The frame of every page: styles, theme, charts and their library, in one file or beside it."""
+"""Pages of HTML that open without a network: the document, its parts, and the report of a run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
-from ccl_bench.report.html import colours
-from ccl_bench.report.html.config import CONFIG
+from ccl_bench.report import theme
+from ccl_bench.report.page import charts_of
+from ccl_bench.report.theme import CHART_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from jinja2 import Environment
+    from markupsafe import Markup
 
-    from ccl_bench.report.parts import Spec
+    from ccl_bench.report.page_model import Chart, Definition, Finding, Number, Page, Section, Spec, Table
+
+__all__ = ["figure", "findings", "folded", "html_page", "numbers", "section", "table"]
+
 
 STYLES, SCRIPT, LIBRARY = "ccl-bench.css", "ccl-bench.js", "vega.js"
 """Names of the files that pages share where they are not inlined."""
 
-_ASSETS = "ccl_bench.report.html"
+_ASSETS = "ccl_bench.report.render"
 
 _DIGITS = 6
 
@@ -53,7 +58,7 @@ def html_page(
         .render(
             title=title,
             body=body,
-            data={"config": CONFIG, "specs": specs} if specs else None,
+            data={"config": CHART_CONFIG, "specs": specs} if specs else None,
             navigation=navigation,
             description=description,
             version=__version__,
@@ -83,7 +88,7 @@ def shared_files() -> dict[str, str]:
 @cache
 def styles() -> str:
     """Return the style sheet."""
-    return colours.css() + _asset("page.css")
+    return theme.css_variables() + _asset("page.css")
 
 
 @cache
@@ -132,3 +137,83 @@ def _policy(scripts: Sequence[str]) -> str:
 @cache
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def section(shown: Section) -> Markup:
+    """Return a section with its heading, numbers, charts and tables."""
+    return _piece("section", shown)
+
+
+def folded(shown: Section) -> Markup:
+    """Return a section that opens when its title is chosen."""
+    return _piece("folded", shown)
+
+
+def numbers(shown: Iterable[Number]) -> Markup:
+    """Return numbers as tiles."""
+    return _piece("numbers", list(shown))
+
+
+def findings(shown: Iterable[Finding]) -> Markup:
+    """Return what is wrong, one after the other, each with its way out."""
+    return _piece("findings", list(shown))
+
+
+def figure(shown: Chart) -> Markup:
+    """Return the place of a chart, with its summary and its data as a table.
+
+    The page that holds it must be given `shown.spec` under `shown.key`.
+    """
+    return _piece("figure", shown)
+
+
+def table(shown: Table) -> Markup:
+    """Return a table that scrolls sideways where it is too wide."""
+    return _piece("table", shown)
+
+
+def definitions(shown: Iterable[Definition]) -> Markup:
+    """Return the definitions that `Term`s and numbers lead to."""
+    return _piece("definitions", list(shown))
+
+
+def _piece(name: str, *arguments: Any) -> Markup:
+    macro: Any = getattr(environment().get_template("pieces.html").module, name)
+    made: Markup = macro(*arguments)
+    return made
+
+
+def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the page as a whole document; see `html_page` for `assets`.
+
+    `before` are links, as (address, title), that stand before those to the sections.
+    """
+    shown = [each for each in page.sections if not each.absent]
+    body = (
+        environment()
+        .get_template("run.html")
+        .render(
+            page=page,
+            findings=findings(page.findings),
+            headline=numbers(page.headline),
+            sections=[section(each) for each in shown],
+            absent=[each for each in page.sections if each.absent],
+            appendix=[folded(each) for each in page.appendix],
+            definitions=definitions(page.definitions),
+        )
+    )
+    places = [
+        *before,
+        ("#findings", "Findings"),
+        ("#headline", "Headline"),
+        *((f"#{s.key}", s.title) for s in shown),
+    ]
+    places += [(f"#{each.key}", each.title) for each in page.appendix] + [("#definitions", "Definitions")]
+    return html_page(
+        f"{page.title} - ccl-bench report",
+        body,
+        charts={chart.key: chart.spec for chart in charts_of(page)},
+        navigation=places,
+        description=f"Report of one run, made by {page.made_by}",
+        assets=assets,
+    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.html.colours import LIGHT, resolved
-from ccl_bench.report.html.config import CONFIG
+from ccl_bench.report.theme import CHART_CONFIG, LIGHT, with_plain_colours
 
 if TYPE_CHECKING:
-    from ccl_bench.report.forms import ImageForm
-    from ccl_bench.report.parts import Chart
+    from ccl_bench.report.page_model import Chart
+    from ccl_bench.report.render import ImageForm
 
 _WIDTH = 720
 _PIXELS_PER_POINT = 2
@@ -28,6 +27,11 @@ def image(chart: Chart, form: ImageForm) -> bytes:
 
 
 def _static(chart: Chart) -> dict[str, Any]:
-    config = {**resolved(CONFIG), "font": _FONT, "background": LIGHT["surface"], "padding": 16}
+    config = {
+        **with_plain_colours(CHART_CONFIG),
+        "font": _FONT,
+        "background": LIGHT["surface"],
+        "padding": 16,
+    }
     title = {"text": chart.title, "anchor": "start", "fontSize": 15, "color": LIGHT["text"], "offset": 10}
-    return {**resolved(chart.spec), "width": _WIDTH, "title": title, "config": config}
+    return {**with_plain_colours(chart.spec), "width": _WIDTH, "title": title, "config": config}

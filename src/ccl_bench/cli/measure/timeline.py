@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import files, options
-from ccl_bench.cli.frame import say
+from ccl_bench.cli import options
+from ccl_bench.cli.runner import say
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -44,18 +44,17 @@ def timeline(
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
     steps: options.Steps = options.EVERY_STEP,
-    force: files.Force = False,
+    force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.engine import used
     from ccl_bench.report.console import show
-    from ccl_bench.report.numbers import size
-    from ccl_bench.report.words import counted
+    from ccl_bench.report.formatting import counted, size
     from ccl_bench.run import open_run
     from ccl_bench.timeline import MOST_SLICES, write_timeline
 
-    target = files.target(output, force=force)
+    target = options.file_to_write(output, force=force)
     opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
     with used(engine), progress_bar(len(opened.traces)) as progress:
         written = write_timeline(

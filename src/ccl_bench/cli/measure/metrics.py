@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.cli.frame import say
+from ccl_bench.cli.runner import say
 from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
         return text.as_csv(results)
     if form == "value":
         return text.values(results)
-    from ccl_bench.report.console import printed
+    from ccl_bench.report.console import to_text
 
-    return printed(text.table(text.valued_first(results) if every else results))
+    return to_text(text.table(text.valued_first(results) if every else results))
 
 
 def tell_tracebacks(failures: Mapping[str, Exception]) -> None:
@@ -243,5 +243,5 @@ def tell_manual(name: str) -> int:
     from ccl_bench.report import catalogue
 
     registry = metrics.load()
-    sys.stdout.write(catalogue.page(registry.get(name), registry.aliases()))
+    sys.stdout.write(catalogue.manual_page(registry.get(name), registry.aliases()))
     return 0

@@ -53,9 +53,9 @@ def validate(
 
         sys.stdout.write(to_json(found).decode() + "\n")
     else:
-        from ccl_bench.report import validation
+        from ccl_bench.report import inspection
         from ccl_bench.report.console import show
 
-        show(validation.page(found))
+        show(inspection.validation_page(found))
     has_errors = any(issue.severity == "error" for one in found for issue in one.issues)
     return InputError.exit_status if has_errors else 0

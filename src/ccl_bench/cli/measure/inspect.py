@@ -58,5 +58,5 @@ def inspect(
         from ccl_bench.report import inspection
         from ccl_bench.report.console import show
 
-        show(inspection.page(found))
+        show(inspection.inspection_page(found))
     return 0

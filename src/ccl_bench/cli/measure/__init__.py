@@ -1,0 +1,1 @@
+"""Commands that read runs: numbers, inspection, validation, reports, comparison, timelines, Chakra."""

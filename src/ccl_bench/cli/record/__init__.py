@@ -1,0 +1,1 @@
+"""Commands that make run directories: record a command, begin a workload."""
