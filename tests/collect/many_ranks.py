@@ -46,7 +46,7 @@ def _train(rank: int, run: str) -> None:
     os.environ["LOCAL_RANK"] = str(rank)
     place, limit = f"file://{run}.store", timedelta(seconds=COLLECTIVE_S)
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=RANKS, timeout=limit)
-    export = recording.export
+    export = recording.export_trace
 
     def slow_export(*arguments, **wishes):
         began = time.monotonic()
@@ -57,7 +57,7 @@ def _train(rank: int, run: str) -> None:
         )  # at once, so that no other rank's comes between
         return problem
 
-    recording.export = slow_export
+    recording.export_trace = slow_export
     schedule = Schedule(skip=0, timed=1, warmup=1, active=1, observed=1)
     with profile(run, schedule=schedule, writers_per_node=WRITERS) as recorded:
         for _ in range(schedule.length + 1):

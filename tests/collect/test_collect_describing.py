@@ -11,14 +11,13 @@ import pytest
 from ccl_bench.card import Card, read_card
 from ccl_bench.card.matching import leaf_paths
 from ccl_bench.card.metadata import RunMetadata
-from ccl_bench.collect.collecting import Request
-from ccl_bench.collect.collecting import collect as collected
-from ccl_bench.collect.describe import as_run
-from ccl_bench.collect.describe.card_values import values_of
-from ccl_bench.collect.describe.configuration import configuration_of
-from ccl_bench.collect.describe.observing import Observed
-from ccl_bench.collect.profiling.options import METADATA
-from ccl_bench.collect.workloads.toml_text import toml_text
+from ccl_bench.collect.collect_run import Request
+from ccl_bench.collect.collect_run import collect_run as collected
+from ccl_bench.collect.describe import torchtitan
+from ccl_bench.collect.describe.fill_card import observed_card_values
+from ccl_bench.collect.describe.observations import Observations
+from ccl_bench.collect.describe.torchtitan import effective_config, toml_text
+from ccl_bench.collect.profiling.recording import METADATA_NUMBERS
 from ccl_bench.testing import Plan, write_run
 
 TOML = """\
@@ -58,7 +57,7 @@ def configured(tmp_path):
 
 
 def test_the_configuration_is_the_file_that_the_command_names(configured):
-    found = configuration_of(_command(), configured, [])
+    found = effective_config(_command(), configured, [])
     assert found.settings.parallelism.tp == 4
     assert not found.is_overridden
 
@@ -72,7 +71,7 @@ def test_the_configuration_is_the_file_that_the_command_names(configured):
     ],
 )
 def test_the_command_line_counts_more_than_the_file(configured, override):
-    found = configuration_of(_command(*override), configured, [])
+    found = effective_config(_command(*override), configured, [])
     assert found.settings.parallelism.tp == 2
     assert found.settings.training.seq_len == 4096
     assert found.is_overridden
@@ -81,9 +80,11 @@ def test_the_command_line_counts_more_than_the_file(configured, override):
 def test_a_run_keeps_the_configuration_as_it_counted(configured, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    as_run.kept(configuration_of(_command(), configured, []), run)
+    torchtitan.save_config(effective_config(_command(), configured, []), run)
     assert (run / "train config.toml").read_text() == TOML
-    as_run.kept(configuration_of(_command("--parallelism.tensor_parallel_degree=2"), configured, []), run)
+    torchtitan.save_config(
+        effective_config(_command("--parallelism.tensor_parallel_degree=2"), configured, []), run
+    )
     kept = tomllib.loads((run / "train config.toml").read_text())
     expected = tomllib.loads(TOML)
     expected["parallelism"]["tensor_parallel_degree"] = 2
@@ -97,13 +98,13 @@ def test_tables_inside_tables_are_written_as_such():
 
 
 def test_without_a_configuration_there_is_none(tmp_path):
-    assert configuration_of(["python", "train.py", "--lr.x"], tmp_path, []) is None
+    assert effective_config(["python", "train.py", "--lr.x"], tmp_path, []) is None
 
 
 def test_devices_links_and_versions_fill_the_card(configured):
-    configuration = configuration_of(_command(), configured, [])
-    seen = Observed(8, frozenset({"kineto", "nsys"}), "nccl", configuration, A100, tuple(_command()))
-    values = values_of(seen)
+    configuration = effective_config(_command(), configured, [])
+    seen = Observations(8, frozenset({"kineto", "nsys"}), "nccl", configuration, A100, tuple(_command()))
+    values = observed_card_values(seen)
     unit = "workload.hardware.xpu_spec"
     assert values[f"{unit}.model"] == "NVIDIA A100-SXM4-40GB"
     # 8 ranks on 2 nodes; 40,960 MiB are 42.9 GB; 12 links of 25 GB/s are 2,400 Gbit/s.
@@ -123,13 +124,15 @@ def test_devices_links_and_versions_fill_the_card(configured):
 
 
 def test_every_field_that_is_filled_is_one_of_the_card(configured):
-    configuration = configuration_of(_command(), configured, [])
-    seen = Observed(8, frozenset({"kineto"}), "nccl", configuration, A100, (), {"recording": {"steps": 3}})
-    assert set(values_of(seen)) <= set(leaf_paths(Card))
+    configuration = effective_config(_command(), configured, [])
+    seen = Observations(
+        8, frozenset({"kineto"}), "nccl", configuration, A100, (), {"recording": {"steps": 3}}
+    )
+    assert set(observed_card_values(seen)) <= set(leaf_paths(Card))
 
 
 def test_nothing_is_filled_where_nothing_was_seen():
-    assert values_of(Observed()) == {"version": 1}
+    assert observed_card_values(Observations()) == {"version": 1}
 
 
 def test_what_a_person_wrote_stays_and_contradictions_are_said(configured):
@@ -170,17 +173,19 @@ def test_a_filled_card_is_valid(configured):
 
 
 def test_the_library_knows_the_keys_of_the_metadata():
-    assert set(METADATA) < set(RunMetadata.model_fields)
-    assert {name for name in RunMetadata.model_fields if not name.startswith("slo")} - set(METADATA) == {
-        "world_size"
-    }
+    assert set(METADATA_NUMBERS) < set(RunMetadata.model_fields)
+    assert {name for name in RunMetadata.model_fields if not name.startswith("slo")} - set(
+        METADATA_NUMBERS
+    ) == {"world_size"}
 
 
 def test_the_librarys_files_are_those_that_are_read():
     from ccl_bench.card.metadata import FILE_NAME
     from ccl_bench.card.side_files import side_file_named
-    from ccl_bench.collect.profiling import parts
+    from ccl_bench.collect.profiling import rank_summary
 
-    assert parts.METADATA == FILE_NAME
-    assert all(side_file_named(name) for name in (parts.STEP_TIMES, parts.METRICS, parts.MEMORY))
-    assert Path(parts.FOLDER).name == "ranks"
+    assert rank_summary.METADATA == FILE_NAME
+    assert all(
+        side_file_named(name) for name in (rank_summary.STEP_TIMES, rank_summary.METRICS, rank_summary.MEMORY)
+    )
+    assert Path(rank_summary.FOLDER).name == "ranks"

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from ccl_bench.collect.environment import captured, devices, links, software, sources, variables, working_tree
-from ccl_bench.collect.environment.sources import Absent, output_of, said
+from ccl_bench.collect.environment import capture, machine
+from ccl_bench.collect.environment.capture import capture_environment
+from ccl_bench.collect.environment.machine import Unavailable, program_output, query
 
 # `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` on a node with two A100.
 TWO_A100 = """\
@@ -27,7 +28,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
 
 
 def test_devices_are_listed_and_what_the_driver_does_not_know_is_left_out():
-    first, second = devices.parsed(TWO_A100)
+    first, second = machine.parse_devices(TWO_A100)
     assert first["name"] == "NVIDIA A100-SXM4-40GB"
     assert (first["memory_mib"], first["power_limit_w"], first["sm_clock_limit_mhz"]) == (40960, 400.0, 1410)
     assert "power_limit_w" not in second
@@ -35,14 +36,14 @@ def test_devices_are_listed_and_what_the_driver_does_not_know_is_left_out():
 
 
 def test_a_driver_that_answers_with_an_error_is_absent_and_not_a_device():
-    with pytest.raises(Absent, match="no list of devices"):
-        devices.parsed("No devices were found\n")
+    with pytest.raises(Unavailable, match="no list of devices"):
+        machine.parse_devices("No devices were found\n")
 
 
 def test_links_of_devices_are_told_apart_and_inactive_ones_left_out():
-    assert links.parsed_links(NVLINK) == {"0": [25.0, 25.0], "1": [25.0]}
-    with pytest.raises(Absent, match="no active NVLink"):
-        links.parsed_links("")
+    assert machine.parse_nvlinks(NVLINK) == {"0": [25.0, 25.0], "1": [25.0]}
+    with pytest.raises(Unavailable, match="no active NVLink"):
+        machine.parse_nvlinks("")
 
 
 def test_rates_of_network_adapters_are_read_as_the_kernel_states_them(tmp_path):
@@ -55,10 +56,12 @@ def test_rates_of_network_adapters_are_read_as_the_kernel_states_them(tmp_path):
         folder.mkdir(parents=True)
         (folder / "speed").write_text(speed)
         (folder / "operstate").write_text(state)
-    assert links.infiniband_ports(tmp_path / "infiniband") == [
+    assert machine.infiniband_ports(tmp_path / "infiniband") == [
         {"name": "mlx5_0", "kind": "InfiniBand", "rate_gbps": 200.0}
     ]
-    assert links.interfaces(tmp_path / "net") == [{"name": "hsn0", "kind": "Ethernet", "rate_gbps": 200.0}]
+    assert machine.network_interfaces(tmp_path / "net") == [
+        {"name": "hsn0", "kind": "Ethernet", "rate_gbps": 200.0}
+    ]
 
 
 def test_only_variables_on_the_list_are_kept_and_never_a_secret():
@@ -74,23 +77,23 @@ def test_only_variables_on_the_list_are_kept_and_never_a_secret():
         "HOME": "/home/ada",
         "https_proxy": "http://user:password@proxy",
     }
-    assert set(variables.relevant(given)) == {
+    assert set(capture.relevant_variables(given)) == {
         "NCCL_SOCKET_IFNAME",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
         "SLURM_NNODES",
     }
-    assert "SLURM_NNODES" not in variables.of_communication(given)
+    assert "SLURM_NNODES" not in capture.communication_variables(given)
 
 
 def test_a_source_that_is_not_there_says_why():
-    assert said(lambda: output_of("no-such-program")) == {"absent": "no-such-program is not installed"}
-    assert said(lambda: output_of("false"))["absent"].startswith("false ended with status 1")
-    slow = said(lambda: output_of("sleep", "5", patience_s=0.1))
+    assert query(lambda: program_output("no-such-program")) == {"absent": "no-such-program is not installed"}
+    assert query(lambda: program_output("false"))["absent"].startswith("false ended with status 1")
+    slow = query(lambda: program_output("sleep", "5", patience_s=0.1))
     assert slow["absent"].endswith("did not answer in 0.1 s")
 
 
 def test_nothing_is_guessed_on_a_machine_without_any_of_the_programs(tmp_path):
-    found = captured(["train"], tmp_path, {"PATH": str(tmp_path)})
+    found = capture_environment(["train"], tmp_path, {"PATH": str(tmp_path)})
     assert found["software"] == {"absent": "python3 is not installed"}
     if not shutil.which("nvidia-smi"):
         assert found["devices"] == {"absent": "nvidia-smi is not installed"}
@@ -106,8 +109,8 @@ def test_versions_are_those_of_the_commands_own_interpreter(tmp_path, torch_inst
     launcher.write_text(f"#!{sys.executable}\n")
     launcher.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert software.interpreter_of(["srun", "-n", "2", "launch", "x.py"], environment) == sys.executable
-    found = software.of_command(["launch"], tmp_path, environment)
+    assert capture.find_interpreter(["srun", "-n", "2", "launch", "x.py"], environment) == sys.executable
+    found = capture.describe_software(["launch"], tmp_path, environment)
     assert found["torch"]["version"] == torch.__version__
     assert found["interpreter"] == sys.executable
 
@@ -121,7 +124,7 @@ def test_versions_are_those_of_the_commands_own_interpreter(tmp_path, torch_inst
     ],
 )
 def test_the_interpreter_is_found_behind_launchers(command, expected):
-    assert software.interpreter_of(command, {"PATH": ""}) == expected
+    assert capture.find_interpreter(command, {"PATH": ""}) == expected
 
 
 def test_the_state_of_a_checkout_is_kept(tmp_path):
@@ -132,19 +135,19 @@ def test_the_state_of_a_checkout_is_kept(tmp_path):
             capture_output=True,
         )
 
-    assert said(lambda: working_tree.described(tmp_path)) == {
+    assert query(lambda: capture.describe_git(tmp_path)) == {
         "absent": "the working directory is no git checkout"
     }
     git("init", "-b", "main")
     (tmp_path / "train.py").write_text("1")
     git("add", ".")
     git("commit", "-m", "first")
-    clean = working_tree.described(tmp_path)
+    clean = capture.describe_git(tmp_path)
     assert (clean["branch"], clean["is_clean"], len(clean["commit"])) == ("main", True, 40)
     (tmp_path / "train.py").write_text("2")
-    assert working_tree.described(tmp_path)["changed_files"] == 1
+    assert capture.describe_git(tmp_path)["changed_files"] == 1
 
 
 def test_absent_is_a_value_of_its_own():
-    assert sources.is_absent({"absent": "why"})
-    assert not sources.is_absent([])
+    assert machine.is_unavailable({"absent": "why"})
+    assert not machine.is_unavailable([])

@@ -13,9 +13,9 @@ from pathlib import Path
 from collected import BIN, ENVIRONMENT, collect, files
 from training_loop_facts import TIMED
 
-from ccl_bench.collect.collecting import Request
-from ccl_bench.collect.collecting import collect as collected
-from ccl_bench.collect.profiling import parts
+from ccl_bench.collect.collect_run import Request
+from ccl_bench.collect.collect_run import collect_run as collected
+from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 
@@ -186,7 +186,9 @@ def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, 
 def test_what_ranks_left_is_put_together_when_launcher_and_ranks_were_killed(tmp_path, kineto_text):
     for rank in (0, 1):
         timed = {"timed": {1: 0.5, 2: 0.25 + rank}}
-        parts.leave(tmp_path / "run", parts.Part(rank, 4, timed, recording={"profiler": "torch"}))
+        rank_summary.save_summary(
+            tmp_path / "run", rank_summary.RankSummary(rank, 4, timed, recording={"profiler": "torch"})
+        )
     window = tmp_path / "run/profile_trace/iteration_7"
     window.mkdir(parents=True)
     # Kineto gives a trace its name when it is whole.

@@ -10,10 +10,10 @@ import subprocess
 import pytest
 from commands import ran
 
-from ccl_bench.collect.launch import slurm
-from ccl_bench.collect.launch.failing import failure_of
+from ccl_bench.collect.launch import nsys
+from ccl_bench.collect.launch.failures import diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
-from ccl_bench.collect.launch.process import Ended
+from ccl_bench.collect.launch.process import CommandResult
 from ccl_bench.errors import InputError
 
 
@@ -32,7 +32,7 @@ from ccl_bench.errors import InputError
 )
 def test_srun_and_the_program_are_told_apart(options, program):
     words = ["srun", *options.split(), *program.split()]
-    assert slurm.split(words) == (["srun", *options.split()], program.split())
+    assert nsys.split_srun(words) == (["srun", *options.split()], program.split())
 
 
 def test_options_of_the_srun_that_is_installed_are_known(tmp_path):
@@ -50,11 +50,11 @@ def test_options_of_the_srun_that_is_installed_are_known(tmp_path):
         if name == "container":  # its value is missing in the help of Slurm 22.05
             continue
         takes = value == "="
-        assert slurm.split(["srun", f"--{name}", "x", "y"]) == (
+        assert nsys.split_srun(["srun", f"--{name}", "x", "y"]) == (
             (["srun", f"--{name}", "x"], ["y"]) if takes else (["srun", f"--{name}"], ["x", "y"])
         ), name
         if short:
-            assert (slurm.split(["srun", f"-{short}", "x", "y"])[1] == ["y"]) is takes, short
+            assert (nsys.split_srun(["srun", f"-{short}", "x", "y"])[1] == ["y"]) is takes, short
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ CAUSES = [
 
 @pytest.mark.parametrize(("text", "cause"), CAUSES)
 def test_the_cause_of_a_failure_is_recognised(text, cause):
-    found = failure_of(Ended(1, f"before\n{text}\nafter\n", 12.0))
+    found = diagnose_failure(CommandResult(1, f"before\n{text}\nafter\n", 12.0))
     assert cause in found.cause
     assert found.fix
 
@@ -119,7 +119,7 @@ def test_the_cause_comes_before_its_consequences():
     text = (
         "[rank2]: torch.OutOfMemoryError: CUDA out of memory.\nWatchdog caught collective operation timeout"
     )
-    assert "out of memory" in failure_of(Ended(1, text, 1.0)).cause
+    assert "out of memory" in diagnose_failure(CommandResult(1, text, 1.0)).cause
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_the_cause_comes_before_its_consequences():
     [(3, "with status 3"), (-11, "by signal SIGSEGV"), (137, "by signal SIGKILL"), (255, "with status 255")],
 )
 def test_a_status_is_told_in_words(status, said):
-    assert f"ended {said}" in failure_of(Ended(status, "", 5.0)).what
+    assert f"ended {said}" in diagnose_failure(CommandResult(status, "", 5.0)).what
 
 
 def test_a_signal_to_the_launcher_is_told():
-    found = failure_of(Ended(-15, "working\n", 7.0, signal.SIGTERM))
+    found = diagnose_failure(CommandResult(-15, "working\n", 7.0, signal.SIGTERM))
     assert found.what == "stopped by SIGTERM after 7 s"
     assert found.lines == ("working",)
 

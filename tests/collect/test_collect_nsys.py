@@ -12,7 +12,7 @@ import pytest
 from collected import collect, files
 from training_loop_facts import ACTIVE
 
-from ccl_bench.collect.gather.ranking import _by_node, _Process
+from ccl_bench.collect.launch.nsys import _ranks_by_node, _RecordedProcess
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace.formats import Identity, Part
@@ -105,15 +105,15 @@ def test_both_profilers_record_one_after_the_other_into_one_run(both):
 
 
 def _process(node, local):
-    return _Process(
+    return _RecordedProcess(
         f"report_node{node}_task{node}.nsys-rep#pid{local}", node, Part(f"pid{local}", Identity(), local)
     )
 
 
 def test_ranks_of_several_nodes_follow_the_nodes():
-    found = _by_node([_process(node, local) for node in (0, 1) for local in (0, 1)])
+    found = _ranks_by_node([_process(node, local) for node in (0, 1) for local in (0, 1)])
     assert list(found.values()) == [0, 1, 2, 3]
 
 
 def test_nodes_with_unlike_numbers_of_processes_tell_no_ranks():
-    assert _by_node([_process(0, 0), _process(0, 1), _process(1, 0)]) == {}
+    assert _ranks_by_node([_process(0, 0), _process(0, 1), _process(1, 0)]) == {}

@@ -14,8 +14,8 @@ import pytest
 from collected import ENVIRONMENT, torchrun
 
 from ccl_bench.collect import Phase, Schedule, profile
-from ccl_bench.collect.profiling import place
-from ccl_bench.collect.profiling.exporting import export
+from ccl_bench.collect.profiling import ranks
+from ccl_bench.collect.profiling.export import export_trace
 from ccl_bench.errors import UsageError
 
 
@@ -77,11 +77,17 @@ def test_the_library_is_light_until_a_recording_starts():
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}, place.Place(3, 8, 1)),
-        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"}, place.Place(1, 4, 1)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0"},
+            ranks.ProcessRank(3, 8, 1),
+        ),
+        (
+            {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
+            ranks.ProcessRank(1, 4, 1),
+        ),
         # A batch script is told of the tasks that it may start, and is none of them.
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, place.Place(0, 1, 0)),
-        ({}, place.Place(0, 1, 0)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, ranks.ProcessRank(0, 1, 0)),
+        ({}, ranks.ProcessRank(0, 1, 0)),
     ],
 )
 def test_a_process_knows_its_rank_from_its_launcher(variables, expected, monkeypatch):
@@ -89,15 +95,15 @@ def test_a_process_knows_its_rank_from_its_launcher(variables, expected, monkeyp
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert place.here() == expected
+    assert ranks.process_rank() == expected
 
 
 WAITING = """
 import sys, time
 from datetime import timedelta
 import torch, torch.distributed as dist
-from ccl_bench.collect.profiling import place
-from ccl_bench.collect.profiling.meeting import Meeting
+from ccl_bench.collect.profiling import ranks
+from ccl_bench.collect.profiling.ranks import Barrier
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=15))
 here = place.here()
@@ -128,7 +134,7 @@ def test_ranks_wait_longer_than_any_collective_may_last(tmp_path, torch_installe
 
 TURNS = """
 import json, sys, time
-from ccl_bench.collect.profiling.turns import turn
+from ccl_bench.collect.profiling.export import write_slot
 with turn(int(sys.argv[1]), int(sys.argv[2])):
     began = time.monotonic()
     time.sleep(0.2)
@@ -227,7 +233,7 @@ class Written:
 
 def test_a_trace_that_cannot_be_packed_stays_whole(small_disk):
     file = small_disk / "rank0_trace.json"
-    said = export(Written(), file, is_packed=True, cut_step=None)
+    said = export_trace(Written(), file, is_packed=True, cut_step=None)
     assert said == "the trace is not packed: No space left on device"
     assert file.stat().st_size > 40_000
     assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "rank0_trace.json"]

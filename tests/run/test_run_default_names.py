@@ -12,7 +12,7 @@ import pytest
 from profiled_ranks import STEPS
 
 from ccl_bench import metrics
-from ccl_bench.collect.gather.placing import place_of
+from ccl_bench.collect.layout import destination
 from ccl_bench.evaluate import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
@@ -105,7 +105,7 @@ def test_windows_of_default_names_are_gathered_into_folders_of_their_own(recorde
     files = {file.name: file for files in recorded.values() for file in files}
     traces = open_run(put(tmp_path, files)).traces
 
-    assert sorted(str(place_of(trace)) for trace in traces) == [
+    assert sorted(str(destination(trace)) for trace in traces) == [
         f"profile_trace/iteration_{window}/rank{rank}_trace.json" for window in (1, 2, 3) for rank in range(4)
     ]
 

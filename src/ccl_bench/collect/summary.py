@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.collect.collecting import Collected
-    from ccl_bench.collect.launch.failing import Failure
+    from ccl_bench.collect.collect_run import Collected
+    from ccl_bench.collect.launch.failures import Failure
     from ccl_bench.result.inspection import Inspection
 
 _MEASURED = "ok"
@@ -24,27 +24,29 @@ _MEASURED = "ok"
 
 def page(done: Collected, found: Inspection) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
-    names = measurable(found)
+    names = measurable_metrics(found)
     parts: list[RenderableType] = [
         heading(plain(str(done.output))),
         indented(
-            aligned(("", ""), [(Text(name, "dim"), text) for name, text in _lines(done, found) if text])
+            aligned(
+                ("", ""), [(Text(name, "dim"), text) for name, text in _summary_rows(done, found) if text]
+            )
         ),
     ]
     if found.issues:
         parts += [Text(), heading("Findings"), indented(issues(found.issues))]
     title = f"Measurable: {len(names)} of {len(found.metrics)} metrics"
     parts += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
-    parts += [Text(), *(Text(line) for line in _next(done, has_numbers=bool(names)))]
+    parts += [Text(), *(Text(line) for line in _next_commands(done, has_numbers=bool(names)))]
     return Group(*parts)
 
 
-def measurable(found: Inspection) -> list[str]:
+def measurable_metrics(found: Inspection) -> list[str]:
     """Return the metrics that have a value."""
     return [metric.metric for metric in found.metrics if metric.status == _MEASURED]
 
 
-def failure(failed: Failure) -> str:
+def failure_message(failed: Failure) -> str:
     """Return what is told of a command that failed: how, why, its last words and the way out."""
     lines = [f"the command {failed.what}"]
     if failed.cause:
@@ -55,7 +57,7 @@ def failure(failed: Failure) -> str:
     return "\n".join(lines)
 
 
-def unwritten(done: Collected) -> str:
+def disk_error_message(done: Collected) -> str:
     """Return what is told where the run could not be put together."""
     where = shlex.quote(str(done.output))
     return (
@@ -64,7 +66,7 @@ def unwritten(done: Collected) -> str:
     )
 
 
-def nothing(done: Collected) -> str:
+def no_trace_message(done: Collected) -> str:
     """Return what is told where no trace was found."""
     where = shlex.quote(str(done.output))
     if done.failure:
@@ -76,7 +78,7 @@ def nothing(done: Collected) -> str:
     return f"{done.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
-def _lines(done: Collected, found: Inspection) -> Iterator[tuple[str, str]]:
+def _summary_rows(done: Collected, found: Inspection) -> Iterator[tuple[str, str]]:
     kinds = Counter(trace.format for trace in found.traces)
     yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     missing = f" of {found.world_size}" if found.missing_ranks else ""
@@ -95,7 +97,7 @@ def _overhead(measured: dict[str, float]) -> str:
     return ", ".join(f"{share:+.0%} step time {words.get(name, name)}" for name, share in measured.items())
 
 
-def _next(done: Collected, *, has_numbers: bool) -> Iterator[str]:
+def _next_commands(done: Collected, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(done.output))
     if has_numbers:
         yield f"next: ccl-metrics --trace {where} --all"

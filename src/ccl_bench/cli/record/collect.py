@@ -16,7 +16,7 @@ from ccl_bench.errors import CclBenchError, InputError, UsageError
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.collect.collecting import Collected
+    from ccl_bench.collect.collect_run import Collected
 
 ABOUT = """Record a command into a run directory, or gather what a command left, and say what can be measured.
 
@@ -75,8 +75,8 @@ def app(program: str) -> App:
         force: Force = False,
         jobs: options.Jobs = None,
     ) -> int:
-        from ccl_bench.collect.collecting import Request
-        from ccl_bench.collect.collecting import collect as collected
+        from ccl_bench.collect.collect_run import Request
+        from ccl_bench.collect.collect_run import collect_run as collected
 
         if command and command[0].startswith("-"):
             raise UsageError(
@@ -103,18 +103,18 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
     for remark in done.remarks:
         say(program, remark)
     if done.failure:
-        say(program, summary.failure(done.failure))
+        say(program, summary.failure_message(done.failure))
     if done.unwritten:
-        say(program, summary.unwritten(done))
+        say(program, summary.disk_error_message(done))
     run = found_at(done.output)
     if not run.traces:
-        say(program, summary.nothing(done))
+        say(program, summary.no_trace_message(done))
     from ccl_bench.inspect_run import inspect
 
     with progress_bar(len(run.traces)) as progress:
         found = inspect(run, jobs=jobs, progress=progress)
     sys.stdout.flush()
-    if run.traces or summary.measurable(found):
+    if run.traces or summary.measurable_metrics(found):
         show(summary.page(done, found))
     if done.failure or done.unwritten:
         return CclBenchError.exit_status

@@ -33,7 +33,7 @@ LIBRARIES = (
 """Distributions whose versions explain numbers."""
 
 
-def _versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     found = {}
     for name in LIBRARIES:
         try:
@@ -43,7 +43,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _torch() -> dict[str, Any]:
+def _torch_properties() -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
     found: dict[str, Any] = {
         "version": torch.__version__,
@@ -76,10 +76,10 @@ def main() -> None:
     said: dict[str, Any] = {
         "python": platform.python_version(),
         "interpreter": sys.executable,
-        "libraries": _versions(),
+        "libraries": _library_versions(),
     }
     try:
-        said["torch"] = _torch()
+        said["torch"] = _torch_properties()
     except ImportError:
         said["torch"] = {"absent": "torch is not installed"}
     except Exception as error:  # a broken driver or build may raise anything

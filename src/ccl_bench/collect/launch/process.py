@@ -1,4 +1,4 @@
-"""Running a command: its output passed on and kept, signals passed to all that it started."""
+"""Run a command: pass its output on and keep it, pass signals on to everything that it started."""
 
 from __future__ import annotations
 
@@ -10,17 +10,43 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ccl_bench.collect.launch.descendants import end, of_process
 from ccl_bench.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import FrameType
+
+_PROC = Path("/proc")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below `pid`, parents before children."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for stat in _PROC.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold spaces and parentheses itself.
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            children[int(fields[1])].append(int(stat.parent.name))
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        below = children[pending.pop(0)]
+        found += below
+        pending += below
+    return found
+
+
+def kill_processes(pids: Iterable[int]) -> None:
+    """Kill processes; those that are gone already are passed over."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
 
 GRACE_S = 20.0
 """Time to end after a signal was passed on; Slurm kills what is left after 30 s (KillWait)."""
@@ -32,11 +58,11 @@ _DRAIN_S = 10.0
 
 _FIX = "check the spelling, and that its environment is activated"
 
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How a command ended."""
 
     status: int
@@ -55,10 +81,12 @@ class Ended:
         return self.status != 0 or self.received is not None
 
 
-def run(command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path) -> Ended:
+def run_command(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
+) -> CommandResult:
     """Run a command and return how it ended; its output goes on to ours and into `log`."""
     began = time.monotonic()
-    need_program(command, environment)
+    require_program(command, environment)
     try:
         child = subprocess.Popen(  # noqa: S603 (running what the user asked for is the purpose)
             list(command),
@@ -72,12 +100,12 @@ def run(command: Sequence[str], *, folder: Path, environment: Mapping[str, str],
     except OSError as error:
         raise InputError(f"cannot be started: {error.strerror}", where=command[0], fix=_FIX) from error
     output = _Output(log)
-    with child, output, _signals_to(child) as received:
+    with child, output, _forward_signals(child) as received:
         output.follow(child)
         _wait(child, received)
         output.drain()
     status = child.returncode
-    return Ended(
+    return CommandResult(
         status,
         output.tail(),
         time.monotonic() - began,
@@ -86,7 +114,7 @@ def run(command: Sequence[str], *, folder: Path, environment: Mapping[str, str],
     )
 
 
-def need_program(command: Sequence[str], environment: Mapping[str, str]) -> None:
+def require_program(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Raise InputError where a command's program is not there."""
     if shutil.which(command[0], path=environment.get("PATH")) is None:
         raise InputError("there is no such program", where=command[0], fix=_FIX)
@@ -103,11 +131,11 @@ def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> Non
             if received and deadline is None:
                 deadline = time.monotonic() + GRACE_S
             if deadline is not None and time.monotonic() > deadline:
-                end([child.pid, *of_process(child.pid)])
+                kill_processes([child.pid, *descendants(child.pid)])
 
 
 @contextlib.contextmanager
-def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
+def _forward_signals(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
     """Pass signals on to the command's process group, and list those that came."""
     received: list[signal.Signals] = []
 
@@ -117,7 +145,7 @@ def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]
             os.killpg(child.pid, number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON} if is_main else {}
+    before = {number: signal.signal(number, pass_on) for number in _FORWARDED_SIGNALS} if is_main else {}
     try:
         yield received
     finally:

@@ -1,16 +1,20 @@
-"""What records a step: torch's profiler, Execution Trace, memory history, ranges for Nsight Systems."""
+"""What records a step: torch's profiler, Execution Trace, memory history, expert counts, NVTX ranges."""
 
 from __future__ import annotations
 
 import importlib
+import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ccl_bench.collect.profiling.schedule import Phase
+from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ccl_bench.collect.profiling.recording import Options
     from ccl_bench.collect.profiling.schedule import Schedule, Step
 
 MEMORY_EVENTS = 100_000
@@ -67,7 +71,7 @@ class TorchProfiler:
             return
         if self._observer and self._file and step.is_last and step.following is Phase.ACTIVE:
             # The profiler starts the observer in its step, which has to know the file by then.
-            self._observer.register_callback(_name_in_new_folder(self._file()))
+            self._observer.register_callback(_make_parent(self._file()))
         self._profiler.step()
 
     def close(self) -> None:
@@ -105,7 +109,7 @@ class ExecutionTrace:
     def enter(self, step: Step) -> None:
         """Start with the first observed step."""
         if step.phase is Phase.OBSERVED and not self._observer.is_registered:
-            self._observer.register_callback(_name_in_new_folder(self._file()))
+            self._observer.register_callback(_make_parent(self._file()))
             self._observer.start()
 
     def leave(self, step: Step) -> None:
@@ -137,7 +141,7 @@ class MemoryHistory:
         """Write the snapshot and stop."""
         if self._is_on:
             self._is_on = False
-            self._memory._dump_snapshot(_name_in_new_folder(self._file()))
+            self._memory._dump_snapshot(_make_parent(self._file()))
             self._memory._record_memory_history(enabled=None)
 
 
@@ -182,6 +186,93 @@ class NsightRanges:
             self._capture.stop()
 
 
-def _name_in_new_folder(file: Path) -> str:
+def _make_parent(file: Path) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     return str(file)
+
+
+class ExpertCounts:
+    """Tokens of each expert by layer, summed over the steps in which counting is on."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._tokens: dict[str, Any] = {}
+
+    def watch(
+        self,
+        router: Any,
+        *,
+        layer: int | str,
+        experts: int,
+        chosen: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Count what `router`, a module, chooses: `chosen` takes the experts' numbers out of its output.
+
+        Without `chosen` they are the output's only tensor of whole numbers.
+        """
+        take = chosen or _integer_tensor
+
+        def count(_module: Any, _inputs: Any, output: Any) -> None:
+            if self.is_on:
+                self._add(str(layer), experts, take(output))
+
+        router.register_forward_hook(count)
+
+    def _add(self, layer: str, experts: int, numbers: Any) -> None:
+        """Add on the device, without waiting for it."""
+        flat = numbers.detach().reshape(-1).long()
+        if layer not in self._tokens:
+            self._tokens[layer] = flat.new_zeros(experts)
+        self._tokens[layer].scatter_add_(0, flat, flat.new_ones(()).expand_as(flat))
+
+    def write(self, file: Path, rank: int) -> None:
+        """Write what was counted, as `moe_assignments` of one rank; nothing where nothing was."""
+        if self._tokens:
+            layers = {layer: counts.tolist() for layer, counts in self._tokens.items()}
+            file.write_text(json.dumps({"rank": rank, "layers": layers}) + "\n", encoding="utf-8")
+
+
+def _integer_tensor(output: Any) -> Any:
+    """Return the only tensor of whole numbers in a router's output."""
+    parts = output if isinstance(output, tuple | list) else [output]
+    found = [p for p in parts if hasattr(p, "is_floating_point") and not p.is_floating_point()]
+    if len(found) != 1:
+        raise UsageError(
+            f"a router returned {len(found)} tensors of whole numbers, so that none is known to name experts",
+            fix="pass chosen=lambda output: output[1], or whichever it is",
+        )
+    return found[0]
+
+
+_ET, _SNAPSHOT = "et.json", "memory_snapshot.pickle"
+
+
+def choose_recorders(
+    torch: Any, options: Options, file_of: Callable[[str, Phase, str], Path], export: Callable[..., None]
+) -> tuple[list[Recorder], list[str]]:
+    """Return the recorders, and what was asked for and is not possible here.
+
+    Under Nsight Systems torch's own profiler stays off: CUDA's profiling interface admits one of them.
+    """
+    if options.profile_mode == "nsys":
+        try:
+            return [NsightRanges(torch)], []
+        except ImportError:
+            return [], [
+                "steps are not marked for Nsight Systems: torch has no CUDA and nvtx is not installed"
+            ]
+    found: list[Recorder] = []
+    schedule = options.schedule
+    is_together = options.execution_trace == "together"
+    if schedule.active:
+        file = partial(file_of, "execution_trace", Phase.ACTIVE, _ET) if is_together else None
+        found.append(TorchProfiler(torch, schedule, export, file))
+    if not schedule.observed:
+        return found, []
+    if options.execution_trace == "apart":
+        found.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
+    has_device = torch.cuda.is_available()
+    if has_device and options.memory is not False:
+        found.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
+    refused = options.memory and not has_device
+    return found, ["memory was not recorded: there is no CUDA device"] if refused else []

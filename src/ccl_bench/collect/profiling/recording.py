@@ -1,31 +1,109 @@
-"""Recording a training loop: `with profile(...) as recording`, and `recording.step()` after every step."""
+"""Record a training loop: `with profile(...) as recording`, and `recording.step()` after every step."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccl_bench.collect.profiling import parts, place
-from ccl_bench.collect.profiling.account import memory_peaks, part_of, too_short, warn
+from ccl_bench.collect.profiling import rank_summary, ranks
 from ccl_bench.collect.profiling.clock import clock_for
-from ccl_bench.collect.profiling.experts import ExpertCounts
-from ccl_bench.collect.profiling.exporting import export
-from ccl_bench.collect.profiling.meeting import Meeting
-from ccl_bench.collect.profiling.options import Options, checked
+from ccl_bench.collect.profiling.export import WRITERS_PER_NODE, export_trace, write_slot
+from ccl_bench.collect.profiling.rank_summary import (
+    log_warnings,
+    memory_peaks,
+    short_loop_remark,
+    summarise_rank,
+)
+from ccl_bench.collect.profiling.ranks import Barrier
+from ccl_bench.collect.profiling.recorders import ExpertCounts, choose_recorders
 from ccl_bench.collect.profiling.schedule import Phase, Schedule
-from ccl_bench.collect.profiling.setting_up import recorders
-from ccl_bench.collect.profiling.turns import turn
 from ccl_bench.errors import UsageError
+from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
-    from ccl_bench.collect.profiling.place import Place
+    from ccl_bench.collect.profiling.ranks import ProcessRank
     from ccl_bench.collect.profiling.recorders import Recorder
+
+OUTPUT_VARIABLE = "CCL_BENCH_OUTPUT"
+MODE_VARIABLE = "CCL_BENCH_PROFILE_MODE"
+
+EXECUTION_TRACES = ("apart", "together", "off")
+MODES = ("torch", "nsys")
+
+METADATA_NUMBERS = (
+    "global_batch_size",
+    "seq_len",
+    "tokens_per_step",
+    "model_flops_per_token",
+    "gpu_peak_tflops",
+    "gpu_hbm_bytes",
+)
+"""Numbers that `run_metadata.json` takes from a program; the number of ranks is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a recording was asked to do."""
+
+    output: Path
+    schedule: Schedule = field(default_factory=Schedule)
+    execution_trace: str = "apart"
+    memory: bool | None = None
+    compress: bool = False
+    writers_per_node: int = WRITERS_PER_NODE
+    metadata: Mapping[str, float] = field(default_factory=dict)
+    profile_mode: str = "torch"
+
+
+def check_options(
+    output: str | os.PathLike[str] | None,
+    schedule: Schedule | None,
+    execution_trace: str,
+    memory: bool | None,
+    compress: bool,
+    writers_per_node: int | None,
+    metadata: Mapping[str, float] | None,
+) -> Options:
+    """Return options that can be followed, or raise UsageError."""
+    place = output or os.environ.get(OUTPUT_VARIABLE)
+    if not place:
+        raise UsageError(
+            "profile() was not told where to write",
+            fix='name a directory, profile("runs/first"), or start the program by `ccl-bench collect`',
+        )
+    if execution_trace not in EXECUTION_TRACES:
+        raise UsageError(
+            f"execution_trace = {execution_trace!r} is not known",
+            fix=f"one of: {', '.join(EXECUTION_TRACES)}",
+        )
+    for name in metadata or {}:
+        if name not in METADATA_NUMBERS:
+            raise UsageError(
+                f"run_metadata.json has no {name}",
+                fix=did_you_mean(name, METADATA_NUMBERS) or f"known: {', '.join(METADATA_NUMBERS)}",
+            )
+    writers = WRITERS_PER_NODE if writers_per_node is None else writers_per_node
+    if writers < 1:
+        raise UsageError(f"writers_per_node = {writers} lets nobody write", fix="give 1 or more")
+    mode = os.environ.get(MODE_VARIABLE, "torch")
+    return Options(
+        Path(place).absolute(),
+        schedule or Schedule(),
+        execution_trace,
+        memory,
+        compress,
+        writers,
+        dict(metadata or {}),
+        mode if mode in MODES else "torch",
+    )
 
 
 @contextlib.contextmanager
@@ -55,7 +133,7 @@ def profile(
         writers_per_node: Ranks of a node that export at the same time.
         metadata: Numbers for `run_metadata.json` that the program knows, such as `global_batch_size`.
     """
-    options = checked(output, schedule, execution_trace, memory, compress, writers_per_node, metadata)
+    options = check_options(output, schedule, execution_trace, memory, compress, writers_per_node, metadata)
     recording = Recording(options)
     recording.begin()
     try:
@@ -99,13 +177,13 @@ class Recording:
         return self.schedule.phase(self.step_number)
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> ProcessRank:
         """Which rank this is; asked for after the loop has begun, when process groups are initialised."""
-        return place.here()
+        return ranks.process_rank()
 
     @cached_property
-    def _meeting(self) -> Meeting:
-        return Meeting(self.place, f"recording_{self._number}")
+    def _meeting(self) -> Barrier:
+        return Barrier(self.place, f"recording_{self._number}")
 
     def watch_router(self, router: Any, *, layer: int | str, experts: int, chosen: Any = None) -> None:
         """Count the tokens that a router of a mixture of experts sends to each of `experts`.
@@ -120,7 +198,7 @@ class Recording:
 
     def begin(self) -> None:
         """Begin before the first step."""
-        self._recorders, self._remarks = recorders(self._torch, self.options, self._file, self._export)
+        self._recorders, self._remarks = choose_recorders(self._torch, self.options, self._file, self._export)
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(0))
         self._clock.start()
@@ -156,7 +234,7 @@ class Recording:
         self._close_recorders()
         self._write_experts()
         if self.step_number < self.schedule.length and not failed:
-            self._remark(too_short(self.step_number, self.schedule))
+            self._remark(short_loop_remark(self.step_number, self.schedule))
         self._hand_over()
 
     def _close_recorders(self) -> None:
@@ -168,7 +246,7 @@ class Recording:
         """Do what belongs between two phases, where it disturbs no step."""
         if phase is Phase.TIMED:
             with self._writing("step times"):
-                parts.leave(self.options.output, self._part())
+                rank_summary.save_summary(self.options.output, self._part())
         if phase is Phase.OBSERVED:
             self._meeting.wait("before what is observed is written")
             with self._writing("what was observed"):
@@ -185,8 +263,8 @@ class Recording:
         file = self._file("profile_trace", Phase.ACTIVE, "trace.json")
         if not self._is_failing:
             self._meeting.wait("before traces are written")
-        with self._writing("the trace"), turn(self.place.local_rank, self.options.writers_per_node):
-            problem = export(profiler, file, is_packed=self.options.compress, cut_step=cut_step)
+        with self._writing("the trace"), write_slot(self.place.local_rank, self.options.writers_per_node):
+            problem = export_trace(profiler, file, is_packed=self.options.compress, cut_step=cut_step)
             if problem:
                 self._remark(problem)
         if not self._is_failing:
@@ -201,24 +279,26 @@ class Recording:
         """Put together what all ranks know; a rank that fails only leaves its part."""
         folder, part = self.options.output, self._part()
         with self._writing("what this rank knows"):
-            parts.leave(folder, part)
+            rank_summary.save_summary(folder, part)
         if self._is_failing:
             return
-        texts = self._meeting.gathered("parts", parts.as_text(part))
+        texts = self._meeting.gathered("parts", rank_summary.to_json(part))
         if self.place.is_first and texts:
             with self._writing("the files of the run"):
-                found = [parts.from_text(text) for text in texts]
-                warn(text for text in parts.remarks_of(found) if text not in self._remarks)
-                parts.write(folder, found)
+                found = [rank_summary.from_json(text) for text in texts]
+                log_warnings(
+                    text for text in rank_summary.combined_remarks(found) if text not in self._remarks
+                )
+                rank_summary.write_run_files(folder, found)
         self._meeting.wait("after parts were put together")
         if self._meeting.problem:
             self._remark(self._meeting.problem)
         elif self.place.world_size == 1 or self._meeting.is_together:
-            parts.withdraw(folder, self.place.rank)
+            rank_summary.remove_summary(folder, self.place.rank)
 
-    def _part(self) -> parts.Part:
+    def _part(self) -> rank_summary.RankSummary:
         """Return what this rank knows."""
-        return part_of(
+        return summarise_rank(
             self.place,
             self.options,
             self._clock,
@@ -242,4 +322,4 @@ class Recording:
     def _remark(self, text: str) -> None:
         self._remarks.append(text)
         if self.place.is_first or self._is_failing:
-            warn([text])
+            log_warnings([text])

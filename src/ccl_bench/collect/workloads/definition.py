@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.card import train_config_in_text
-from ccl_bench.collect.workloads.toml_text import toml_text
+from ccl_bench.collect.describe.torchtitan import toml_text
 from ccl_bench.errors import InputError
 from ccl_bench.registry import did_you_mean
 
@@ -65,7 +65,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The machine."""
         if isinstance(self.machine, Machine):
             return self.machine
-        known = _shared("machines.toml")["machines"]
+        known = _shared_settings("machines.toml")["machines"]
         if self.machine not in known:
             hint = did_you_mean(self.machine, known) or f"known: {', '.join(known)}"
             raise InputError(f"there is no machine {self.machine!r}", where=self.name, fix=hint)
@@ -74,13 +74,13 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def config(self) -> Tables:
         """The whole configuration of torchtitan."""
-        shared = _shared("torchtitan.toml")
+        shared = _shared_settings("torchtitan.toml")
         own: Tables = {
             "job": {"description": self.description},
             "model": {"hf_assets_path": f"assets/{self.model}"},
         }
         of_model = shared["models"].get(self.model, {})
-        return _laid_over(shared["config"], _laid_over(own, _laid_over(of_model, self.train_config)))
+        return _merge_tables(shared["config"], _merge_tables(own, _merge_tables(of_model, self.train_config)))
 
     @property
     def settings(self) -> TrainConfig:
@@ -107,13 +107,13 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     def changed(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
         """Return the definition with other values; `train_config` is laid over the one it has."""
-        config = _laid_over(self.train_config, train_config or {})
+        config = _merge_tables(self.train_config, train_config or {})
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
 def torchtitan_version() -> str:
     """Return the release of torchtitan that the configurations are written for."""
-    return str(_shared("torchtitan.toml")["version"])
+    return str(_shared_settings("torchtitan.toml")["version"])
 
 
 def read_definition(path: Path) -> Definition:
@@ -129,11 +129,11 @@ def read_definition(path: Path) -> Definition:
     return found if found.name else found.changed(name=path.stem)
 
 
-def _laid_over(below: Tables, above: Tables) -> Tables:
+def _merge_tables(below: Tables, above: Tables) -> Tables:
     """Return tables with the sections of `above` over those of `below`."""
     return {section: below.get(section, {}) | above.get(section, {}) for section in [*below, *above]}
 
 
 @cache
-def _shared(name: str) -> dict[str, Any]:
+def _shared_settings(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))

@@ -1,15 +1,17 @@
-"""The files of a workload's folder, and writing them."""
+"""The folder of a workload: scripts, configuration and workload card, made from its definition."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ccl_bench.collect.workloads.card import workload_card
+from ccl_bench.card import card_in_mapping, card_text
+from ccl_bench.catalog import models
+from ccl_bench.collect.describe.fill_card import configured_card_values
+from ccl_bench.collect.describe.torchtitan import toml_text, toml_value
 from ccl_bench.collect.workloads.definition import torchtitan_version
-from ccl_bench.collect.workloads.toml_text import toml_text, toml_value
 from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +19,80 @@ if TYPE_CHECKING:
 
     import jinja2
 
-    from ccl_bench.collect.workloads.definition import Definition
+    from ccl_bench.collect.workloads.definition import Definition, Machine
+
+
+def workload_card(definition: Definition) -> str:
+    """Return the card as YAML in the template's layout."""
+    values = {
+        "version": 1,
+        "description": _description(definition),
+        "hf_url": f"https://huggingface.co/{definition.model}",
+        **configured_card_values(definition.settings, definition.devices),
+        **_model_fields(definition.model),
+        **_hardware_fields(definition.on, definition.devices, definition.nodes),
+        "Model-executor.framework.name": "torchtitan",
+        "Model-executor.framework.version": torchtitan_version(),
+        "Model-executor.communication_library.name": "NCCL",
+        "metric_source.traces": ["json"],
+    }
+    return card_text(card_in_mapping(_nested(values)).card)
+
+
+def _description(definition: Definition) -> str:
+    settings = definition.settings
+    batch, tokens = settings.global_batch_size(definition.devices), settings.training.seq_len
+    return f"{definition.description} A step is {batch} sequences of {tokens} tokens."
+
+
+def _model_fields(name: str) -> dict[str, Any]:
+    shape = models.model(name)
+    sizes = {
+        "num_params": shape.parameters,
+        "num_params_embedding": shape.embedding_parameters,
+        "num_params_active": shape.active_parameters if shape.experts else None,
+        "num_layers": shape.layers,
+        "num_heads": shape.heads,
+        "num_kv_heads": shape.kv_heads,
+        "head_dim": shape.qk_head_dim if shape.qk_head_dim == shape.v_head_dim else None,
+        "hidden_size": shape.hidden,
+        "vocab_size": shape.vocabulary,
+        "num_experts": shape.experts or None,
+        "num_shared_experts": shape.shared_experts if shape.experts else None,
+        "num_experts_per_tok": shape.experts_per_token or None,
+    }
+    return {
+        "workload.model.moe": bool(shape.experts),
+        "workload.model.model_family": name.rpartition("/")[2].lower(),
+        **{f"workload.model.model_arch.{key}": size for key, size in sizes.items()},
+    }
+
+
+def _hardware_fields(machine: Machine, devices: int, nodes: int) -> dict[str, Any]:
+    network, unit = "workload.hardware.network_topo", "workload.hardware.xpu_spec"
+    return {
+        f"{network}.topology": machine.topology,
+        f"{network}.bandwidth_gbps": [machine.scale_out_gbps, machine.scale_up_gbps],
+        f"{unit}.type": "GPU",
+        f"{unit}.model": machine.device,
+        f"{unit}.total_count": devices,
+        f"{unit}.count_per_node": machine.devices_per_node,
+        f"{unit}.num_nodes": nodes,
+        f"{unit}.memory_gb": machine.memory_gb,
+    }
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Return dotted paths as mappings in mappings."""
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *outer, last = path.split(".")
+        inner = nested
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return nested
+
 
 SCRIPT = "run.sh"
 
@@ -26,11 +101,11 @@ def folder_files(definition: Definition) -> dict[str, str]:
     """Return name -> content of every file in the folder."""
     header = f"# The settings of torchtitan {torchtitan_version()} for this workload.\n\n"
     return {
-        SCRIPT: _filled("run.sh", definition),
-        "run.sbatch": _filled("run.sbatch", definition),
+        SCRIPT: _render("run.sh", definition),
+        "run.sbatch": _render("run.sbatch", definition),
         "train_config.toml": header + toml_text(definition.config),
         "workload_card.yaml": workload_card(definition),
-        "pyproject.toml": _filled("pyproject.toml", definition),
+        "pyproject.toml": _render("pyproject.toml", definition),
     }
 
 
@@ -48,7 +123,7 @@ def write_folder(definition: Definition, folder: Path, *, force: bool = False) -
     return list(files)
 
 
-def _filled(name: str, definition: Definition) -> str:
+def _render(name: str, definition: Definition) -> str:
     values = {
         "definition": definition,
         "machine": definition.on,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.collect.environment import FILE_NAME
+from ccl_bench.collect.environment.capture import FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""From a command, or from what one left, to a run directory that can be measured: `ccl-bench collect`."""
+"""Record a command, or gather what one left, into a run directory: `ccl-bench collect`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.metadata import FILE_NAME as METADATA
-from ccl_bench.collect import environment, target
-from ccl_bench.collect.describe import as_run, carding, metadata, training_log
-from ccl_bench.collect.describe.configuration import configuration_of
-from ccl_bench.collect.describe.observing import observed
-from ccl_bench.collect.gather import copying, finding, linking, ranking, unfinished
-from ccl_bench.collect.launch import process
-from ccl_bench.collect.launch.failing import Failure, failure_of
+from ccl_bench.collect import gather, layout
+from ccl_bench.collect.describe import fill_card, torchtitan
+from ccl_bench.collect.describe.observations import observe
+from ccl_bench.collect.describe.torchtitan import effective_config
+from ccl_bench.collect.environment import capture
+from ccl_bench.collect.launch import nsys, process
+from ccl_bench.collect.launch.failures import Failure, diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
-from ccl_bench.collect.profiling import parts
+from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.run import ENVIRONMENT
 from ccl_bench.storage import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.collect.describe.observing import Observed
-    from ccl_bench.collect.gather.finding import State
-    from ccl_bench.collect.launch.process import Ended
+    from ccl_bench.collect.describe.observations import Observations
+    from ccl_bench.collect.gather import FileStates
+    from ccl_bench.collect.launch.process import CommandResult
 
 MODES = ("torch", "nsys", "both")
 
@@ -64,7 +64,7 @@ class Request:
         """
         if self.sources:
             return list(self.sources)
-        is_complete = not self.command and target.holds_run(self.output)
+        is_complete = not self.command and layout.holds_run(self.output)
         return [] if is_complete else [self.folder / DEFAULT_SOURCE]
 
 
@@ -73,9 +73,9 @@ class Collected:
     """What collecting came to."""
 
     output: Path
-    ended: Ended | None = None
+    ended: CommandResult | None = None
     failure: Failure | None = None
-    copied: copying.Copied = field(default_factory=copying.Copied)
+    copied: gather.CopyResult = field(default_factory=gather.CopyResult)
     cards: list[Path] = field(default_factory=list)
     """Workload cards that lay beside the traces, those at the top first."""
     links: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Collected:
     """Why the run could not be put together, where it could not."""
 
 
-def collect(request: Request) -> Collected:
+def collect_run(request: Request) -> Collected:
     """Run the command, if there is one, gather what it left, and describe it.
 
     A command that fails is no error here: what it left is gathered all the same.
@@ -97,13 +97,13 @@ def collect(request: Request) -> Collected:
     done = Collected(request.output)
     if not request.command:
         if request.sources:
-            target.prepared(request.output, force=request.force)
+            layout.prepare_run_directory(request.output, force=request.force)
         request.output.mkdir(parents=True, exist_ok=True)
-        with _going_on(done):
+        with _report_disk_errors(done):
             _gather(request, done, {})
     else:
         _record(request, done)
-    with _going_on(done):
+    with _report_disk_errors(done):
         _describe(request, done)
     done.remarks = list(dict.fromkeys(done.remarks))
     return done
@@ -115,33 +115,33 @@ def _record(request: Request, done: Collected) -> None:
     CUDA's profiling interface admits one subscriber: under Nsight Systems torch's profiler sees no kernels.
     """
     modes = ("torch", "nsys") if request.profile_mode == "both" else (request.profile_mode,)
-    process.need_program(request.command, os.environ)
+    process.require_program(request.command, os.environ)
     nsys = NsysProgram(os.environ, request.nsys_options) if "nsys" in modes else None
-    target.prepared(request.output, force=request.force)
+    layout.prepare_run_directory(request.output, force=request.force)
     _write_json(
         request.output / ENVIRONMENT,
-        environment.captured(request.command, request.folder, os.environ),
+        capture.capture_environment(request.command, request.folder, os.environ),
     )
     for mode in modes:
-        before = finding.state_of(request.places)
+        before = gather.file_states(request.places)
         with tempfile.TemporaryDirectory(prefix="ccl-bench-") as aside:
             output = Path(aside) if mode == "nsys" and len(modes) > 1 else request.output
-            done.ended = _ran(request, mode, output, nsys if mode == "nsys" else None)
+            done.ended = _run_command(request, mode, output, nsys if mode == "nsys" else None)
             if mode == "nsys":
-                with _going_on(done):
-                    _tell_ranks(request, done, output)
+                with _report_disk_errors(done):
+                    _map_ranks(request, done, output)
         if mode == modes[0]:
-            with _going_on(done):
+            with _report_disk_errors(done):
                 _gather(request, done, before)
         if done.ended.log_error:
             done.remarks.append(f"the output of the command could not be kept: {done.ended.log_error}")
         if done.ended.failed:
-            done.failure = failure_of(done.ended)
+            done.failure = diagnose_failure(done.ended)
             return
 
 
-def _ran(request: Request, mode: str, output: Path, nsys: NsysProgram | None) -> Ended:
-    logs = (request.output / target.LOGS).resolve()
+def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
+    logs = (request.output / layout.LOGS).resolve()
     command = nsys.wrapped(request.command, request.output) if nsys else request.command
     variables = {
         # torchrun takes defaults of its options from PET_*: a log for each rank, and whose each line is.
@@ -151,14 +151,16 @@ def _ran(request: Request, mode: str, output: Path, nsys: NsysProgram | None) ->
         OUTPUT_VARIABLE: str(output.resolve()),
         MODE_VARIABLE: mode,
     }
-    ended = process.run(command, folder=request.folder, environment=variables, log=logs / f"{mode}.log")
+    ended = process.run_command(
+        command, folder=request.folder, environment=variables, log=logs / f"{mode}.log"
+    )
     if nsys and ended.failed:
         nsys.shut_down()
     return ended
 
 
 @contextlib.contextmanager
-def _going_on(done: Collected) -> Iterator[None]:
+def _report_disk_errors(done: Collected) -> Iterator[None]:
     """Go on where nothing can be written any more: what was recorded is looked at all the same."""
     try:
         yield
@@ -166,20 +168,20 @@ def _going_on(done: Collected) -> Iterator[None]:
         done.unwritten = error.strerror or str(error)
 
 
-def _tell_ranks(request: Request, done: Collected, output: Path) -> None:
+def _map_ranks(request: Request, done: Collected, output: Path) -> None:
     """Say which process of a report is which rank, from what they recorded of themselves in `output`."""
-    done.remarks += parts.merged(output)
-    told = _recording(output)
+    done.remarks += rank_summary.merge_saved_summaries(output)
+    told = _recording_metadata(output)
     done.remarks += told.get("remarks", [])
-    done.remarks += ranking.ranked(request.output, told.get("processes", []))
+    done.remarks += nsys.write_rank_map(request.output, told.get("processes", []))
 
 
-def _gather(request: Request, done: Collected, before: State) -> None:
+def _gather(request: Request, done: Collected, before: FileStates) -> None:
     """Bring what was left into the run directory."""
-    done.remarks += unfinished.named(request.output)
+    done.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.places:
-        left = finding.left_at(root, before)
-        found = copying.copied(left, request.output)
+        left = gather.discover(root, before)
+        found = gather.copy_files(left, request.output)
         done.copied.files += found.files
         done.copied.linked += found.linked
         done.copied.in_place += found.in_place
@@ -187,38 +189,38 @@ def _gather(request: Request, done: Collected, before: State) -> None:
         done.remarks += [*found.problems, *left.unreadable]
         if not root.exists() and request.sources:
             done.remarks.append(f"{root}: there is no such directory")
-    done.remarks += parts.merged(request.output)
+    done.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
 def _describe(request: Request, done: Collected) -> None:
     """Make links, fill metadata and card."""
     output = request.output
-    done.links = linking.linked(output)
+    done.links = layout.make_links(output)
     known = _read_json(output / ENVIRONMENT)
     if not known:
         done.remarks.append(f"{ENVIRONMENT}: the run left none, so what it ran on is not known")
-    left = finding.left_at(output, {})
-    configuration = configuration_of(known.get("command", ()), request.folder, left.configurations)
-    seen = observed(output, known, _read_json(output / METADATA), configuration)
+    left = gather.discover(output, {})
+    configuration = effective_config(known.get("command", ()), request.folder, left.configurations)
+    seen = observe(output, known, _read_json(output / METADATA), configuration)
     if configuration and not configuration.path.resolve().is_relative_to(output.resolve()):
-        as_run.kept(configuration, output)
+        torchtitan.save_config(configuration, output)
     done.remarks += (seen.recording or {}).get("remarks", [])
-    done.overhead = _overhead(seen, output / target.LOGS / "torch.log")
-    done.remarks += metadata.completed(output, seen)
-    card = carding.placed(output, request.card, [*left.cards, *done.cards])
-    done.filled, disagreeing = carding.filled(card, seen)
+    done.overhead = _overhead(seen, output / layout.LOGS / "torch.log")
+    done.remarks += fill_card.fill_metadata(output, seen)
+    card = fill_card.place_card(output, request.card, [*left.cards, *done.cards])
+    done.filled, disagreeing = fill_card.fill_card(card, seen)
     done.remarks += disagreeing
 
 
-def _overhead(seen: Observed, log: Path) -> dict[str, float]:
+def _overhead(seen: Observations, log: Path) -> dict[str, float]:
     """Return by how much recording made steps longer: as the library measured, else from torchtitan's log."""
     if seen.recording:
         return dict(seen.recording.get("overhead", {}))
     configuration = seen.configuration
-    return training_log.overhead(log, configuration.settings.profiling) if configuration else {}
+    return torchtitan.logged_overhead(log, configuration.settings.profiling) if configuration else {}
 
 
-def _recording(output: Path) -> dict[str, Any]:
+def _recording_metadata(output: Path) -> dict[str, Any]:
     """Return what processes that recorded themselves into a directory tell of it."""
     told = _read_json(output / METADATA).get("recording")
     return told if isinstance(told, dict) else {}

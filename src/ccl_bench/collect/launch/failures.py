@@ -1,4 +1,4 @@
-"""Why a command failed: its status, the rank that died first, and a cause recognised in its last words."""
+"""Why a command failed: its status, the rank that failed first, and a cause recognised in its last lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.collect.launch.process import Ended
+    from ccl_bench.collect.launch.process import CommandResult
 
 SHOWN_LINES = 6
 """Last lines of a log that are quoted."""
@@ -26,7 +26,7 @@ _FIRST_FAILURE = re.compile(
 )
 """What torchrun prints of the process that failed first."""
 
-_LAUNCHERS_OWN = re.compile(
+_LAUNCHER_LINE = re.compile(
     r"torch/distributed/(?:run|launcher|elastic)|torch\.distributed\.elastic|torchrun|ChildFailedError|"
     r"^\s*(?:[=-]{8,}|Root Cause|Failures:|\[\d+\]:|time\s+:|host\s+:|rank\s+:|exitcode\s+:|error_file\s*:|"
     r"traceback\s*:)|^\S.* FAILED$|^\[?[WEI]\d{4} |<NO_OTHER_FAILURES>|USDT:"
@@ -52,26 +52,26 @@ class Failure:
     """The last lines that it wrote, without the launcher's own."""
 
 
-def failure_of(ended: Ended) -> Failure:
+def diagnose_failure(ended: CommandResult) -> Failure:
     """Return what is to be told of a command that did not end well."""
     first = _first_failure(ended.tail)
-    what = _how(ended)
+    what = _ending(ended)
     if first:
-        what += f"; rank {first['rank']} was the first to fail, {_told(int(first['status']))}"
-    cause, fix = _cause(f"{ended.tail}\n{_shells_word(ended.status)}")
+        what += f"; rank {first['rank']} was the first to fail, {_status_text(int(first['status']))}"
+    cause, fix = _cause(f"{ended.tail}\n{_shell_message(ended.status)}")
     if not cause and ended.received is not None:
         cause, fix = f"it was asked to stop ({ended.received.name})", "run it again with more time"
     rank = int(first["rank"]) if first else None
     return Failure(what, cause, fix, rank, _last_lines(ended.tail, first))
 
 
-def _how(ended: Ended) -> str:
+def _ending(ended: CommandResult) -> str:
     if ended.received is not None:
         return f"stopped by {ended.received.name} after {ended.seconds:.0f} s"
-    return f"ended {_told(ended.status)} after {ended.seconds:.0f} s"
+    return f"ended {_status_text(ended.status)} after {ended.seconds:.0f} s"
 
 
-def _told(status: int) -> str:
+def _status_text(status: int) -> str:
     """Return a status in words."""
     number = _signal(status)
     return f"by signal {number.name}" if number else f"with status {status}"
@@ -85,7 +85,7 @@ def _signal(status: int) -> signal.Signals | None:
         return None
 
 
-def _shells_word(status: int) -> str:
+def _shell_message(status: int) -> str:
     """Return what a shell would write of a process that a signal ended, such as Killed."""
     number = _signal(status)
     return (signal.strsignal(number) or "") if number else ""
@@ -96,14 +96,14 @@ def _first_failure(text: str) -> re.Match[str] | None:
 
 
 def _cause(text: str) -> tuple[str, str]:
-    for pattern, cause, fix in _known():
+    for pattern, cause, fix in _failure_patterns():
         if found := pattern.search(text):
             return cause.format(**found.groupdict()), fix
     return "", ""
 
 
 @cache
-def _known() -> Sequence[tuple[re.Pattern[str], str, str]]:
+def _failure_patterns() -> Sequence[tuple[re.Pattern[str], str, str]]:
     text = resources.files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
     return [
         (re.compile(entry["pattern"], flags=re.MULTILINE), entry["cause"], entry["fix"])
@@ -113,14 +113,14 @@ def _known() -> Sequence[tuple[re.Pattern[str], str, str]]:
 
 def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
     """Return the last lines that are not the launcher's; the failed rank's, where some are marked so."""
-    told = _without_launchers_traceback(text.splitlines())
-    lines = [line.rstrip() for line in told if line.strip() and not _LAUNCHERS_OWN.search(line)]
+    told = _without_launcher_traceback(text.splitlines())
+    lines = [line.rstrip() for line in told if line.strip() and not _LAUNCHER_LINE.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
     marked = [line for line in lines if line.startswith(marks)] if marks else []
     return tuple((marked or lines)[-SHOWN_LINES:])
 
 
-def _without_launchers_traceback(lines: list[str]) -> list[str]:
+def _without_launcher_traceback(lines: list[str]) -> list[str]:
     """Leave out how torchrun came to raise an error for its processes."""
     end = next((number for number, line in enumerate(lines) if _RAISED_BY_LAUNCHER in line), 0)
     heads = (number for number, line in enumerate(lines[:end]) if line.startswith("Traceback (most recent"))

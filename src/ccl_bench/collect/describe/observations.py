@@ -1,4 +1,4 @@
-"""What can be said of a run after it: ranks, devices, libraries, from its files and its environment."""
+"""What the files and the environment of a run show: ranks, devices, libraries."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
-from ccl_bench.collect.environment.sources import is_absent
+from ccl_bench.collect.environment.machine import is_unavailable
 from ccl_bench.trace.discovery import HEAD_BYTES, found_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ccl_bench.collect.describe.configuration import Configuration
+    from ccl_bench.collect.describe.torchtitan import EffectiveConfig
     from ccl_bench.trace.discovery import TraceFile
 
 _BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observations:
     """What was seen of a run; None where nothing tells."""
 
     world_size: int | None = None
@@ -29,7 +29,7 @@ class Observed:
     """Formats of its traces."""
     backend: str = ""
     """Communication backend as the traces name it."""
-    configuration: Configuration | None = None
+    configuration: EffectiveConfig | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -63,13 +63,13 @@ class Observed:
     def software(self) -> Mapping[str, Any]:
         """Versions in the command's environment."""
         said = self.environment.get("software", {})
-        return {} if is_absent(said) else said
+        return {} if is_unavailable(said) else said
 
     @property
     def torch(self) -> Mapping[str, Any]:
         """What torch says of itself."""
         said = self.software.get("torch", {})
-        return {} if is_absent(said) else said
+        return {} if is_unavailable(said) else said
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -77,19 +77,19 @@ class Observed:
         return dict(self.environment.get("variables", {}))
 
 
-def observed(
+def observe(
     target: Path,
     environment: Mapping[str, Any],
     metadata: Mapping[str, Any],
-    configuration: Configuration | None,
-) -> Observed:
+    configuration: EffectiveConfig | None,
+) -> Observations:
     """Return what the run in `target` and its environment tell."""
     traces = found_in(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
     counted = metadata.get("world_size")
     if not sizes and "recording" in metadata and isinstance(counted, int):
         sizes = {counted}  # by the program that recorded itself
-    return Observed(
+    return Observations(
         world_size=sizes.pop() if len(sizes) == 1 else None,
         kinds=frozenset(trace.form.name for trace in traces),
         backend=_backend(traces),

@@ -1,34 +1,62 @@
-"""Writing the Kineto trace of one rank: whole, packed where asked, a step that was cut short not numbered."""
+"""Export the Kineto trace of one rank: complete, compressed where asked, few ranks of a node at a time."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, BinaryIO
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+WRITERS_PER_NODE = 4
+"""Ranks of a node that write at once unless told otherwise."""
+
+
+@contextlib.contextmanager
+def write_slot(local_rank: int, writers: int) -> Iterator[None]:
+    """Hold one of a node's places to write; the system gives it back when a process dies.
+
+    Where no place can be held, as with a temporary folder that cannot be written, every rank writes at once.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            held = stack.enter_context(_slot_file(local_rank % writers))
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _slot_file(number: int) -> IO[str]:
+    """Open the file that stands for a place; it is this user's alone."""
+    folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(folder)
+    return (folder / str(number)).open("w")
+
 
 _CHUNK_BYTES = 1 << 20
-_LEVEL = 1
+_GZIP_LEVEL = 1
 """Level of gzip: on traces level 9 takes five times as long and saves a fifth of the size."""
 
 
-def export(profiler: Any, file: Path, *, is_packed: bool, cut_step: int | None) -> str:
+def export_trace(profiler: Any, file: Path, *, is_packed: bool, cut_step: int | None) -> str:
     """Write what the profiler recorded, and return what is wrong with the file, if anything."""
     file.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(file))
-    if not _is_whole(file):
+    if not _is_complete(file):
         return f"the trace is incomplete: {_free_space(file)} are free on its disk"
     if cut_step is not None:
         _rename_step(file, cut_step)
-    return _packing_problem(file) if is_packed else ""
+    return _compress(file) if is_packed else ""
 
 
-def _is_whole(file: Path) -> bool:
+def _is_complete(file: Path) -> bool:
     """Whether a file ends as JSON does; the profiler says nothing when the disk is full."""
     if not file.exists():
         return False
@@ -44,7 +72,7 @@ def _free_space(file: Path) -> str:
 def _rename_step(file: Path, step: int) -> None:
     """Take the number from the range of a step that was cut short: its length is not that of a step."""
     before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
-    with _beside(file) as changed:
+    with _temporary_file(file) as changed:
         with file.open("rb") as source, changed.open("wb") as target:
             for piece in _replaced(source, before, after):
                 target.write(piece)
@@ -62,11 +90,11 @@ def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
     yield rest
 
 
-def _packing_problem(file: Path) -> str:
+def _compress(file: Path) -> str:
     """Pack a trace and return why it stays as it is, where it does."""
     try:
-        with _beside(file) as packed:
-            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
+        with _temporary_file(file) as packed:
+            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_GZIP_LEVEL) as target:
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
             packed.replace(file.with_name(f"{file.name}.gz"))
     except OSError as error:
@@ -76,7 +104,7 @@ def _packing_problem(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def _beside(file: Path) -> Iterator[Path]:
+def _temporary_file(file: Path) -> Iterator[Path]:
     """Give a hidden file beside this one to write, which is gone afterwards unless it was renamed."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:

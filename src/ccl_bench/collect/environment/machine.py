@@ -1,0 +1,232 @@
+"""The machine that a run used: host, accelerators, links and network adapters.
+
+Every source is optional; one that is not available gives the reason. Serial numbers and unique identifiers
+are left out: they name a machine and explain no number.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+TIMEOUT_S = 20.0
+"""Time that a program such as `nvidia-smi` gets; on a broken driver it never answers."""
+
+ABSENT = "absent"
+"""Key under which a source that gave nothing says why."""
+
+
+class Unavailable(Exception):  # noqa: N818 (an answer, not an error)
+    """A source gives nothing, and this is why."""
+
+
+def query(source: Callable[[], Any]) -> Any:
+    """Return what a source says, or `{"absent": reason}`."""
+    try:
+        return source()
+    except Unavailable as reason:
+        return {ABSENT: str(reason)}
+    except (OSError, ValueError) as error:
+        return {ABSENT: f"{type(error).__name__}: {error}"}
+
+
+def is_unavailable(content: Any) -> bool:
+    """Whether a source gave nothing."""
+    return isinstance(content, dict) and ABSENT in content
+
+
+def program_output(
+    *command: str,
+    patience_s: float = TIMEOUT_S,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return what a program prints; raise Absent where it is not there, fails or takes too long."""
+    program = command[0]
+    path = environment.get("PATH") if environment is not None else None
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise Unavailable(f"{program} is not installed")
+    ended = _run_program([found, *command[1:]], patience_s, folder, environment)
+    if ended.returncode:
+        reason = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
+        raise Unavailable(
+            f"{program} ended with status {ended.returncode}: {reason[-1] if reason else 'no word'}"
+        )
+    return ended.stdout
+
+
+def _run_program(
+    command: Sequence[str], patience_s: float, folder: Path | None, environment: Mapping[str, str] | None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603 (programs of the machine, with fixed arguments)
+            list(command),
+            cwd=folder,
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=patience_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{command[0]} did not answer in {patience_s:g} s") from error
+    except OSError as error:
+        raise Unavailable(f"{command[0]} cannot be started: {error.strerror}") from error
+
+
+_CPU_INFO, _MEMORY_INFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
+
+
+def describe_host() -> dict[str, str | int | None]:
+    """Return what the system says of itself."""
+    return {
+        "name": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _proc_field(_CPU_INFO, "model name") or platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "memory_bytes": _memory_bytes(),
+    }
+
+
+def _memory_bytes() -> int | None:
+    kibibytes = re.match(r"\d+", _proc_field(_MEMORY_INFO, "MemTotal"))
+    return int(kibibytes[0]) * 1024 if kibibytes else None
+
+
+def _proc_field(path: Path, name: str) -> str:
+    """Return the first value of a `name : value` file, empty where there is none."""
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    found = re.search(rf"^{name}\s*:\s*(.*)$", text, flags=re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+_DEVICE_FIELDS = {
+    "index": "index",
+    "name": "name",
+    "memory_mib": "memory.total",
+    "driver_version": "driver_version",
+    "pcie_generation": "pcie.link.gen.max",
+    "pcie_width": "pcie.link.width.max",
+    "power_limit_w": "power.limit",
+    "sm_clock_limit_mhz": "clocks.max.sm",
+    "memory_clock_limit_mhz": "clocks.max.mem",
+    "persistence_mode": "persistence_mode",
+    "mig_mode": "mig.mode.current",
+    "ecc_mode": "ecc.mode.current",
+}
+"""Name here -> name in `nvidia-smi --help-query-gpu`."""
+
+_NO_VALUE = {"", "[n/a]", "n/a", "[not supported]", "[unknown error]"}
+
+
+def list_devices() -> list[dict[str, Any]]:
+    """Return one record for each device of this node."""
+    return parse_devices(
+        program_output(
+            "nvidia-smi", f"--query-gpu={','.join(_DEVICE_FIELDS.values())}", "--format=csv,noheader,nounits"
+        )
+    )
+
+
+def parse_devices(text: str) -> list[dict[str, Any]]:
+    """Return the records in what `nvidia-smi` printed; fields it has no value for are left out."""
+    rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
+    if not rows or any(len(row) != len(_DEVICE_FIELDS) for row in rows):
+        raise Unavailable(f"nvidia-smi printed no list of devices: {text.strip()[:80]!r}")
+    return [
+        {
+            name: _number(value)
+            for name, value in zip(_DEVICE_FIELDS, row, strict=True)
+            if value.strip().lower() not in _NO_VALUE
+        }
+        for row in rows
+    ]
+
+
+def _number(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
+
+
+_INFINIBAND, _NETWORK = Path("/sys/class/infiniband"), Path("/sys/class/net")
+
+_DEVICE = re.compile(r"^GPU (\d+):")
+_LINK = re.compile(r"^\s+Link (\d+): ([\d.]+) GB/s")
+
+
+def topology_matrix() -> list[str]:
+    """Return the lines of the topology matrix of the node."""
+    return [line.rstrip() for line in program_output("nvidia-smi", "topo", "-m").splitlines()]
+
+
+def nvlink_rates() -> dict[str, list[float]]:
+    """Return the rate of each NVLink of each device in one direction, GB/s (10^9 bytes)."""
+    return parse_nvlinks(program_output("nvidia-smi", "nvlink", "--status"))
+
+
+def parse_nvlinks(text: str) -> dict[str, list[float]]:
+    """Return device index -> rates of its links, from what `nvidia-smi nvlink --status` printed."""
+    found: dict[str, list[float]] = {}
+    device = ""
+    for line in text.splitlines():
+        if head := _DEVICE.match(line):
+            device = head[1]
+            found[device] = []
+        elif device and (link := _LINK.match(line)):
+            found[device].append(float(link[2]))
+    if not any(found.values()):
+        raise Unavailable("nvidia-smi lists no active NVLink")
+    return found
+
+
+def network_adapters() -> list[dict[str, Any]]:
+    """Return the network adapters with their rates as the kernel states them, Gbit/s."""
+    found = [*infiniband_ports(_INFINIBAND), *network_interfaces(_NETWORK)]
+    if not found:
+        raise Unavailable("the kernel states the rate of no network adapter")
+    return found
+
+
+def infiniband_ports(folder: Path) -> list[dict[str, Any]]:
+    """Return the ports of InfiniBand and RoCE adapters; `rate` reads like `200 Gb/sec (4X HDR)`."""
+    found = []
+    for rate in sorted(folder.glob("*/ports/*/rate")):
+        number = re.match(r"[\d.]+", _file_text(rate))
+        if number:
+            kind = _file_text(rate.with_name("link_layer")) or "InfiniBand"
+            found.append({"name": rate.parts[-4], "kind": kind, "rate_gbps": float(number[0])})
+    return found
+
+
+def network_interfaces(folder: Path) -> list[dict[str, Any]]:
+    """Return network interfaces that are up and state a rate; `speed` is in Mbit/s, -1 where unknown."""
+    found = []
+    for speed in sorted(folder.glob("*/speed")):
+        number = _file_text(speed)
+        if number.isdigit() and int(number) > 0 and _file_text(speed.with_name("operstate")) == "up":
+            found.append({"name": speed.parts[-2], "kind": "Ethernet", "rate_gbps": int(number) / 1000})
+    return found
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,185 @@
+"""Gather what a run left: discover its files by content and copy them into the run directory.
+
+Originals stay and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench.card import is_card_file, is_train_config_file, side_file
+from ccl_bench.collect.layout import destination, fallback_destination
+from ccl_bench.storage import replacing
+from ccl_bench.trace.discovery import found_in
+from ccl_bench.trace.walking import files_under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ccl_bench.trace.discovery import TraceFile
+
+FileStates = dict["Path", tuple[int, int]]
+"""File -> size and time of its last change, ns."""
+
+
+@dataclass(slots=True)
+class FoundFiles:
+    """What a framework left at one place."""
+
+    root: Path
+    traces: list[TraceFile] = field(default_factory=list)
+    side_files: list[Path] = field(default_factory=list)
+    configurations: list[Path] = field(default_factory=list)
+    cards: list[Path] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """What could not be read, with the reason."""
+
+
+def file_states(roots: Iterable[Path]) -> FileStates:
+    """Return the files below `roots` as they are, so that later ones can be told from them."""
+    found: FileStates = {}
+    for root in roots:
+        for path in files_under(root)[0] if root.is_dir() else ():
+            try:
+                stat = path.stat()
+            except OSError:
+                continue
+            found[path] = (stat.st_size, stat.st_mtime_ns)
+    return found
+
+
+def discover(root: Path, before: FileStates) -> FoundFiles:
+    """Return what lies at `root` and was not there `before` in the same state."""
+    left = FoundFiles(root)
+    if not root.exists():
+        return left
+    found = found_in(root)
+    left.unreadable = [f"{f.file}: {f.message}" for f in found.findings if f.code == "file-unreadable"]
+    left.traces = [trace for trace in found.traces if _is_new(trace.path, before)]
+    for path in (path for path in found.others if _is_new(path, before)):
+        suffix = path.suffix.lower()
+        if suffix == ".toml" and is_train_config_file(path):
+            left.configurations.append(path)
+        elif suffix in {".yaml", ".yml"} and is_card_file(path):
+            left.cards.append(path)
+        elif side_file(path) is not None:
+            left.side_files.append(path)
+    return left
+
+
+def _is_new(path: Path, before: FileStates) -> bool:
+    try:
+        stat = path.stat()
+    except OSError:
+        return False
+    return before.get(path) != (stat.st_size, stat.st_mtime_ns)
+
+
+_UNFINISHED_SUFFIX = ".tmp"
+
+
+def rename_unfinished_traces(target: Path) -> list[str]:
+    """Rename the unfinished traces below `target`, and return what is to be said of each."""
+    return list(_rename_unfinished(target))
+
+
+def _rename_unfinished(target: Path) -> Iterator[str]:
+    for path in sorted(target.rglob(f"*.json{_UNFINISHED_SUFFIX}")):
+        whole = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
+        if whole.exists() or not path.stat().st_size:
+            continue
+        try:
+            path.rename(whole)
+        except OSError as error:
+            yield f"{path} was not written to its end, and cannot be renamed: {error.strerror or error}"
+        else:
+            yield (
+                f"{whole} was not written to its end (the job was killed, or disk or quota was full); "
+                "it is read as far as it goes"
+            )
+
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(slots=True)
+class CopyResult:
+    """What was brought into the run directory."""
+
+    files: int = 0
+    in_place: int = 0
+    """Files that lay there already."""
+    linked: int = 0
+    """Files that stay where they are, with a link to them, because the disk is full."""
+    problems: list[str] = field(default_factory=list)
+
+
+def copy_files(left: FoundFiles, target: Path) -> CopyResult:
+    """Copy traces and small files below `target`, where they do not lie there already."""
+    done = CopyResult()
+    for source, places in _files_to_copy(left):
+        if _is_below(source, target):
+            done.in_place += 1
+            continue
+        place = _free_destination(source, target, places)
+        if place is None:
+            done.in_place += 1
+            continue
+        try:
+            done.linked += _copy_or_link(source, place)
+            done.files += 1
+        except OSError as error:
+            done.problems.append(f"{source} could not be copied: {error.strerror or error}")
+    return done
+
+
+def _files_to_copy(left: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield each file once with the places where it may go, the best first."""
+    seen = set()
+    for trace in left.traces:
+        if trace.path not in seen:
+            seen.add(trace.path)
+            yield trace.path, [Path(destination(trace)), Path(fallback_destination(trace))]
+    for path in (*left.side_files, *left.configurations):
+        yield path, [Path(path.name), path.relative_to(left.root) if path != left.root else Path(path.name)]
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _free_destination(source: Path, target: Path, places: Iterable[Path]) -> Path | None:
+    """Return the first free place, or None where one already holds the same."""
+    tried = [target / place for place in places]
+    for place in tried:
+        if not os.path.lexists(place):
+            return place
+        if filecmp.cmp(source, place, shallow=False):
+            return None
+    last = tried[-1]
+    return next(
+        place
+        for number in range(1, 10**9)
+        if not os.path.lexists(place := last.with_name(f"{number}_{last.name}"))
+    )
+
+
+def _copy_or_link(source: Path, place: Path) -> bool:
+    """Copy a file, or link to it where the disk is full; return whether it was linked."""
+    try:
+        with replacing(place) as temporary:
+            shutil.copyfile(source, temporary)
+            shutil.copystat(source, temporary)
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(source.resolve())
+        return True
+    return False

@@ -1,1 +1,0 @@
-"""Bringing together what a run left: traces and small files of any framework, into one run directory."""

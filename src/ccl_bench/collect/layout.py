@@ -1,0 +1,126 @@
+"""The layout of a run directory: clear it for a new run, place each file, link the last traces of rank 0."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ccl_bench.card.side_files import side_file_named
+from ccl_bench.collect.profiling import rank_summary
+from ccl_bench.errors import UsageError
+from ccl_bench.run import ENVIRONMENT
+from ccl_bench.trace.discovery import found_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ccl_bench.trace.discovery import TraceFile
+
+TRACES, EXECUTION_TRACES, SNAPSHOTS = "profile_trace", "execution_trace", "memory_snapshot"
+
+_FOLDER_OF_FORMAT = {"kineto": TRACES, "execution_trace": EXECUTION_TRACES, "memory_snapshot": SNAPSHOTS}
+_NAME_OF_FORMAT = {
+    "kineto": "trace.json",
+    "execution_trace": "et.json",
+    "memory_snapshot": "memory_snapshot.pickle",
+}
+
+_WINDOW = re.compile(r"(?:iteration|iter|step)[-_]\d+(?:_exit)?")
+
+
+def destination(trace: TraceFile) -> PurePosixPath:
+    """Return where a trace belongs: a folder for its kind, one for its window, and its rank in the name.
+
+    A file that says nothing of its rank keeps its own name.
+    """
+    own = PurePosixPath(trace.relative.partition("#")[0])
+    kind = trace.form.name
+    if kind not in _FOLDER_OF_FORMAT:
+        return PurePosixPath(own.name)
+    numbered = "" if trace.iteration is None else f"iteration_{trace.iteration}"
+    window = next((part for part in reversed(own.parts[:-1]) if _WINDOW.fullmatch(part)), numbered)
+    name = (
+        own.name
+        if trace.rank is None
+        else trace_file_name(kind, trace.rank) + (".gz" * (own.suffix == ".gz"))
+    )
+    return PurePosixPath(_FOLDER_OF_FORMAT[kind], window, name)
+
+
+def trace_file_name(kind: str, rank: int) -> str:
+    """Return the name of a trace of one rank."""
+    return f"rank{rank}_{_NAME_OF_FORMAT[kind]}"
+
+
+def fallback_destination(trace: TraceFile) -> PurePosixPath:
+    """Return where a trace goes whose place is taken: as `place_of`, with the path that it had."""
+    own = PurePosixPath(trace.relative.partition("#")[0])
+    return PurePosixPath(_FOLDER_OF_FORMAT.get(trace.form.name, "others"), *own.parts)
+
+
+LOGS = "logs"
+
+_RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, rank_summary.FOLDER)
+_REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm", "report*.sqlite")
+_LINK_PATTERNS = ("kineto_trace_0.json*", "torch_et_0.json*")
+
+
+def prepare_run_directory(target: Path, *, force: bool) -> None:
+    """Make the directory, empty of any earlier run; cards, configurations and scripts stay."""
+    if target.exists() and not target.is_dir():
+        raise UsageError("is a file", where=str(target), fix="name a directory with --output")
+    if holds_run(target):
+        if not force:
+            fix = "choose another directory, or give --force to replace what is recorded there"
+            raise UsageError("holds a run already", where=str(target), fix=fix)
+        for path in _files_of_earlier_run(target):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    target.mkdir(parents=True, exist_ok=True)
+
+
+def holds_run(target: Path) -> bool:
+    """Whether something was recorded here; an attempt that failed before it did is no run."""
+    if not target.is_dir():
+        return False
+    left = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
+    return any(path.exists() for path in left) or bool(found_in(target).traces)
+
+
+def _files_of_earlier_run(target: Path) -> Iterator[Path]:
+    """Yield what an earlier run left, and nothing that a person may have written."""
+    yield from (target / name for name in _RECORDED_FOLDERS if (target / name).is_dir())
+    yield from (path for pattern in (*_REPORT_PATTERNS, *_LINK_PATTERNS) for path in target.glob(pattern))
+    for path in target.glob("*.json"):
+        if path.name == ENVIRONMENT or side_file_named(path.name):
+            yield path
+
+
+LINK_NAMES = {"kineto": "kineto_trace_0.json", "execution_trace": "torch_et_0.json"}
+
+
+def make_links(target: Path) -> list[str]:
+    """Make the links, relative so that the directory can be moved; return their names."""
+    traces = found_in(target).traces
+    return [name for kind, name in LINK_NAMES.items() if _link(target, name, _last_trace(traces, kind))]
+
+
+def _last_trace(traces: list[TraceFile], kind: str) -> TraceFile | None:
+    """Return the trace of rank 0 in the last recording window."""
+    of_rank_0 = [trace for trace in traces if trace.form.name == kind and trace.rank == 0]
+    return max(of_rank_0, key=lambda trace: (trace.iteration or -1, trace.relative), default=None)
+
+
+def _link(target: Path, name: str, trace: TraceFile | None) -> bool:
+    """Link to a trace; a compressed one keeps its suffix, a file of that name its place."""
+    if trace is None:
+        return False
+    link = target / (f"{name}.gz" if trace.path.suffix == ".gz" else name)
+    if os.path.lexists(link) and not link.is_symlink():
+        return False
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.path.relpath(trace.path, target))
+    return True

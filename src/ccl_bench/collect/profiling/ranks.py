@@ -1,0 +1,138 @@
+"""Which rank a process is, and a barrier of all ranks without an open collective.
+
+Exporting a trace takes seconds to minutes, and hundreds of ranks on one file system take longer. A rank
+that waits for the others inside a collective would be ended by the watchdog of its backend (10 minutes
+with NCCL). Waiting on the key-value store of torch.distributed has no watchdog, needs no device and has a
+limit of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+"""Variables that give rank and number of ranks. A batch script has Slurm's first one too, and no step."""
+
+_LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRank:
+    """Where a process stands among the others."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    """Rank among the processes of its node."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what there is once for all."""
+        return self.rank == 0
+
+
+def process_rank() -> ProcessRank:
+    """Return where this process stands."""
+    distributed = initialised_distributed()
+    local = _number_from_environment(*_LOCAL_RANK_VARIABLES)
+    if distributed is not None:
+        return ProcessRank(distributed.get_rank(), distributed.get_world_size(), local)
+    for rank, size in _RANK_VARIABLES:
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return ProcessRank(_number_from_environment(rank), _number_from_environment(size), local)
+    return ProcessRank(local_rank=local)
+
+
+def process_identity() -> dict[str, str | int]:
+    """Return what finds this process in a recording of the whole node."""
+    return {
+        "host": socket.gethostname(),
+        "node": _number_from_environment("SLURM_NODEID"),
+        "pid": os.getpid(),
+    }
+
+
+def initialised_distributed() -> Any:
+    """Return torch.distributed where a process group is initialised, else None; imports nothing."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed
+
+
+def _number_from_environment(*names: str) -> int:
+    """Return the first variable that is a number, else 0."""
+    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), 0)
+
+
+BARRIER_TIMEOUT_S = 3600.0
+"""Longest time for which a rank waits for the others."""
+
+
+class Barrier:
+    """Meetings of all ranks; alone, or without torch.distributed, there is nobody to wait for."""
+
+    def __init__(self, place: ProcessRank, name: str, patience_s: float = BARRIER_TIMEOUT_S) -> None:
+        """Take the store of the process group; `name` is the same on all ranks and used once."""
+        self.place = place
+        self.patience = timedelta(seconds=patience_s)
+        self.problem = ""
+        """Why ranks no longer wait for each other, where they do not."""
+        self._store: Any = _default_store() if place.world_size > 1 else None
+        self._name = f"ccl_bench/{name}"
+
+    @property
+    def is_together(self) -> bool:
+        """Whether ranks can reach each other."""
+        return self._store is not None and not self.problem
+
+    def wait(self, name: str) -> None:
+        """Return when every rank has come here."""
+        if not self.is_together:
+            return
+        arrived, complete = f"{self._name}/{name}", f"{self._name}/{name}/complete"
+        try:
+            if self._store.add(arrived, 1) == self.place.world_size:
+                self._store.set(complete, "1")
+            self._store.wait([complete], self.patience)
+        except RuntimeError as error:
+            self.problem = f"ranks no longer wait for each other: {_first_line(error)}"
+
+    def gathered(self, name: str, text: str) -> list[str]:
+        """Return the texts of all ranks on the first one, and nothing on the others."""
+        if not self.is_together:
+            return [text] if self.place.world_size == 1 else []
+        keys = [f"{self._name}/{name}/{rank}" for rank in range(self.place.world_size)]
+        try:
+            self._store.set(keys[self.place.rank], text)
+            if not self.place.is_first:
+                return []
+            self._store.wait(keys, self.patience)
+            return [self._store.get(key).decode() for key in keys]
+        except RuntimeError as error:
+            self.problem = f"not every rank told what it knows: {_first_line(error)}"
+            return []
+
+
+def _default_store() -> Any:
+    """Return the store of the default process group, or None."""
+    distributed = initialised_distributed()
+    if distributed is None:
+        return None
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
