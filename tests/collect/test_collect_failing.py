@@ -96,7 +96,7 @@ def test_what_a_stopped_command_started_does_not_outlive_it(tmp_path):
         "import os, sys\n"
         "process.GRACE_S = 0.5\n"
         "command = [sys.executable, 'parent.py']\n"
-        "ended = process.run(command, folder=Path('.'), environment=os.environ, log=Path('log'))\n"
+        "ended = process.run_command(command, folder=Path('.'), environment=os.environ, log=Path('log'))\n"
         "print(ended.status, ended.received.name)\n"
     )
     running = subprocess.Popen(

@@ -10,9 +10,8 @@ import subprocess
 import pytest
 from commands import ran
 
-from ccl_bench.collect.launch import nsys
 from ccl_bench.collect.launch.failures import diagnose_failure
-from ccl_bench.collect.launch.nsys import NsysProgram
+from ccl_bench.collect.launch.nsys import NsysProgram, split_srun
 from ccl_bench.collect.launch.process import CommandResult
 from ccl_bench.errors import InputError
 
@@ -32,7 +31,7 @@ from ccl_bench.errors import InputError
 )
 def test_srun_and_the_program_are_told_apart(options, program):
     words = ["srun", *options.split(), *program.split()]
-    assert nsys.split_srun(words) == (["srun", *options.split()], program.split())
+    assert split_srun(words) == (["srun", *options.split()], program.split())
 
 
 def test_options_of_the_srun_that_is_installed_are_known(tmp_path):
@@ -50,11 +49,11 @@ def test_options_of_the_srun_that_is_installed_are_known(tmp_path):
         if name == "container":  # its value is missing in the help of Slurm 22.05
             continue
         takes = value == "="
-        assert nsys.split_srun(["srun", f"--{name}", "x", "y"]) == (
+        assert split_srun(["srun", f"--{name}", "x", "y"]) == (
             (["srun", f"--{name}", "x"], ["y"]) if takes else (["srun", f"--{name}"], ["x", "y"])
         ), name
         if short:
-            assert (nsys.split_srun(["srun", f"-{short}", "x", "y"])[1] == ["y"]) is takes, short
+            assert (split_srun(["srun", f"-{short}", "x", "y"])[1] == ["y"]) is takes, short
 
 
 @pytest.fixture

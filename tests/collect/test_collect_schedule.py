@@ -106,15 +106,15 @@ from ccl_bench.collect.profiling import ranks
 from ccl_bench.collect.profiling.ranks import Barrier
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=15))
-here = place.here()
-meeting = Meeting(here, "first")
+here = ranks.process_rank()
+meeting = Barrier(here, "first")
 began = time.perf_counter()
 time.sleep(16.5 * here.rank)
 meeting.wait("export")
 waited = time.perf_counter() - began
 texts = meeting.gathered("parts", f"from {here.rank}")
 dist.all_reduce(torch.ones(1))
-impatient = Meeting(here, "second", patience_s=0.2)
+impatient = Barrier(here, "second", patience_s=0.2)
 if here.rank == 0:
     impatient.wait("alone")
 print(here.rank, round(waited, 1), texts, repr(meeting.problem), bool(impatient.problem))
@@ -135,7 +135,7 @@ def test_ranks_wait_longer_than_any_collective_may_last(tmp_path, torch_installe
 TURNS = """
 import json, sys, time
 from ccl_bench.collect.profiling.export import write_slot
-with turn(int(sys.argv[1]), int(sys.argv[2])):
+with write_slot(int(sys.argv[1]), int(sys.argv[2])):
     began = time.monotonic()
     time.sleep(0.2)
     print(json.dumps([began, time.monotonic()]))

@@ -26,7 +26,6 @@ from ccl_bench.errors import UsageError
 from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
 
     from ccl_bench.collect.profiling.ranks import ProcessRank
