@@ -197,7 +197,7 @@ def fill_card(card: Path, seen: Observations) -> tuple[list[str], list[str]]:
         if name in written and not isinstance(value, list | dict) and not _agree(written[name], value)
     }
     remarks = [
-        f"{CARD_FILE_NAME} says {name} = {written[name]}, and {value} was observed; the card was left as it is"
+        f"{CARD_FILE_NAME} says {name} = {written[name]}, but {value} was observed; the card keeps it"
         for name, value in disagreeing.items()
     ]
     # A version of torchtitan says nothing where a person wrote that something else ran.
@@ -243,7 +243,7 @@ def fill_metadata(target: Path, seen: Observations) -> list[str]:
             temporary.write_text(json.dumps({**written, **added}, indent=2) + "\n")
             temporary.chmod(0o644)
     return [
-        f"{FILE_NAME} says {name} = {written[name]}, and {value} was observed; the file was left as it is"
+        f"{FILE_NAME} says {name} = {written[name]}, but {value} was observed; the file keeps it"
         for name, value in values.items()
         if name not in added and written[name] != value
     ]
