@@ -41,7 +41,7 @@ def _tables(file: Path) -> Any:
     from ccl_bench import storage
     from ccl_bench.trace.formats.kineto.reader import read_kineto
 
-    with storage.opened(file) as stream:
+    with storage.open_file(file) as stream:
         return read_kineto(stream, file.name)
 
 

@@ -11,9 +11,9 @@ import msgspec
 from cyclopts import Parameter
 
 import tools
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.cli import options
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
 from tools.answers import Answers, answer, answers_of, origin
 
 if TYPE_CHECKING:

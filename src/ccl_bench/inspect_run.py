@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
+from ccl_bench.base.findings import way_out
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine import UNREAD
 from ccl_bench.evaluate import gathered, needs_of, with_other_source
 from ccl_bench.evaluate.answering import answered
-from ccl_bench.findings import way_out
-from ccl_bench.frames import pl
 from ccl_bench.result.inspection import (
     InspectedDevice,
     InspectedFact,
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ccl_bench.base.findings import Finding
     from ccl_bench.card import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evaluate.evidence import Evidence
-    from ccl_bench.findings import Finding
     from ccl_bench.result import Result
     from ccl_bench.run import Run
 

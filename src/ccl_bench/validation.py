@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.result.inspection import InspectedIssue, Validation
 from ccl_bench.storage import remote
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccl_bench.run import Run
 
 
-def validated(
+def validate(
     place: str,
     *,
     jobs: int | None = None,
@@ -27,9 +27,9 @@ def validated(
     progress: Progress | None = None,
 ) -> Validation:
     """Return everything that is wrong with the run, card, configuration or side file at `place`."""
-    path = storage.location(place)
+    path = storage.to_path(place)
     try:
-        with remote.reachable(path):
+        with remote.remote_errors(path):
             reader = _reader(path)
             if reader is not None:
                 kind, read = reader
@@ -43,22 +43,23 @@ def validated(
 def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
     """Return what a single file is taken for and how it is read; None for runs and traces."""
     from ccl_bench import card as cards
+    from ccl_bench import side_files
 
     if path.is_dir():
         return None
     if path.suffix.lower() in {".yaml", ".yml"}:
         return "workload card", cards.read_card
     if path.suffix.lower() == ".toml":
-        return "training configuration", cards.read_train_config
-    readers: dict[cards.SideFile, Callable[[Path], Any]] = {
-        cards.SideFile.RUN_METADATA: cards.read_metadata,
-        cards.SideFile.STEP_TIMES: cards.read_step_times,
-        cards.SideFile.RANK_STEP_TIMES: cards.read_rank_step_times,
-        cards.SideFile.TRAINING_METRICS: cards.read_training_metrics,
-        cards.SideFile.MEMORY_STATS: cards.read_memory_stats,
-        cards.SideFile.MOE_ASSIGNMENTS: cards.read_moe_assignments,
+        return "training configuration", side_files.read_train_config
+    readers: dict[side_files.SideFile, Callable[[Path], Any]] = {
+        side_files.SideFile.RUN_METADATA: side_files.read_metadata,
+        side_files.SideFile.STEP_TIMES: side_files.read_step_times,
+        side_files.SideFile.RANK_STEP_TIMES: side_files.read_rank_step_times,
+        side_files.SideFile.TRAINING_METRICS: side_files.read_training_metrics,
+        side_files.SideFile.MEMORY_STATS: side_files.read_memory_stats,
+        side_files.SideFile.MOE_ASSIGNMENTS: side_files.read_moe_assignments,
     }
-    kind = cards.side_file_named(path.name)
+    kind = side_files.side_file_named(path.name)
     return (str(kind), readers[kind]) if kind in readers else None
 
 
@@ -66,9 +67,9 @@ def _run(place: str, **reading: Any) -> Validation:
     """Return what is wrong with a run: its files, the set of its traces, and each trace."""
     from ccl_bench.evaluate import gathered
     from ccl_bench.inspect_run import issues
-    from ccl_bench.run import found_at
+    from ccl_bench.run import discover_run
 
-    run = found_at(place)
+    run = discover_run(place)
     findings = gathered(run, ("contents",), **reading).findings if run.traces else run.findings
     folder = run.path if run.path.is_dir() else run.path.parent
     found = [_placed(issue, folder) for issue in issues(run, findings)]

@@ -42,7 +42,8 @@ RUNS = re.compile(r"stat::number_of_executed_units: +(\d+)")
 
 def reader(name: str) -> Callable[[bytes], object]:
     """Return what takes the bytes of a file."""
-    from ccl_bench.card import card_in_text, metadata_in_text
+    from ccl_bench.card import card_in_text
+    from ccl_bench.side_files import metadata_in_text
     from ccl_bench.trace import formats
 
     if name == "card":
@@ -69,7 +70,7 @@ def fuzz(name: str, arguments: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["ccl_bench"]):
-        from ccl_bench.errors import InputError
+        from ccl_bench.base.errors import InputError
 
         read = reader(name)
 
@@ -85,14 +86,14 @@ def seeded(place: Path) -> dict[str, Path]:
     """Write the beginnings of real files, decompressed, one folder for each reader."""
     from subjects import made
 
-    from ccl_bench.storage import opened
+    from ccl_bench.storage import open_file
 
     folders = {name: place / name for name in SEEDS}
     for folder in folders.values():
         folder.mkdir(parents=True)
     for subject in made(place / "subjects"):
         for file, kind in subject.files.items():
-            with opened(subject.folder / file) as stream:
+            with open_file(subject.folder / file) as stream:
                 content = stream.read(LONGEST)
             for name in (name for name, kinds in SEEDS.items() if kind in kinds):
                 (folders[name] / f"{subject.name}-{Path(file).name}").write_bytes(content)

@@ -11,9 +11,9 @@ from card_examples import FULL_CARD, changed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.card import card_in_text, read_card
-from ccl_bench.card.yaml_reading import MAX_DEPTH
-from ccl_bench.errors import InputError
+from ccl_bench.card.yaml_tree import MAX_DEPTH
 
 
 def bomb(levels):

@@ -6,6 +6,7 @@ import pytest
 from card_examples import FULL_CARD, changed
 from jsonschema import Draft202012Validator
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.card import (
     AcceleratorType,
     Card,
@@ -20,8 +21,7 @@ from ccl_bench.card import (
     read_card,
     template,
 )
-from ccl_bench.card.yaml_reading import yaml_mapping
-from ccl_bench.errors import InputError
+from ccl_bench.card.yaml_tree import yaml_mapping
 
 
 def issues_of(text, path):

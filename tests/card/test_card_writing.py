@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.card import (
     Card,
     card_in_mapping,
@@ -20,7 +21,6 @@ from ccl_bench.card import (
     template,
     write_card,
 )
-from ccl_bench.errors import InputError, UsageError
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "workload_card_template.yaml"

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ccl_bench.card import MemoryStats, Reading, SideFile, read_memory_stats, side_file
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
+from ccl_bench.side_files import MemoryStats, SideFile, read_memory_stats, side_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ccl_bench.card import Reading
 
 FLAT = {
     "allocated_bytes.all.peak": 60,

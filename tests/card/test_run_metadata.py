@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccl_bench.card import RunMetadata, Severity, metadata_in_text, read_metadata
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.card import Severity
+from ccl_bench.side_files import RunMetadata, metadata_in_text, read_metadata
 
 FULL = {
     "world_size": 8,

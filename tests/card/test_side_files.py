@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccl_bench.card import (
+from ccl_bench.base.errors import InputError
+from ccl_bench.card import Severity
+from ccl_bench.side_files import (
     Point,
-    Severity,
     SideFile,
     read_rank_step_times,
     read_step_times,
@@ -19,7 +20,6 @@ from ccl_bench.card import (
     side_file,
     side_file_named,
 )
-from ccl_bench.errors import InputError
 
 NAN = float("nan")
 

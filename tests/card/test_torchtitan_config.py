@@ -9,15 +9,9 @@ from card_examples import TITAN_010, TITAN_022
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccl_bench.card import (
-    Precision,
-    Severity,
-    TrainConfig,
-    is_train_config,
-    read_train_config,
-    train_config_in_text,
-)
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.card import Precision, Severity
+from ccl_bench.side_files import TrainConfig, is_train_config, read_train_config, train_config_in_text
 
 
 def test_a_file_of_0_1_0_is_read_without_issues(written):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ccl_bench.base.errors import NotApplicable, UsageError
 from ccl_bench.catalog.collectives import (
     FUSED,
     bus_factor,
@@ -15,7 +16,6 @@ from ccl_bench.catalog.collectives import (
     of_kernel,
     of_launcher,
 )
-from ccl_bench.errors import NotApplicable, UsageError
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.dtypes import canonical, dtypes, width_bytes
-from ccl_bench.errors import NotMeasurable
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ccl_bench.catalog import load_data
 from ccl_bench.catalog.devices import device
-from ccl_bench.catalog.facts import facts
 from ccl_bench.catalog.kernel_types import types
 
 TABLES = [
@@ -29,8 +29,8 @@ TABLES = [
 
 @pytest.mark.parametrize(("file", "table"), TABLES)
 def test_every_row_has_a_source_with_title_and_document(file: str, table: str) -> None:
-    sources = facts(file)["sources"]
-    for row in facts(file)[table]:
+    sources = load_data(file)["sources"]
+    for row in load_data(file)[table]:
         keys = [row["source"], *row.get("sources", {}).values()]
         for key in keys:
             assert sources[key]["title"]
@@ -38,7 +38,7 @@ def test_every_row_has_a_source_with_title_and_document(file: str, table: str) -
 
 
 def test_every_figure_of_every_device_has_a_source() -> None:
-    for row in facts("devices")["device"]:
+    for row in load_data("devices")["device"]:
         figures = set(row) - {"source", "sources", "peak_flops"} | set(row["peak_flops"])
         found = device(row["name"])
         assert set(found.sources) == figures
@@ -47,7 +47,7 @@ def test_every_figure_of_every_device_has_a_source() -> None:
 
 
 def test_a_source_given_for_one_figure_belongs_to_a_figure_of_that_device() -> None:
-    for row in facts("devices")["device"]:
+    for row in load_data("devices")["device"]:
         assert set(row.get("sources", {})) <= set(row) | set(row["peak_flops"])
 
 
@@ -55,26 +55,26 @@ def test_a_source_given_for_one_figure_belongs_to_a_figure_of_that_device() -> N
     "file", ["devices", "models", "dtypes", "collectives", "kernel_types", "accelerators"]
 )
 def test_no_source_is_left_unused(file: str) -> None:
-    used: set[str] = set(facts(file).get("spelling_sources", []))
+    used: set[str] = set(load_data(file).get("spelling_sources", []))
     for name, table in TABLES:
         if name == file:
-            for row in facts(file)[table]:
+            for row in load_data(file)[table]:
                 used |= {row["source"], *row.get("sources", {}).values()}
-    assert used == set(facts(file)["sources"])
+    assert used == set(load_data(file)["sources"])
 
 
 def patterns() -> list[str]:
     rules: list[dict[str, Any]] = [
-        *facts("collectives")["kernel"],
-        *facts("collectives")["fused"],
-        *facts("collectives")["launcher"],
-        facts("collectives")["local"],
-        *facts("kernel_types")["rule"],
+        *load_data("collectives")["kernel"],
+        *load_data("collectives")["fused"],
+        *load_data("collectives")["launcher"],
+        load_data("collectives")["local"],
+        *load_data("kernel_types")["rule"],
     ]
     return [
         *(rule["match"] for rule in rules),
-        *(rule["pattern"] for rule in facts("devices")["match"]),
-        *facts("collectives")["annotations"]["prefixes"],
+        *(rule["pattern"] for rule in load_data("devices")["match"]),
+        *load_data("collectives")["annotations"]["prefixes"],
     ]
 
 
@@ -84,18 +84,18 @@ def test_every_pattern_compiles_and_does_not_match_nothing(pattern: str) -> None
 
 
 def test_every_match_names_devices_that_exist_or_says_why_not() -> None:
-    known = {row["name"] for row in facts("devices")["device"]}
-    for rule in facts("devices")["match"]:
+    known = {row["name"] for row in load_data("devices")["device"]}
+    for rule in load_data("devices")["match"]:
         assert set(rule["devices"]) <= known
         assert bool(rule["devices"]) != ("why" in rule)
 
 
 def test_every_rule_gives_a_type_that_exists() -> None:
-    assert {rule["type"] for rule in facts("kernel_types")["rule"]} <= set(types())
+    assert {rule["type"] for rule in load_data("kernel_types")["rule"]} <= set(types())
 
 
 def test_peaks_rise_as_the_element_narrows() -> None:
-    for row in facts("devices")["device"]:
+    for row in load_data("devices")["device"]:
         peaks = row["peak_flops"]
         ladder = [peaks[dtype] for dtype in ("tf32", "bf16", "fp8", "fp4") if dtype in peaks]
         assert ladder == sorted(ladder)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chakra_wire import COMM_RECV_NODE, COMM_SEND_NODE, COMP_NODE, communication, read
 
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.chakra import export, messages
 from ccl_bench.chakra.dependencies import Dependencies, Start
-from ccl_bench.errors import CclBenchError, InputError, UsageError
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

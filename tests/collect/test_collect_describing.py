@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccl_bench.card import Card, read_card
-from ccl_bench.card.matching import leaf_paths
-from ccl_bench.card.metadata import RunMetadata
+from ccl_bench.card.sections import leaf_paths
 from ccl_bench.collect.collect_run import Request
 from ccl_bench.collect.collect_run import collect_run as collected
 from ccl_bench.collect.describe import torchtitan
@@ -18,6 +17,7 @@ from ccl_bench.collect.describe.fill_card import observed_card_values
 from ccl_bench.collect.describe.observations import Observations
 from ccl_bench.collect.describe.torchtitan import effective_config, toml_text
 from ccl_bench.collect.profiling.recording import METADATA_NUMBERS
+from ccl_bench.side_files.metadata import RunMetadata
 from ccl_bench.testing import Plan, write_run
 
 TOML = """\
@@ -180,9 +180,9 @@ def test_the_library_knows_the_keys_of_the_metadata():
 
 
 def test_the_librarys_files_are_those_that_are_read():
-    from ccl_bench.card.metadata import FILE_NAME
-    from ccl_bench.card.side_files import side_file_named
     from ccl_bench.collect.profiling import rank_summary
+    from ccl_bench.side_files.kinds import side_file_named
+    from ccl_bench.side_files.metadata import FILE_NAME
 
     assert rank_summary.METADATA == FILE_NAME
     assert all(

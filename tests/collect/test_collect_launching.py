@@ -10,10 +10,10 @@ import subprocess
 import pytest
 from commands import ran
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.collect.launch.failures import diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram, split_srun
 from ccl_bench.collect.launch.process import CommandResult
-from ccl_bench.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from collected import ENVIRONMENT, torchrun
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.collect import Phase, Schedule, profile
 from ccl_bench.collect.profiling import ranks
 from ccl_bench.collect.profiling.export import export_trace
-from ccl_bench.errors import UsageError
 
 
 def test_phases_follow_each_other():

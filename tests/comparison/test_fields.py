@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.base.errors import UsageError
 from ccl_bench.card import Card, card_in_mapping
-from ccl_bench.card.fields import Part
+from ccl_bench.card.fields import Section
 from ccl_bench.comparison import comparability, comparison_key, differences, fields_of, unknown_fields
 from ccl_bench.comparison.comparable import known_field
 from ccl_bench.comparison.fields import rules
-from ccl_bench.errors import UsageError
 
 TRAINING = {
     "model.phase": "training",
@@ -21,12 +21,12 @@ TRAINING = {
 }
 
 
-def paths(part: type[Part], before: str = "") -> set[str]:
+def paths(part: type[Section], before: str = "") -> set[str]:
     """Return every field of a card by its name, as fields.toml shortens it."""
     found: set[str] = set()
     for name, info in part.model_fields.items():
         kind = info.annotation
-        if isinstance(kind, type) and issubclass(kind, Part):
+        if isinstance(kind, type) and issubclass(kind, Section):
             found |= paths(kind, f"{before}{name}.")
         else:
             found.add(f"{before}{name}")

@@ -8,9 +8,9 @@ import pytest
 from results_by_hand import mean_of, result
 
 from ccl_bench import metrics
+from ccl_bench.base.errors import UsageError
 from ccl_bench.comparison.changes import changes
 from ccl_bench.comparison.thresholds import Judgement, judged, threshold
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccl_bench.result import Result

@@ -24,8 +24,8 @@ from ccl_bench import metrics
 from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE
 from ccl_bench.analysis.communication.hockney import fitted
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.collectives import bus_factor
-from ccl_bench.errors import NotMeasurable
 from ccl_bench.testing import Message, Plan, Straggler, plans, trace_path, write_run
 
 MIB = 2**20

@@ -10,7 +10,7 @@ from cross_runs import call, facts, frame, group, measured, result, tables
 from ccl_bench import card, metrics
 from ccl_bench.analysis.communication.experts import by_device, imbalance, variation
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Plan, plans, values, write_run
 

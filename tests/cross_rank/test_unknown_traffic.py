@@ -7,7 +7,7 @@ import pytest
 from cross_runs import frame
 
 from ccl_bench import metrics
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement
 
 SIZED = ("traffic_distribution", "traffic_distribution_16", "collective_volume_allreduce")

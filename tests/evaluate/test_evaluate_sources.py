@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_runs import codes, measured, trace, write, write_ranks
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.run import open_run
 
 CARD = """

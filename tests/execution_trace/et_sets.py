@@ -33,9 +33,9 @@ def kineto_path(corpus: Path, name: str, rank: int) -> Path:
 
 
 def content(path: Path) -> TraceContent:
-    found = formats.recognised(storage.head(path, 256 << 10))
+    found = formats.recognised(storage.read_head(path, 256 << 10))
     assert found is not None
-    with storage.opened(path) as stream:
+    with storage.open_file(path) as stream:
         return found.read(stream, path.name)
 
 

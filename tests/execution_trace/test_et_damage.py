@@ -13,8 +13,8 @@ from et_files import all_reduce, chakra, codes, plain, read, text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.errors import InputError
-from ccl_bench.storage.inflating import GzipFile
+from ccl_bench.base.errors import InputError
+from ccl_bench.storage.gzip_file import GzipFile
 from ccl_bench.trace.formats.execution_trace import EXECUTION_TRACE
 
 OLD = text([plain(n, f"aten::op{n}") for n in range(3, 23)])

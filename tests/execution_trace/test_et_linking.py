@@ -8,7 +8,7 @@ from ccl_bench.analysis.execution_trace.et_agreement import disagreements, et_ag
 from ccl_bench.analysis.execution_trace.et_calls import completed
 from ccl_bench.analysis.execution_trace.et_links import et_links
 from ccl_bench.analysis.execution_trace.linking import linkable_nodes, linkable_ops, linked
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from faulty import EXPECTED_ENDS, METRIC, small_run
 
 from ccl_bench.cli import bench, metrics
-from ccl_bench.storage import inflating
+from ccl_bench.storage import gzip_file
 from ccl_bench.trace import walking
 from ccl_bench.trace.formats.kineto import pieces
 from ccl_bench.trace.formats.kineto.reader import read_kineto
@@ -129,11 +129,11 @@ def test_an_event_without_end_is_given_up_in_time_that_its_length_bounds(start: 
 
 
 def test_a_small_file_that_would_fill_memory_is_read_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflating, "FREE_BYTES", 4 << 20)
+    monkeypatch.setattr(gzip_file, "FREE_BYTES", 4 << 20)
     event = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"stream":7}},'
     packed = gzip.compress(b'{"traceEvents":[' + event * 300_000 + b"{}]}")
-    assert len(packed) * inflating.MOST_RATIO < len(event) * 300_000
-    content = read_kineto(inflating.GzipFile(io.BytesIO(packed)), "rank0.json.gz")
+    assert len(packed) * gzip_file.MOST_RATIO < len(event) * 300_000
+    content = read_kineto(gzip_file.GzipFile(io.BytesIO(packed)), "rank0.json.gz")
     (told,) = (finding for finding in content.findings if finding.code == "file-broken-off")
     assert "decompresses to more than 64 times its size" in told.message
     assert told.severity == "error"
@@ -142,9 +142,9 @@ def test_a_small_file_that_would_fill_memory_is_read_no_further(monkeypatch: pyt
 def test_a_large_file_that_is_like_a_trace_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(inflating, "FREE_BYTES", 1 << 10)
+    monkeypatch.setattr(gzip_file, "FREE_BYTES", 1 << 10)
     folder = small_run(tmp_path / "packed", compresses=True)
-    content = read_kineto(inflating.GzipFile(io.BytesIO((folder / "rank0_trace.json.gz").read_bytes())), "x")
+    content = read_kineto(gzip_file.GzipFile(io.BytesIO((folder / "rank0_trace.json.gz").read_bytes())), "x")
     assert "file-broken-off" not in {finding.code for finding in content.findings}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from leaderboard_bundles import Made, added, placed
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.store import State, event
 from ccl_bench.leaderboard.store.bundle import CARD, RESULTS, checked
 

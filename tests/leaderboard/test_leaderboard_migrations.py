@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.store import METADATA, Store, open_store
 from ccl_bench.leaderboard.store.database import downgrade, migrate
 

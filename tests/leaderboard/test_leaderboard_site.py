@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from leaderboard_bundles import Made, added, changed, many, placed
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.pages.defaults import completed
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.store import State, Store, event, open_store

@@ -13,7 +13,7 @@ from snapshot_tables import content_of, tables_of
 from test_memory_replay import _busy
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import discovery
 from ccl_bench.trace.formats.memory_snapshot import reader, recognises
 from ccl_bench.trace.formats.memory_snapshot.reader import read_memory_snapshot
@@ -219,7 +219,7 @@ def test_a_compressed_snapshot_that_was_cut_short_says_so(tmp_path: Path) -> Non
     packed = gzip.compress(pickle.dumps(snapshot_of(_busy(1))))
     path = tmp_path / "memory_snapshot.pickle.gz"
     path.write_bytes(packed[: len(packed) // 2])
-    with storage.opened(path) as stream, pytest.raises(InputError, match="cannot be read to its end"):
+    with storage.open_file(path) as stream, pytest.raises(InputError, match="cannot be read to its end"):
         read_memory_snapshot(stream, path.name)
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.memory_snapshot import opcodes
 from ccl_bench.trace.formats.memory_snapshot.opcodes import ADMITTED
 from ccl_bench.trace.formats.memory_snapshot.unpickling import DEEPEST, unpickled

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
 from ccl_bench.evaluate import evaluate
 from ccl_bench.metrics.mfu import mfu
 from ccl_bench.result import EXIT_STATUS

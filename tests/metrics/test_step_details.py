@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time

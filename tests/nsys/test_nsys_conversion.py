@@ -10,7 +10,7 @@ import pytest
 from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import REPORT_MAGIC, conversion, recognises
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.processes import processes

@@ -7,7 +7,7 @@ import time
 import pytest
 from exports import OWNER, START_NS, changed, codes, content, export, kernel, mark, rows
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import SQLITE_MAGIC, database
 from ccl_bench.trace.formats.nsys.database import opened
 from ccl_bench.trace.formats.nsys.processes import processes

@@ -3,7 +3,7 @@
 import pytest
 from exports import HOST, OWNER, PID, THREAD, content, export, kernel, mark, rows
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys.processes import processes
 
 OTHER = OWNER + (1 << 24)

@@ -13,7 +13,7 @@ import pytest
 from commands import EXAMPLE, ran
 from publishing_archives import files_of
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.parcel import Wanted, packed
 from ccl_bench.leaderboard.bundle.private import refuse_secrets, told_by
 

@@ -17,7 +17,7 @@ from object_storage import bucket_of, s3_server, settings_for
 from publishing_archives import archive, claiming, files_of, with_results
 from publishing_server import wait_for
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.checking import refuse_mistakes
 from ccl_bench.leaderboard.bundle.limits import Limits
 from ccl_bench.leaderboard.bundle.making import anywhere

@@ -10,8 +10,8 @@ import pytest
 from commands import EXAMPLE, ran
 
 from ccl_bench import metrics, storage
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine import local, processes
-from ccl_bench.errors import InputError, UsageError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
@@ -78,7 +78,7 @@ def test_a_second_reading_fetches_no_trace(s3: str, monkeypatch: pytest.MonkeyPa
     def refused(_path: object) -> None:
         raise AssertionError("fetched again")
 
-    monkeypatch.setattr(remote, "fetched", refused)
+    monkeypatch.setattr(remote, "local_copy", refused)
     assert _results(open_run(s3)) == first
 
 
@@ -179,4 +179,4 @@ def test_without_the_extra_the_error_says_how_to_install_it() -> None:
 
 def test_an_address_of_an_unknown_kind_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="pigeon://"):
-        storage.location("pigeon://coop/run")
+        storage.to_path("pigeon://coop/run")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from observations import made, missing, ok, renamed, rows, tables
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.report.page import SECTIONS, charts_of, report_page
 from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import form_of, render, render_json

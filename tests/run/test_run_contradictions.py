@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
-from ccl_bench.validation import validated
+from ccl_bench.validation import validate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 CODE = "facts-disagree"
@@ -156,7 +156,7 @@ def test_inspect_and_validate_show_it_with_the_way_out(run: Path) -> None:
     assert [(issue.severity, issue.fix) for issue in found] == [
         ("warning", "correct the source that is wrong")
     ]
-    assert CODE in {issue.code for issue in validated(str(run)).issues}
+    assert CODE in {issue.code for issue in validate(str(run)).issues}
 
 
 def test_an_empty_directory_is_refused_with_what_was_looked_for(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.run import open_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"

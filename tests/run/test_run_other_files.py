@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.catalog.facts import facts
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.catalog import load_data
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ def test_a_file_that_nobody_knows_is_told_by_what_it_is_not(tmp_path: Path) -> N
 
 
 def test_every_known_file_has_a_source() -> None:
-    known = facts("other_files")
+    known = load_data("other_files")
     for row in known["file"]:
         assert known["sources"][row["source"]]["document"].startswith("https://")

@@ -20,7 +20,7 @@ from serving_files import (
     vllm,
 )
 
-from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog import load_data
 from ccl_bench.catalog.serving_tools import meaning
 from ccl_bench.trace import formats
 
@@ -153,8 +153,8 @@ def test_a_result_without_lists_says_how_to_get_them() -> None:
 
 
 def test_what_the_fields_of_each_tool_mean_has_a_source() -> None:
-    sources = facts("serving_tools")["sources"]
+    sources = load_data("serving_tools")["sources"]
     for form in (form for form in formats.load() if form.profile == "serving"):
         assert {"ttft", "latency", "tokens"} <= set(meaning(form.name))
-        row = next(row for row in facts("serving_tools")["tool"] if row["name"] == form.name)
+        row = next(row for row in load_data("serving_tools")["tool"] if row["name"] == form.name)
         assert sources[row["source"]]["document"].startswith("https://")

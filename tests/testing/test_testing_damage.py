@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.testing import Style, damage, plans, trace_path, write_run
 from ccl_bench.testing.kineto_layout import BASE_NS
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.testing import (
     Copy,
     Expected,

@@ -13,7 +13,7 @@ import pytest
 from tools.main import main
 from tools.selection import tool_names
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

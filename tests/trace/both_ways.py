@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.kineto.native import library
 from ccl_bench.trace.formats.kineto.native.rows import NativeRows
 from ccl_bench.trace.formats.kineto.reader import read_kineto

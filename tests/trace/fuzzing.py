@@ -16,7 +16,7 @@ from unittest import mock
 
 from writing import compact, kernel, many, op, pretty
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.kineto.decoding import fitting
 from ccl_bench.trace.formats.kineto.gathering import Gathering
 from ccl_bench.trace.formats.kineto.native import library

@@ -8,7 +8,7 @@ import pytest
 from writing import compact, event, kernel
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import cache, discovery
 from ccl_bench.trace.reading import content_of
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from writing import bare, compact, event, kernel, pretty
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import discovery, identity
 
 

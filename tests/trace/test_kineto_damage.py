@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, Text, compact, finding_codes, many, names, op, pretty, read
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import blocks
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())

@@ -3,7 +3,7 @@
 import pytest
 from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, names, pretty, read
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 

@@ -19,7 +19,7 @@ from writing import (
 )
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import blocks
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
@@ -82,7 +82,7 @@ def test_a_whole_base_time_before_a_cut_is_used():
 
 def zipped(path, data):
     path.write_bytes(data)
-    with storage.opened(path) as stream:
+    with storage.open_file(path) as stream:
         from ccl_bench.trace.formats.kineto.reader import read_kineto
 
         return read_kineto(stream, path.name)

@@ -15,7 +15,7 @@ from both_ways import needs_native, read_by_decoder
 from writing import compact, event, kernel, op, pretty, read
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace import blocks, cache, discovery, ondisk
 from ccl_bench.trace.formats.kineto import gathering, heap
 from ccl_bench.trace.formats.kineto.reader import read_kineto
@@ -83,7 +83,7 @@ def test_a_large_trace_gives_the_tables_of_one_held_in_memory(monkeypatch, layou
 
 def test_a_real_trace_is_the_same_from_disk(monkeypatch):
     def whole(path):
-        with storage.opened(path) as stream:
+        with storage.open_file(path) as stream:
             return read_kineto(stream, path.name)
 
     held, found = whole(EXAMPLE), as_large(EXAMPLE, monkeypatch, whole)

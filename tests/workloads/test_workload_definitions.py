@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.collect.workloads import Definition, folder_files, read_definition, write_folder
-from ccl_bench.errors import InputError, UsageError
 
 ROOT = Path(__file__).parents[2]
 TP = ROOT / "workloads" / "llama3.1-8b-torchtitan-tp-perlmutter-16.toml"

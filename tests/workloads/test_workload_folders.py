@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from ccl_bench.card import read_card, read_train_config
+from ccl_bench.card import read_card
 from ccl_bench.catalog import models
 from ccl_bench.collect.workloads import folder_files, read_definition
+from ccl_bench.side_files import read_train_config
 
 ROOT = Path(__file__).parents[2]
 COLLECTION = ROOT / "trace_collection"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.card.torchtitan import Profiling
 from ccl_bench.collect.describe.torchtitan import logged_overhead
+from ccl_bench.side_files.torchtitan import Profiling
 
 if TYPE_CHECKING:
     from pathlib import Path

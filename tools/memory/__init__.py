@@ -65,8 +65,8 @@ def described(answers: Answers) -> dict[str, Any]:
 
 def _rates(peak: Result) -> dict[str, Any]:
     """Return allocations and frees in a second by device, from the histories of snapshots."""
-    from ccl_bench.card import DeviceMemory
     from ccl_bench.metrics.shared.allocator import label
+    from ccl_bench.side_files import DeviceMemory
 
     found: dict[str, Any] = {}
     known = peak.details.get("per_device_peak_allocated_bytes", {})

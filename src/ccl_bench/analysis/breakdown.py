@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, union_lengths
 from ccl_bench.analysis.work import COMMUNICATION, COMPUTE, FUSED
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 _PPM = 1_000_000
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.step_times import slowest
 from ccl_bench.analysis.step_times import step_times as recorded_step_times
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:

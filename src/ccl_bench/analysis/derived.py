@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ccl_bench.registry import Registry
+from ccl_bench.base.registry import Registry
 from ccl_bench.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
     Compute = Callable[..., pl.DataFrame]
 

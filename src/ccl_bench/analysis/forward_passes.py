@@ -11,7 +11,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import outermost
 from ccl_bench.analysis.placing import rows_at
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("
 _GENERATED = r"_generation_\d+\((\d+)\)"

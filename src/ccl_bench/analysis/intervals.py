@@ -7,7 +7,7 @@ time counts once. Lengths of intersections and differences follow from lengths o
 
 from __future__ import annotations
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 START, END = "start_ns", "end_ns"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.intervals import END, START
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result import WHOLE_TRACE
 
 PATTERN = "communication pattern"

@@ -15,8 +15,8 @@ from ccl_bench.analysis.forward_passes import OF_UNKNOWN_PHASE, PASS
 from ccl_bench.analysis.intervals import outermost
 from ccl_bench.analysis.placing import PATTERN
 from ccl_bench.analysis.updates import OPTIMIZER_RANGE, update_ends
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
-from ccl_bench.frames import pl
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.placing import BY_START, per_window, rows_at, step_rows
 from ccl_bench.analysis.step_choice import chosen_ranges
 from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 
 @derived(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.step_times import slowest, step_times
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 WARM_UP_FACTOR = 1.5
 """Times the median of the other steps that a first step must take to be warm-up."""

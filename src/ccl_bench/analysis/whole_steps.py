@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.placing import per_window, placed
 from ccl_bench.analysis.work import gloo_ranges
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 
 @derived(

@@ -6,7 +6,7 @@ from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.device_work import COMMUNICATION, COMPUTE, FUSED, MEMORY, TORCH
 from ccl_bench.analysis.intervals import merged
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 __all__ = ["COMMUNICATION", "COMPUTE", "FUSED", "MEMORY"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.issues import shown
-from ccl_bench.card.words import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog

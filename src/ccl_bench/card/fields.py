@@ -1,16 +1,19 @@
-"""How a field of a file a person writes is declared: its key, meaning, unit and accepted spellings."""
+"""How a field of a file a person writes is declared: key, meaning, unit, and the words it takes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """One mapping of a file; unknown keys are reported by the reader and dropped here."""
 
     model_config = ConfigDict(
@@ -96,3 +99,104 @@ def unit_of(info: FieldInfo) -> str:
 def key_of(name: str, info: FieldInfo) -> str:
     """Return the key of a field in the file."""
     return info.alias or name
+
+
+class Phase(StrEnum):
+    """What the run did."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Precision(StrEnum):
+    """Number format of the matrix multiplications, which decides the peak rate that applies."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    MXFP8 = "mxfp8"
+    FP4 = "fp4"
+    MXFP4 = "mxfp4"
+    NVFP4 = "nvfp4"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class BatchScope(StrEnum):
+    """Whose samples a batch size counts."""
+
+    GLOBAL = "global"
+    """All ranks together, in one step."""
+    LOCAL = "local"
+    """One data-parallel rank."""
+
+
+class AcceleratorType(StrEnum):
+    """Kind of processing unit."""
+
+    GPU = "GPU"
+    TPU = "TPU"
+    CPU = "CPU"
+    NPU = "NPU"
+    TRAINIUM = "Trainium"
+
+
+SYNONYMS: dict[type[StrEnum], dict[str, str]] = {
+    Phase: {"train": "training", "serving": "inference", "serve": "inference", "infer": "inference"},
+    Precision: {
+        "float64": "fp64", "double": "fp64",
+        "float32": "fp32", "float": "fp32", "f32": "fp32", "torch.float32": "fp32",
+        "tensorfloat32": "tf32", "tensorfloat_32": "tf32",
+        "bfloat16": "bf16", "bf_16": "bf16", "torch.bfloat16": "bf16",
+        "float16": "fp16", "half": "fp16", "f16": "fp16", "torch.float16": "fp16",
+        "float8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+        "float4": "fp4",
+    },
+    BatchScope: {"per_rank": "local", "per_gpu": "local", "per_device": "local", "micro": "local"},
+    AcceleratorType: {
+        word.lower(): word.value for word in AcceleratorType
+    },
+}  # fmt: skip
+"""Other spellings, in lower case, that mean exactly one word of the set."""
+
+GRANULARITIES = ("model_fwd_bwd_pass", "model_fwd", "layer", "kernel", "attention_kernel", "single_op")
+"""What a trace covers, as cards name it."""
+
+TRACE_TYPES = (
+    "json", "kineto", "kineto_trace", "kineto_cpu_trace", "torch_profiler", "torch_et", "pytorch_et",
+    "nsys", "nsys_sqlite", "memory_snapshot", "vllm", "sglang", "genai_bench", "aiperf", "llmperf",
+    "tpu_profiler", "xla_trace",
+)  # fmt: skip
+"""Kinds of trace that cards name; `json` is a Kineto trace."""
+
+
+SCHEMES = frozenset({"http", "https", "s3", "gs", "file", "sftp", "globus"})
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is a complete URL of a kind that may be shown as a link."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    if parts.scheme not in SCHEMES or re.search(r"[\s<>\"\x00-\x1f]", text):
+        return False
+    return bool(parts.netloc) or parts.scheme == "file"
+
+
+def _address(text: str) -> str:
+    if not is_address(text):
+        raise ValueError("is not an address; write it in full, from https:// on")
+    return text
+
+
+def _address_or_path(text: str) -> str:
+    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text)
+    return _address(text) if has_scheme else text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+AddressOrPath = Annotated[str, AfterValidator(_address_or_path)]

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card.issues import IssueLog
-from ccl_bench.card.matching import leaf_paths, spelling
-from ccl_bench.card.model import Card
-from ccl_bench.card.nodes import Entry, Mapping, Node, Scalar, Sequence
+from ccl_bench.card.model import Bandwidth, Card
+from ccl_bench.card.scalars import is_absent, says_absent
+from ccl_bench.card.sections import leaf_paths, spelling
 from ccl_bench.card.template import yaml_scalar
-from ccl_bench.card.text_files import text_of
-from ccl_bench.card.values import is_absent, says_absent
-from ccl_bench.card.workload import Bandwidth
-from ccl_bench.card.writing import replace_text
-from ccl_bench.card.yaml_reading import yaml_mapping
-from ccl_bench.errors import InputError, UsageError
-from ccl_bench.registry import did_you_mean
+from ccl_bench.card.yaml_tree import Entry, Mapping, Node, Scalar, Sequence, yaml_mapping
+from ccl_bench.storage.text import read_text, replace_text
 
 if TYPE_CHECKING:
     from collections import abc
@@ -42,7 +39,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     empty ones are passed over.
     """
     wanted = dict(_leaves(values))
-    text = before = text_of(path)
+    text = before = read_text(path)
     filled: list[str] = []
     for name, (keys, value) in wanted.items():
         lines = text.split("\n")

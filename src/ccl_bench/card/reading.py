@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.card.checks import check_card
 from ccl_bench.card.issues import Issue, IssueLog, Severity
-from ccl_bench.card.matching import spelling
 from ccl_bench.card.model import Card
-from ccl_bench.card.nodes import Mapping, mapping_of
-from ccl_bench.card.text_files import text_of
-from ccl_bench.card.walking import read_part
-from ccl_bench.card.yaml_reading import yaml_mapping
-from ccl_bench.errors import InputError
+from ccl_bench.card.sections import read_section, spelling
+from ccl_bench.card.yaml_tree import Mapping, mapping_of, yaml_mapping
+from ccl_bench.storage.text import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as AnyMapping
 
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 _TOP_KEYS = frozenset({"workload", "model_executor", "metric_source", "hf_url", "trace_url"})
 _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})
@@ -41,7 +39,7 @@ class CardReading:
 
 def read_card(path: Location) -> CardReading:
     """Return the card in a YAML file; InputError only where the file holds no mapping at all."""
-    return card_in_text(text_of(path), file=str(path))
+    return card_in_text(read_text(path), file=str(path))
 
 
 def card_in_text(text: str, *, file: str = "") -> CardReading:
@@ -56,7 +54,7 @@ def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> Card
 
 
 def _reading(root: Mapping, log: IssueLog) -> CardReading:
-    card = read_part(root, Card, log, unknown=log.warning)
+    card = read_section(root, Card, log, unknown=log.warning)
     check_card(card, log)
     return CardReading(card, log.in_order(), log.file)
 
@@ -78,7 +76,7 @@ def is_card(mapping: object) -> bool:
 def is_card_file(path: Location) -> bool:
     """Whether a file is YAML with a workload card's keys; never raises for what the file holds."""
     try:
-        root = yaml_mapping(text_of(path), IssueLog(str(path)))
+        root = yaml_mapping(read_text(path), IssueLog(str(path)))
     except InputError:
         return False
     shape = {

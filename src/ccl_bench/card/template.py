@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
-from ccl_bench.card.fields import Part, key_of, unit_of
-from ccl_bench.card.matching import value_type
+from ruamel.yaml import YAML
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.card.fields import Section, key_of, unit_of
 from ccl_bench.card.model import Card
-from ccl_bench.card.yaml_reading import plain_value
+from ccl_bench.card.sections import value_type
+from ccl_bench.card.yaml_tree import plain_value
+from ccl_bench.storage.text import replace_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pydantic.fields import FieldInfo
 
@@ -37,18 +43,18 @@ def template() -> str:
     return card_text(Card(version=1))
 
 
-def _lines(part: Part, depth: int) -> Iterator[str]:
+def _lines(part: Section, depth: int) -> Iterator[str]:
     for name, info in type(part).model_fields.items():
         value = getattr(part, name)
-        if isinstance(value, Part) or value or info.examples:
+        if isinstance(value, Section) or value or info.examples:
             yield from _field(key_of(name, info), value, info, depth)
-        if depth == 0 and (isinstance(value, Part) or name == "contact"):
+        if depth == 0 and (isinstance(value, Section) or name == "contact"):
             yield ""
 
 
 def _field(key: str, value: Any, info: FieldInfo, depth: int) -> Iterator[str]:
     indent, kind = "  " * depth, value_type(info)
-    if isinstance(value, Part):
+    if isinstance(value, Section):
         yield f"{indent}{key}:  # {info.description}"
         yield from _pair(value, depth + 1) if value.ordered_fields else _lines(value, depth + 1)
     elif get_origin(kind) is tuple:
@@ -62,7 +68,7 @@ def _field(key: str, value: Any, info: FieldInfo, depth: int) -> Iterator[str]:
         yield f"{indent}{key}:{written}  # {_comment(info)}"
 
 
-def _pair(part: Part, depth: int) -> Iterator[str]:
+def _pair(part: Section, depth: int) -> Iterator[str]:
     for name in part.ordered_fields:
         value = getattr(part, name)
         written = "" if value is None else f" {yaml_scalar(value)}"
@@ -91,3 +97,21 @@ def yaml_scalar(value: Any) -> str:
     if _PLAIN.fullmatch(text) and text == text.strip() and isinstance(plain_value(text), str):
         return text
     return _UNPRINTABLE.sub(lambda char: f"\\U{ord(char[0]):08x}", json.dumps(text, ensure_ascii=False))
+
+
+def write_card(card: Card | Mapping[str, Any], path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a card laid out as the template, or a mapping that ruamel.yaml read with its comments."""
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise UsageError("exists already", where=str(path), fix="choose another name, or allow overwriting")
+    replace_text(target, card_text(card) if isinstance(card, Card) else _dumped(card))
+
+
+def _dumped(card: Mapping[str, Any]) -> str:
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    yaml.width = 10**6
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump(card, stream)
+    return stream.getvalue()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog import load_data
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,7 +29,7 @@ def assumptions() -> tuple[Assumption, ...]:
     """Return every assumption in the order of the data file."""
     return tuple(
         Assumption(tuple(row["tables"]), row["assumes"], tuple(row["guards"]), row.get("refused", ""))
-        for row in facts("assumptions")["assumption"]
+        for row in load_data("assumptions")["assumption"]
     )
 
 

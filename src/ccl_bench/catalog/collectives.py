@@ -1,4 +1,7 @@
-"""Collectives: one canonical name behind every spelling, and the bus-bandwidth factor of each."""
+"""Collectives: one canonical name behind every spelling, and the bus-bandwidth factor of each.
+
+Names of GPU kernels lead here too: `stem` finds the function's own name in the one that a profiler gives.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,26 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, cast
 
-from ccl_bench.catalog.facts import facts
-from ccl_bench.catalog.kernel_names import stem
-from ccl_bench.errors import NotApplicable, UsageError
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import NotApplicable, UsageError
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog import load_data
+
+_UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
+
+
+def stem(kernel_name: str) -> str:
+    """Return the qualified function name without return type, template arguments and parameters.
+
+    `void at::native::<unnamed>::reduce_kernel<(int)512>(T1)` gives `at::native::reduce_kernel`. A mangled
+    name stays whole.
+    """
+    name = kernel_name
+    for unnamed in _UNNAMED:
+        name = name.replace(unnamed, "")
+    name = name.removeprefix("void ")
+    ends = [position for position in (name.find("<"), name.find("(")) if position > 0]
+    return name[: min(ends)] if ends else name
+
 
 Operand = Literal["in", "out", "max", "sum", "none"]
 
@@ -55,7 +74,7 @@ class Collective:
 @cache
 def collectives() -> dict[str, Collective]:
     """Return name -> collective, canonical ones and variants, in the order of the data file."""
-    return {row["name"]: _collective(row) for row in facts("collectives")["collective"]}
+    return {row["name"]: _collective(row) for row in load_data("collectives")["collective"]}
 
 
 def _collective(row: dict[str, Any]) -> Collective:
@@ -98,13 +117,13 @@ def is_bookkeeping(name: str) -> bool:
 @cache
 def carried_out_by_gloo() -> dict[str, str]:
     """Return the collectives that gloo carries out as another one, and as which."""
-    return {row["collective"]: row["as"] for row in facts("collectives")["carried_out_by_gloo"]}
+    return {row["collective"]: row["as"] for row in load_data("collectives")["carried_out_by_gloo"]}
 
 
 @cache
 def _spellings() -> dict[str, str]:
     known: dict[str, str] = {}
-    for row in facts("collectives")["collective"]:
+    for row in load_data("collectives")["collective"]:
         for spelling in (row["name"], *row["spellings"]):
             if known.setdefault(_letters(spelling), row["name"]) != row["name"]:
                 raise ValueError(f"collective spelling {spelling!r} stands for two collectives")
@@ -113,7 +132,7 @@ def _spellings() -> dict[str, str]:
 
 @cache
 def _bookkeeping() -> frozenset[str]:
-    return frozenset(_letters(name) for name in facts("collectives")["bookkeeping"])
+    return frozenset(_letters(name) for name in load_data("collectives")["bookkeeping"])
 
 
 def _letters(name: str) -> str:
@@ -157,14 +176,14 @@ def is_fused(kernel_name: str) -> bool:
     short = stem(kernel_name)
     return any(
         re.search(row["match"], short if row.get("in") == "stem" else kernel_name)
-        for row in facts("collectives")["fused"]
+        for row in load_data("collectives")["fused"]
     )
 
 
 @cache
 def is_local(kernel_name: str) -> bool:
     """Whether a kernel computes on one device alone, although an operator of communication launched it."""
-    return re.search(facts("collectives")["local"]["match"], stem(kernel_name)) is not None
+    return re.search(load_data("collectives")["local"]["match"], stem(kernel_name)) is not None
 
 
 @cache
@@ -175,13 +194,13 @@ def of_launcher(operator: str) -> str | None:
 
 
 def _launchers() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = facts("collectives")["launcher"]
+    rows: list[dict[str, Any]] = load_data("collectives")["launcher"]
     return rows
 
 
 @cache
 def _kernel_rules() -> list[tuple[re.Pattern[str], bool, str]]:
-    rows = facts("collectives")["kernel"]
+    rows = load_data("collectives")["kernel"]
     return [(re.compile(row["match"]), row.get("in") == "stem", row["collective"]) for row in rows]
 
 
@@ -200,7 +219,9 @@ def of_annotation(name: str) -> str | None:
 
 @cache
 def _annotation_prefix() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{prefix})" for prefix in facts("collectives")["annotations"]["prefixes"]))
+    return re.compile(
+        "|".join(f"(?:{prefix})" for prefix in load_data("collectives")["annotations"]["prefixes"])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +240,13 @@ class Operands:
 @cache
 def custom_operators() -> tuple[str, ...]:
     """Return how names of operators begin whose inputs tell sizes, those of process groups left out."""
-    return tuple(facts("collectives")["operators"]["custom"])
+    return tuple(load_data("collectives")["operators"]["custom"])
 
 
 @cache
 def operands(operator: str) -> Operands | None:
     """Return the inputs of an operator, such as `c10d::NAME`; None where nothing tells them."""
     name = operator.removeprefix("c10d::")
-    rows = facts("collectives")["operators"]["inputs"]
+    rows = load_data("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)
     return Operands(**{name: value for name, value in row.items() if name != "names"}) if row else None

@@ -1,4 +1,7 @@
-"""Accelerators: peak FLOP/s, memory and links by the name a profiler, a driver or a person uses."""
+"""Accelerators: peak FLOP/s, memory and links by the name a profiler, a driver or a person uses.
+
+Also what shows that a process used one at all: collective backends and operators.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,9 @@ from functools import cache, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.catalog import dtypes
-from ccl_bench.catalog.facts import facts
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog import dtypes, load_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +70,7 @@ class Device:
 
     def source(self, figure: str) -> str:
         """Return title and document of a figure's source; `figure` is a field, or the dtype of a peak."""
-        entry = facts("devices")["sources"][self.sources[figure]]
+        entry = load_data("devices")["sources"][self.sources[figure]]
         return f"{entry['title']}, {entry['document']}"
 
 
@@ -144,7 +146,7 @@ def _shared(one: Device, other: Device) -> Device:
 
 @cache
 def _catalog() -> dict[str, Device]:
-    return {row["name"]: _device(row) for row in facts("devices")["device"]}
+    return {row["name"]: _device(row) for row in load_data("devices")["device"]}
 
 
 def _device(row: dict[str, Any]) -> Device:
@@ -164,5 +166,29 @@ def _device(row: dict[str, Any]) -> Device:
 @cache
 def _rules() -> list[tuple[re.Pattern[str], list[str], str]]:
     return [
-        (re.compile(row["pattern"]), row["devices"], row.get("why", "")) for row in facts("devices")["match"]
+        (re.compile(row["pattern"]), row["devices"], row.get("why", ""))
+        for row in load_data("devices")["match"]
     ]
+
+
+_WORD = re.compile(r"[a-z]+")
+
+
+def accelerator_backend(text: str) -> str:
+    """Return the backend in a text such as `cuda:nccl` that moves tensors of accelerators; empty for none.
+
+    Beside a backend of the CPU, as in `cpu:gloo,cuda:nccl`, it does not say where tensors are.
+    """
+    words = _WORD.findall(text.lower())
+    if any(word in _names("host_backend") for word in words):
+        return ""
+    return next((word for word in words if word in _names("backend")), "")
+
+
+def operator_pattern() -> str:
+    """Return the pattern of the names of operators that only run on an accelerator."""
+    return "|".join(f"(?:{row['match']})" for row in load_data("accelerators")["operator"])
+
+
+def _names(table: str) -> set[str]:
+    return {name for row in load_data("accelerators")[table] for name in row["names"]}

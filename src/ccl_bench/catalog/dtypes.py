@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ccl_bench.catalog.facts import facts
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog import load_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ def dtypes() -> dict[str, Dtype]:
     """Return canonical name -> dtype, in the order of the data file."""
     return {
         row["name"]: Dtype(row["name"], float(row["width_bytes"]), row.get("peak", ""))
-        for row in facts("dtypes")["dtype"]
+        for row in load_data("dtypes")["dtype"]
     }
 
 
 @cache
 def _spellings() -> dict[str, str]:
     known: dict[str, str] = {}
-    for row in facts("dtypes")["dtype"]:
+    for row in load_data("dtypes")["dtype"]:
         for spelling in (row["name"], *row["spellings"]):
             if known.setdefault(_plain(spelling), row["name"]) != row["name"]:
                 raise ValueError(f"dtype spelling {spelling!r} stands for two dtypes")
@@ -45,7 +45,7 @@ def _plain(name: str) -> str:
     word = name.strip().lower()
     if word.startswith("tensor(") and word.endswith(")"):  # Execution Traces write Tensor(c10::Half)
         word = word[len("tensor(") : -1]
-    for prefix in facts("dtypes")["prefixes"]:
+    for prefix in load_data("dtypes")["prefixes"]:
         word = word.removeprefix(prefix)
     return word
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ccl_bench.catalog.collectives import FUSED, is_fused, of_kernel
-from ccl_bench.catalog.facts import facts
-from ccl_bench.catalog.kernel_names import stem
+from ccl_bench.catalog import load_data
+from ccl_bench.catalog.collectives import FUSED, is_fused, of_kernel, stem
 
 OTHER = "other"
 """The type of a kernel whose name tells nothing."""
@@ -15,7 +14,7 @@ OTHER = "other"
 
 def types() -> list[str]:
     """Return the types there are."""
-    return list(facts("kernel_types")["types"])
+    return list(load_data("kernel_types")["types"])
 
 
 @cache
@@ -34,5 +33,5 @@ def kernel_type(name: str) -> str:
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], bool, str]]:
-    rows = facts("kernel_types")["rule"]
+    rows = load_data("kernel_types")["rule"]
     return [(re.compile(row["match"]), row.get("in") == "stem", row["type"]) for row in rows]

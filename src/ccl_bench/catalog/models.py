@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ccl_bench.catalog.facts import facts
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog import load_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Model:
     @property
     def source(self) -> str:
         """Title and document of the source."""
-        data = facts("models")
+        data = load_data("models")
         row = next(row for row in data["model"] if row["name"] == self.name)
         entry = data["sources"][row["source"]]
         return f"{entry['title']}, {entry['document']}"
@@ -77,13 +77,13 @@ def model(name: str) -> Model:
 
 def names() -> list[str]:
     """Return the Hugging Face names in the catalog, aliases left out."""
-    return [row["name"] for row in facts("models")["model"]]
+    return [row["name"] for row in load_data("models")["model"]]
 
 
 @cache
 def _by_name() -> dict[str, Model]:
     known: dict[str, Model] = {}
-    for row in facts("models")["model"]:
+    for row in load_data("models")["model"]:
         found = _model(row)
         for name in (row["name"], *row["aliases"]):
             known[name.lower()] = found

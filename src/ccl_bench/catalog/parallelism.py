@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog import load_data
 
 
 def mesh_order(framework: str = "", phase: str = "") -> list[str]:
@@ -13,7 +13,7 @@ def mesh_order(framework: str = "", phase: str = "") -> list[str]:
 
     Without a framework that is known, those of inference lie as serving engines put them.
     """
-    known = facts("parallelism")
+    known = load_data("parallelism")
     serving = known["serving_mesh"]
     name = re.sub(r"[\s_-]+", "-", framework.strip().lower())
     serves = name.startswith(tuple(serving["frameworks"])) or (not name and phase == "inference")
@@ -22,7 +22,7 @@ def mesh_order(framework: str = "", phase: str = "") -> list[str]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(row["match"]), row["dimension"]) for row in facts("parallelism")["description"]]
+    return [(re.compile(row["match"]), row["dimension"]) for row in load_data("parallelism")["description"]]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.catalog.facts import facts
+from ccl_bench.catalog import load_data
 
 _FIELDS = ("ttft", "latency", "tokens", "gaps", "differs")
 
@@ -24,5 +24,5 @@ def lacks(name: str) -> str:
 
 
 def _row(name: str) -> dict[str, object]:
-    rows: list[dict[str, object]] = facts("serving_tools")["tool"]
+    rows: list[dict[str, object]] = load_data("serving_tools")["tool"]
     return next((row for row in rows if row["name"] == name), {})

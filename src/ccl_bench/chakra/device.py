@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.arguments import launched
 from ccl_bench.analysis.execution_trace.et_calls import call_operators
 from ccl_bench.analysis.execution_trace.linking import Link, linkable_nodes, linkable_ops, linked
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent

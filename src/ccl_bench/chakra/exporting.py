@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.analysis.execution_trace.et_calls import et_described_calls
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.chakra.device import TABLES, Timing, timing
 from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
 from ccl_bench.chakra.messages import VERSION, attribute, framed, message
-from ccl_bench.errors import InputError, UsageError
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import remote
 from ccl_bench.trace.formats import execution_trace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.run import Run
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile
@@ -77,7 +77,7 @@ def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     rank = content.rank if content.rank is not None else trace.rank
     recorded = Recorded(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
     nodes = collectives = 0
-    with storage.replacing(path) as temporary, temporary.open("wb") as stream:
+    with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
         stream.write(framed(_metadata(content, rank)))
         for node in nodes_of(recorded, timed):
             nodes, collectives = nodes + 1, collectives + any(a.name == "comm_size" for a in node.attr)
@@ -106,7 +106,7 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:
     """Return inputs and outputs of every node as they stand in the file."""
-    with remote.fetched(trace.path) as path, storage.opened(path) as stream:
+    with remote.local_copy(trace.path) as path, storage.open_file(path) as stream:
         return dict(_each(stream))
 
 

@@ -28,8 +28,8 @@ from ccl_bench.trace.formats.execution_trace.communication import GROUPS, tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.chakra.device import Timing, Work
-    from ccl_bench.frames import pl
 
 _ROOTS = ("[pytorch|profiler|execution_",)
 _NUMBERS = {

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 
 PACKAGE = "ChakraProtoMsg"
 

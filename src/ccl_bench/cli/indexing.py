@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.cli import options
 from ccl_bench.cli.serving import Data, Database, tell_refused
-from ccl_bench.errors import InputError
 
 if TYPE_CHECKING:
     from cyclopts import App

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.serving import Data, Database, opened
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App

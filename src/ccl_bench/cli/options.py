@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 from ccl_bench import __version__
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:

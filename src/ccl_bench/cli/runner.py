@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:

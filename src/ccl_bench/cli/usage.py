@@ -14,8 +14,8 @@ from cyclopts import (
     ValidationError,
 )
 
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError

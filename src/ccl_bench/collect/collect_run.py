@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.card.metadata import FILE_NAME as METADATA
 from ccl_bench.collect import gather, layout
 from ccl_bench.collect.describe import fill_card, torchtitan
 from ccl_bench.collect.describe.observations import observe
@@ -21,7 +20,8 @@ from ccl_bench.collect.launch.failures import Failure, diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
 from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.run import ENVIRONMENT
-from ccl_bench.storage import replacing
+from ccl_bench.side_files.metadata import FILE_NAME as METADATA
+from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,7 +227,7 @@ def _recording_metadata(output: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         temporary.chmod(0o644)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.card import is_card_file, is_train_config_file, side_file
+from ccl_bench.card import is_card_file
 from ccl_bench.collect.layout import destination, fallback_destination
-from ccl_bench.storage import replacing
+from ccl_bench.side_files import is_train_config_file, side_file
+from ccl_bench.storage import write_atomically
 from ccl_bench.trace.discovery import found_in
 from ccl_bench.trace.walking import files_under
 
@@ -173,7 +174,7 @@ def _free_destination(source: Path, target: Path, places: Iterable[Path]) -> Pat
 def _copy_or_link(source: Path, place: Path) -> bool:
     """Copy a file, or link to it where the disk is full; return whether it was linked."""
     try:
-        with replacing(place) as temporary:
+        with write_atomically(place) as temporary:
             shutil.copyfile(source, temporary)
             shutil.copystat(source, temporary)
     except OSError as error:

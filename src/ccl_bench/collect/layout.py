@@ -8,10 +8,10 @@ import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ccl_bench.card.side_files import side_file_named
+from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling import rank_summary
-from ccl_bench.errors import UsageError
 from ccl_bench.run import ENVIRONMENT
+from ccl_bench.side_files.kinds import side_file_named
 from ccl_bench.trace.discovery import found_in
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.comparison.fields import Plain, Role, agree, rule_of, rules, unknown_fields
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

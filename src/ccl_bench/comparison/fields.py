@@ -123,8 +123,8 @@ def _folded(text: str) -> str:
 
 def _known_model(name: str) -> str:
     """Return the catalog's name of a public model without its owner, else the name as it is."""
+    from ccl_bench.base.errors import NotMeasurable
     from ccl_bench.catalog.models import model
-    from ccl_bench.errors import NotMeasurable
 
     try:
         return _folded(model(name).name).rpartition("/")[2]

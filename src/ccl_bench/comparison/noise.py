@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.comparison.student import student_quantile
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

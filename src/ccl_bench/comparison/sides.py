@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccl_bench import storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.comparison.fields import fields_of
 from ccl_bench.comparison.side import Side
-from ccl_bench.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.result import from_json
 from ccl_bench.result.step_choice import EVERY_STEP
-from ccl_bench.run import found_at, open_run
+from ccl_bench.run import discover_run, open_run
 from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def side_at(
     A place is a run, a file of results as `ccl-metrics --all --format json` writes it, or a folder with
     such a file and a card in place of traces.
     """
-    path = storage.location(place)
-    with remote.reachable(path):
+    path = storage.to_path(place)
+    with remote.remote_errors(path):
         results = path if path.is_file() else path / RESULTS
         stored = _stored(results) if results.is_file() else None
-    if stored is not None and (results == path or not found_at(path).traces):
+    if stored is not None and (results == path or not discover_run(path).traces):
         return _of_results(place, stored, results.parent)
     run = open_run(place, profile_mode=profile_mode, choice=choice)
     computed = evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
@@ -70,10 +70,10 @@ def _by_name(results: Sequence[Result]) -> dict[str, Result]:
 
 def _stored(path: Path) -> list[Result] | None:
     """Return the results in a file; None where it is something else."""
-    head = storage.head(path, _HEAD_BYTES).lstrip()
+    head = storage.read_head(path, _HEAD_BYTES).lstrip()
     if not (head.startswith(b"[") and b'"metric"' in head):
         return None
-    with storage.opened(path) as stream:
+    with storage.open_file(path) as stream:
         text = stream.read()
     try:
         found = from_json(text)
@@ -87,7 +87,7 @@ def _stored(path: Path) -> list[Result] | None:
 def _of_results(place: str, results: list[Result], folder: Path) -> Side:
     """Return a side of stored results; a card beside them counts if they rest on it."""
     alone = Side(place, _by_name(results))
-    beside = found_at(folder)
+    beside = discover_run(folder)
     stated = beside.stated
     is_own = stated.card is not None and set(stated.sha256.values()) & alone.statements
     return Side(place, alone.results, _fields(beside)) if is_own else alone

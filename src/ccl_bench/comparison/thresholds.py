@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

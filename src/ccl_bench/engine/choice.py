@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine import local
 from ccl_bench.engine.reduction import Answers, Reduced, Task
 from ccl_bench.engine.together import Together
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from ccl_bench.engine.local import Progress

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.step_choice import kept, overlapping_ranges, range_names
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.discovery import TraceFile

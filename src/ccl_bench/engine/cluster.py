@@ -11,9 +11,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__, analysis
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine.processes import given_up
 from ccl_bench.engine.reduction import Answers, Reduced, Task, reduced
-from ccl_bench.errors import InputError, UsageError
 from ccl_bench.storage import remote
 from ccl_bench.trace import formats
 

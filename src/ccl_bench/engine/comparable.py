@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.derived import raw_needs
 from ccl_bench.analysis.step_choice import CHOSEN_RANGE
 from ccl_bench.analysis.step_marks import SOURCES
+from ccl_bench.base.findings import Finding
 from ccl_bench.engine.reduction import CUT_SHORT
-from ccl_bench.findings import Finding
 from ccl_bench.result import WHOLE_TRACE
-from ccl_bench.run.one_run import listed, several_runs
+from ccl_bench.run.one_run import listed, several_runs_finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -83,7 +83,7 @@ def _by_device(traces: Iterable[Reduced]) -> list[Finding]:
         return []
     said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in found] for n, found in seen.items()}
     if not all(trace.world_size for found in seen.values() for trace in found):
-        return [several_runs(said)]
+        return [several_runs_finding(said)]
     message = f"the ranks ran on different devices: {listed(said)}"
     return [Finding("devices-differ", "warning", message, count=len(seen))]
 
@@ -94,7 +94,7 @@ def _by_library(traces: Iterable[Reduced]) -> list[Finding]:
     for trace in traces:
         if version := trace.attributes.get(_NCCL):
             seen[f"one with NCCL {version}"].append(trace.trace.relative)
-    return [several_runs(seen)] if len(seen) > 1 else []
+    return [several_runs_finding(seen)] if len(seen) > 1 else []
 
 
 def _device_unrecorded(traces: Collection[Reduced]) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import tables_behind
 from ccl_bench.analysis.device.apart import devices_at_work, on_device
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
 from ccl_bench.analysis.device.completeness import Told, lost_work, sign_of_device
 from ccl_bench.analysis.step_choice import CHOSEN_RANGE
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine.chosen import RECORDED, chosen, marker_table, names_to_choose, overlaps
 from ccl_bench.engine.devices import by_device, is_of_device
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of

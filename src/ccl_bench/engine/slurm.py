@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine.cluster import on_cluster, package, quiet
-from ccl_bench.errors import InputError, UsageError
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

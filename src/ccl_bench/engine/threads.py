@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine.reduction import reduced
 from ccl_bench.engine.room import room_bytes
 from ccl_bench.engine.turns import in_turn
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

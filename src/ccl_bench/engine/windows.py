@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine.reduction import CUT_SHORT
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
-from ccl_bench.run.one_run import listed, several_runs
+from ccl_bench.run.one_run import listed, several_runs_finding
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -148,7 +148,7 @@ def _apart(held: Mapping[int | None, Mapping[int, Reduced]]) -> list[Finding]:
             pause = _first(after) - _last(before)
             said = {_recorded(piece): sorted(t.trace.relative for t in piece) for piece in (before, after)}
             if pause > MOST_APART_NS[_on_one_host([*before, *after])]:
-                return [several_runs(said)]
+                return [several_runs_finding(said)]
             message = f"ranks of one recording window were recorded one after the other: {listed(said)}"
             return [Finding("recordings-apart", "warning", message, count=len(pieces))]
     return []

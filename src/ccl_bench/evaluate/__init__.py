@@ -13,22 +13,22 @@ from ccl_bench.analysis.facts import NotedFacts
 from ccl_bench.analysis.memory.doubts import memory_findings
 from ccl_bench.analysis.step_checks import common_steps, step_findings
 from ccl_bench.analysis.transients import transient_findings
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.answering import answered
 from ccl_bench.evaluate.choosing import choice_findings
 from ccl_bench.evaluate.evidence import Evidence
 from ccl_bench.evaluate.side_tables import chosen_step_times, step_times_in
-from ccl_bench.frames import pl
 from ccl_bench.result import Result, ResultFinding
 from ccl_bench.run.completeness import CODES, completeness_findings
-from ccl_bench.run.stated_facts import device_contradictions
+from ccl_bench.run.facts import device_contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ccl_bench.base.findings import Finding
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.answering import Failures
-    from ccl_bench.findings import Finding
     from ccl_bench.run import Run
     from ccl_bench.trace.formats import Format
 

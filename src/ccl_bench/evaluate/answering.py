@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench import __version__, metrics
 from ccl_bench.analysis.derived import in_order, raw_needs, tables_behind, unprovided
 from ccl_bench.analysis.facts import Facts, NotedFacts
+from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue
+from ccl_bench.base.findings import way_out
 from ccl_bench.engine import UNREAD
-from ccl_bench.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.evaluate.choosing import recorded_steps
-from ccl_bench.findings import way_out
 from ccl_bench.metrics.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
+from ccl_bench.run.facts import touched
 from ccl_bench.run.one_run import SEVERAL
-from ccl_bench.run.stated_facts import touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ccl_bench.base.findings import Finding
     from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evaluate.evidence import Evidence
-    from ccl_bench.findings import Finding
     from ccl_bench.metrics import Measurement, Metric
 
 Failures = dict[str, Exception]

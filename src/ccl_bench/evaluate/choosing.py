@@ -6,15 +6,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.step_choice import CHOSEN_RANGE, kept_times
-from ccl_bench.errors import UsageError
-from ccl_bench.findings import Finding
-from ccl_bench.registry import did_you_mean
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.registry import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.engine import Reduced
-    from ccl_bench.frames import pl
     from ccl_bench.result.step_choice import StepChoice
 
 _NAMED = 12

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
 if TYPE_CHECKING:
+    from ccl_bench.base.findings import Finding
     from ccl_bench.engine.reduction import Reduced
-    from ccl_bench.findings import Finding
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from ccl_bench.analysis.step_choice import kept_times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.run.stated import Stated
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 
 _NEEDED = ("alembic", "fastapi", "psycopg", "python_multipart", "sqlalchemy", "uvicorn")
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccl_bench.registry import Registry
+from ccl_bench.base.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.findings import Finding
+    from ccl_bench.base.findings import Finding
 
 GROUP = "ccl_bench.metrics"
 

@@ -9,7 +9,7 @@ from ccl_bench.metrics import conditions, metric
 from ccl_bench.metrics.shared.phase_time import phase_time
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.metrics import Measurement
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying, rates
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS
 from ccl_bench.metrics.shared.per_step import by_step

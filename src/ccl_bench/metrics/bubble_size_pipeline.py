@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.schedules import theoretical_fraction
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, need_rows, ranks_in, step_labels
 

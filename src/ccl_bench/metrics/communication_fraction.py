@@ -9,7 +9,7 @@ from ccl_bench.metrics.shared.communicating import need_communication
 from ccl_bench.metrics.shared.shares import share_of_steps
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.metrics import Measurement
 
 

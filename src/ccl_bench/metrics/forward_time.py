@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared.phase_time import RECORD_OPERATORS, phase_time, rows_of
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.metrics import Measurement
 
 

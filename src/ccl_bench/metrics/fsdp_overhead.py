@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.sharding import need_attribution, need_sharding
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 _PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import by_rank, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
@@ -12,7 +12,7 @@ from ccl_bench.metrics.shared.sharding import need_sharding
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 
 @metric(unit="%", better="higher", revision=2)

@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.parts import parts_by_rank, parts_by_step
 from ccl_bench.metrics.shared.shares import share_of_steps
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.metrics import Measurement
 
 

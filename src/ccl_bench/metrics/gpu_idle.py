@@ -8,7 +8,7 @@ from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared.shares import share_of_steps
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.metrics import Measurement
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
 from ccl_bench.analysis.communication.hockney import HockneyFit, fitted
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS
 

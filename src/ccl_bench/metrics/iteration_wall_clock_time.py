@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.analysis.step_times import slowest
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, need_rows, ranks_in, step_labels, window_of
 

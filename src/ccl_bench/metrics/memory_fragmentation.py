@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
 from ccl_bench.metrics.shared.snapshots import snapshot_devices
@@ -12,8 +12,8 @@ from ccl_bench.metrics.shared.snapshots import snapshot_devices
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.card import DeviceMemory, MemoryStats
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 
 @metric(unit="ratio", better="lower")

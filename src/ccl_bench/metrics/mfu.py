@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis import flops
+from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import devices as device_catalog
-from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 

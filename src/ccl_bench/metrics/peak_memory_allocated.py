@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.allocator import WRITE, label, need_devices, ranks_of, told
 from ccl_bench.metrics.shared.snapshots import holders_of, snapshot_devices
@@ -12,8 +12,8 @@ from ccl_bench.metrics.shared.snapshots import holders_of, snapshot_devices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.card import DeviceMemory, MemoryStats
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 GIGA = 1e9
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.devices import share_by_device

@@ -18,7 +18,7 @@ from ccl_bench.analysis.communication.lateness import (
 )
 from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
 from ccl_bench.analysis.step_times import slowest, step_times
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.shared.per_step import by_step, mean_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import SECOND_NS, by_rank, label, ranks_in, step_labels
 from ccl_bench.metrics.shared.per_step import by_step, mean_of

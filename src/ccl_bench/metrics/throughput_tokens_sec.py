@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.facts import tokens_per_step
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 
 @metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",), revision=2)

@@ -6,14 +6,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.experts import added, by_device, imbalance, variation
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import ranks_in
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.card import ExpertTokens, MoeAssignments
+    from ccl_bench.side_files import ExpertTokens, MoeAssignments
 
 _FILE = "moe_assignments*.json"
 _SPLITS = "split sizes of all-to-alls"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import OTHER
-from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.kernels import need_kernels
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step

@@ -9,7 +9,7 @@ from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.serving_details import needed_benchmark, rate
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 
 @metric(unit="tokens/s", better="higher", applies=(conditions.inference,))

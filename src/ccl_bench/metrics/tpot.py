@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.serving import times_per_output_token
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.serving_details import needed_benchmark, times
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from ccl_bench.analysis.communication.parallelism import UNKNOWN
 from ccl_bench.analysis.intervals import merged
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import collectives
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
 

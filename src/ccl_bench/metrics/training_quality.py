@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, conditions, metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.card import Point, TrainingMetrics
+    from ccl_bench.side_files import Point, TrainingMetrics
 
 _LARGEST_EXPONENT = 700
 """exp() of more overflows a double."""

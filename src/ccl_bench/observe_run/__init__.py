@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.inspect_run import looked_at
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.observe_run.bandwidth import bus_bandwidth

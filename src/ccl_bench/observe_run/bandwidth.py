@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.observation import MessageSize
 
 _MOST = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.communication.waits import by_rank_and_step
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics.rows import SECOND_NS
 from ccl_bench.observe_run.grids import grid, ranks_of, steps_of
 from ccl_bench.result.observation import Grid, Spread, StepTimes, TimeParts

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from ccl_bench.base.registry import Registry
     from ccl_bench.metrics import Metric
-    from ccl_bench.registry import Registry
 
 _WIDTH = 100
 """Columns of a page."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ccl_bench.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 SCHEMA_VERSION = 1

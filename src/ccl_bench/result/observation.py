@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
 

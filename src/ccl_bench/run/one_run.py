@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace import identity
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SHOWN = 3
 _WINDOW = re.compile(r"\b((?:iteration|iter|step)[-_])\d+", re.IGNORECASE)
 
 
-def of_one_run(
+def keep_one_run(
     traces: Sequence[TraceFile], findings: Iterable[Finding]
 ) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces that belong to the run, and what there is to say of the others.
@@ -65,7 +65,7 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
         apart.pop(_folder(trace), None)
     if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(apart.values(), default=0) > 1:
         said = {f"one of {size} ranks": [t.relative for t in found] for size, found in sorted(sizes.items())}
-        return [*traces], [several_runs(said)]
+        return [*traces], [several_runs_finding(said)]
     kept = [trace for trace in traces if trace.world_size in {None, size}]
     return kept, [_stray(trace, size, len(agreeing)) for trace in strays]
 
@@ -137,7 +137,7 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
     return []
 
 
-def several_runs(said: Said) -> Finding:
+def several_runs_finding(said: Said) -> Finding:
     """Return the finding for traces of several runs: what makes each, with the files that say so."""
     return _error(listed(said), len(said))
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from ccl_bench.card import (
-        Card,
-        Issue,
+    from ccl_bench.card import Card, Issue
+    from ccl_bench.side_files import (
         MemoryStats,
         MoeAssignments,
         RankStepTimes,
@@ -95,7 +94,7 @@ class Stated:
         return [behind["rank_step_times"]] if "rank_step_times" in behind else list(behind.values())
 
 
-def stated_in(
+def read_stated(
     others: Iterable[Path], card_path: Path | None = None, config_path: Path | None = None
 ) -> Stated:
     """Read the card, metadata, configuration and side files among `others`.
@@ -107,6 +106,7 @@ def stated_in(
     if not others and card_path is None and config_path is None:
         return Stated()
     from ccl_bench import card as cards
+    from ccl_bench import side_files
 
     stated = Stated()
     ordered = sorted(others, key=_precedence)
@@ -116,28 +116,28 @@ def stated_in(
             fix = "name the YAML file that describes the workload; `ccl-bench validate` tells what one needs"
             raise InputError("is no workload card", where=str(card_path), fix=fix)
     if config_path:
-        stated.keep(CONFIG, "config", config_path, cards.read_train_config)
-    side_files: dict[str, tuple[str, Callable[[Path], Any]]] = {
-        METADATA: ("metadata", cards.read_metadata),
-        "step_times_per_rank.json": ("rank_step_times", cards.read_rank_step_times),
-        "step_times.json": ("step_times", cards.read_step_times),
-        "step_durations.json": ("step_times", cards.read_step_times),
-        "training_metrics.json": ("training_metrics", cards.read_training_metrics),
-        **dict.fromkeys(cards.MEMORY_FILE_NAMES, ("memory_stats", cards.read_memory_stats)),
+        stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
+    readers: dict[str, tuple[str, Callable[[Path], Any]]] = {
+        METADATA: ("metadata", side_files.read_metadata),
+        "step_times_per_rank.json": ("rank_step_times", side_files.read_rank_step_times),
+        "step_times.json": ("step_times", side_files.read_step_times),
+        "step_durations.json": ("step_times", side_files.read_step_times),
+        "training_metrics.json": ("training_metrics", side_files.read_training_metrics),
+        **dict.fromkeys(side_files.MEMORY_FILE_NAMES, ("memory_stats", side_files.read_memory_stats)),
     }
     for path in ordered:
         suffix = path.suffix.lower()
         is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
         if suffix in _CARD_SUFFIXES and stated.card is None and is_card:
             stated.read(CARD, "card", path, cards.read_card)
-        elif suffix == ".toml" and stated.config is None and cards.is_train_config_file(path):
-            stated.read(CONFIG, "config", path, cards.read_train_config)
-        elif path.name in side_files:
-            attribute, reader = side_files[path.name]
+        elif suffix == ".toml" and stated.config is None and side_files.is_train_config_file(path):
+            stated.read(CONFIG, "config", path, side_files.read_train_config)
+        elif path.name in readers:
+            attribute, reader = readers[path.name]
             if getattr(stated, attribute) is None:
                 stated.read(path.name, attribute, path, reader)
-        elif path.match(cards.MOE_FILE_PATTERN):
-            found = functools.partial(cards.read_moe_assignments, before=stated.moe_assignments)
+        elif path.match(side_files.MOE_FILE_PATTERN):
+            found = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
             stated.read("moe_assignments", "moe_assignments", path, found)
     return stated
 

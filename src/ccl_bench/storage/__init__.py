@@ -1,117 +1,31 @@
-"""Where bytes come from and go to: local and remote paths, compression, the cache, safe writing."""
+"""Where bytes come from and go to: local and remote paths, compression, the cache, safe writing.
 
-from __future__ import annotations
+`files` opens and writes local and remote files, `gzip_file` reads damaged ones to the last whole byte,
+`remote` turns failures of remote stores into errors of ours, `text` reads small files of people.
+"""
 
-import contextlib
-import hashlib
-import os
-import tempfile
-from io import BytesIO
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from ccl_bench.storage.files import (
+    CACHE_VARIABLE,
+    DAMAGED,
+    GZIP_MAGIC,
+    cache_directory,
+    open_file,
+    read_head,
+    sha256,
+    to_path,
+    unreadable,
+    write_atomically,
+)
 
-from ccl_bench.errors import InputError
-from ccl_bench.storage import remote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
-GZIP_MAGIC = b"\x1f\x8b"
-_HASHED_BYTES = 4 << 20
-CACHE_VARIABLE = "CCL_BENCH_CACHE"
-
-DAMAGED = (EOFError, OSError, ValueError)
-"""What reading raises where a compressed file is cut or damaged."""
-
-
-def location(text: str | Path) -> Path:
-    """Return a path for a local name or a URL such as `s3://bucket/run`.
-
-    Remote addresses need the extra `remote`; what is missing is named in the error.
-    """
-    name = str(text)
-    return remote.path_of(name) if "://" in name else Path(name).expanduser()
-
-
-def _gzip(raw: BinaryIO) -> BinaryIO:
-    from ccl_bench.storage.inflating import GzipFile
-
-    return cast("BinaryIO", GzipFile(raw))
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed when its first bytes are those of gzip."""
-    with contextlib.ExitStack() as stack:
-        try:
-            raw = stack.enter_context(path.open("rb"))
-            magic = raw.read(2)
-            raw.seek(0)
-        except OSError as error:
-            raise unreadable(path, error) from error
-        yield stack.enter_context(_gzip(raw)) if magic == GZIP_MAGIC else raw
-
-
-def unreadable(path: Path, error: OSError) -> InputError:
-    """Return the error for a file that the system will not give."""
-    reason = error.strerror or str(error)
-    return InputError(f"cannot be read: {reason}", where=str(path), fix="check the path and its permissions")
-
-
-def head(path: Path, size: int) -> bytes:
-    """Return the first `size` bytes of a file after decompression, fewer where it is damaged."""
-    found = b""
-    with _beginning(path, size) as stream, contextlib.suppress(*DAMAGED):
-        while len(found) < size and (block := stream.read(size - len(found))):
-            found += block
-    return found
-
-
-@contextlib.contextmanager
-def _beginning(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Open a file of which only the first bytes will be read."""
-    if not remote.is_remote(path):
-        with opened(path) as stream:
-            yield stream
-        return
-    raw = BytesIO(remote.first_bytes(path, size))
-    yield _gzip(raw) if raw.getvalue().startswith(GZIP_MAGIC) else raw
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as it lies on disk, in hexadecimal.
-
-    Large blocks let several threads hash at once: each block is one turn of the interpreter.
-    """
-    digest, buffer = hashlib.sha256(), bytearray(_HASHED_BYTES)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as stream:
-        while size := stream.readinto(buffer):
-            digest.update(view[:size])
-    return digest.hexdigest()
-
-
-def cache_directory() -> Path:
-    """Return where tables are kept between commands: $CCL_BENCH_CACHE, else the user's cache."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, and put it in place of `path` only when all went well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        error.filename = str(path)  # the one that somebody asked for
-        raise
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+__all__ = [
+    "CACHE_VARIABLE",
+    "DAMAGED",
+    "GZIP_MAGIC",
+    "cache_directory",
+    "open_file",
+    "read_head",
+    "sha256",
+    "to_path",
+    "unreadable",
+    "write_atomically",
+]

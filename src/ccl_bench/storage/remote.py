@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_bench.errors import CclBenchError, InputError, UsageError
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def is_remote(path: Path | UPath) -> bool:
     return not isinstance(path, Path) or "://" in str(path)
 
 
-def path_of(address: str) -> Path:
+def remote_path(address: str) -> Path:
     """Return the path behind a URL; UsageError where nothing here can open such an address."""
     from upath import UPath
 
@@ -49,7 +49,7 @@ def _missing(address: str, error: ImportError) -> UsageError:
 
 
 @contextlib.contextmanager
-def reachable(path: Path) -> Iterator[None]:
+def remote_errors(path: Path) -> Iterator[None]:
     """Turn whatever a remote file system raises into an error that names the address.
 
     Each backend has exceptions of its own, many of them no OSError, so all are taken. Nothing
@@ -82,7 +82,7 @@ def first_bytes(path: Path, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def fetched(path: Path) -> Iterator[Path]:
+def local_copy(path: Path) -> Iterator[Path]:
     """Give a local copy of a remote file, fetched once; a local file is given as it is."""
     if not is_remote(path):
         yield path
@@ -90,7 +90,7 @@ def fetched(path: Path) -> Iterator[Path]:
     place = cast("UPath", path)
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as folder:
         copy = Path(folder, path.name)
-        with reachable(path):
+        with remote_errors(path):
             place.fs.get_file(place.path, str(copy))
         yield copy
 

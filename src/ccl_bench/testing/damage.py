@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

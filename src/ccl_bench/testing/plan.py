@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from array import array
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.testing.instructions import COMPUTE_STREAM
 from ccl_bench.testing.timeline import RankStep, Timeline, duration_ns, launch_start_ns, transfer_ns
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.work import COMPUTING
 from ccl_bench.analysis.work import MEMORY as COPYING
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.tracks import COMMUNICATION, COMPUTE, DEVICE_STEP, MEMORY, STEP, slices
 
 if TYPE_CHECKING:

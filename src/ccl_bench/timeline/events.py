@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.tracks import BUBBLE, LATE, TRACKS, WAIT
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from ccl_bench.analysis.communication.matching import point_to_point
 from ccl_bench.analysis.intervals import clipped, outside
 from ccl_bench.analysis.pipeline import moving, with_transfer
 from ccl_bench.analysis.work import COMPUTING
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.tracks import BUBBLE, EXPOSED, slices
 
 if TYPE_CHECKING:

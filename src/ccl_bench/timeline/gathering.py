@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate import gathered
 from ccl_bench.evaluate.choosing import check_numbers, recorded_steps
-from ccl_bench.frames import pl
 from ccl_bench.timeline.clocks import Clocks, clocks_of
 from ccl_bench.timeline.waiting import members, ranks_waiting
 from ccl_bench.timeline.whole import whole

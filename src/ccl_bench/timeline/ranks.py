@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench import engine
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline import activity, exposure
 from ccl_bench.timeline.lanes import in_lanes
 from ccl_bench.timeline.reduction import Merged, reduced

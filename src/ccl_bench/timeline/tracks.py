@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.waits import counted
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.tracks import LATE, WAIT, slices
 
 if TYPE_CHECKING:

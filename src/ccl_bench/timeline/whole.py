@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.communication.waits import by_rank_and_step
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.tracks import LATE, STEP, slices
 
 NOISE_FLOOR = 0.01

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ccl_bench import __version__, storage
-from ccl_bench.errors import UsageError
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.events import (
     counter_lines,
     flow_lines,
@@ -87,7 +87,7 @@ def write_timeline(
     written = Written(target, found.whole.height, found.whole.height, clocks=found.clocks.statement)
     most = max(1, most_slices // len(found.traces))
     has_extras = found.members.height * _EXTRA <= most_slices
-    with storage.replacing(target) as temporary:
+    with storage.write_atomically(target) as temporary:
         with _opened(temporary, is_compressed=target.suffix == ".gz") as stream:
             stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
             stream.write("\n,".join(_whole_lines(found, has_extras)))

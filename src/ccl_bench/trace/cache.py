@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench import storage
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import remote
 from ccl_bench.trace import ondisk

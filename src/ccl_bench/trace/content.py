@@ -11,8 +11,8 @@ from ccl_bench.trace.ondisk import OnDisk
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccl_bench.findings import Finding
-    from ccl_bench.frames import pl
+    from ccl_bench.base.findings import Finding
+    from ccl_bench.base.lazy_polars import pl
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace import identity
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _grouped(traces: Iterable[TraceFile], key: Callable[[TraceFile], Hashable]) 
 
 
 def _beginning(trace: TraceFile) -> bytes:
-    return hashlib.sha256(storage.head(trace.path, _BEGINNING)).digest()
+    return hashlib.sha256(storage.read_head(trace.path, _BEGINNING)).digest()
 
 
 def _content(trace: TraceFile) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.storage import remote
 from ccl_bench.trace import copies, formats, identity, naming, walking
 from ccl_bench.trace.formats import Part
@@ -63,14 +63,14 @@ class Found:
 
 def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
     """Return the traces in `path`, none where it is not of a known format."""
-    head = storage.head(path, HEAD_BYTES)
+    head = storage.read_head(path, HEAD_BYTES)
     form = formats.recognised(head)
     if form is None:
         return []
     if form.in_parts is None:
         parts = [Part("", form.identity(head))]
     else:
-        with remote.fetched(path) as local:
+        with remote.local_copy(path) as local:
             parts = form.in_parts.parts(local)
     window, size = identity.window_in_path(relative), _size(path)
     named = identity.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None

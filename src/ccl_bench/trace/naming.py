@@ -10,7 +10,7 @@ from itertools import pairwise
 from operator import mul
 from typing import TYPE_CHECKING
 
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace import identity
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def content_of(
         place = cache.folder(trace)
         if use_cache and (kept := cache.stored(place, tables)):
             return kept
-        with remote.fetched(trace.path) as path:
+        with remote.local_copy(trace.path) as path:
             content = _read(trace, path)
             sha256 = storage.sha256(path)
     except OSError as error:
@@ -42,5 +42,5 @@ def _read(trace: TraceFile, path: Path) -> TraceContent:
         return form.in_parts.read(path, trace.relative, trace.part)
     if form.read is None:
         raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
-    with storage.opened(path) as stream:
+    with storage.open_file(path) as stream:
         return form.read(stream, trace.relative)

@@ -6,8 +6,8 @@ trace are alike in everything: on one thread or stream one ends before the next 
 
 from __future__ import annotations
 
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 
 _ROW = "place in the table"
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.peers import MESSAGES
 from ccl_bench.analysis.execution_trace.et_agreement import disagreements, unlinked
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import collectives as known_collectives
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

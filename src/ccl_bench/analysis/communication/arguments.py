@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.pairing import paired
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
 """Kernel arguments, `record_param_comms`, `c10d::*` and other operators, `nccl:*` and `gloo:*` ranges."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication.message_size import UNEVEN
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.base.errors import NoValue
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import bus_factor, collectives
-from ccl_bench.errors import NoValue
-from ccl_bench.frames import pl
 
 WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper bound", "raw"
 BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)

@@ -12,7 +12,7 @@ from ccl_bench.analysis.communication.peers import MESSAGES
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 
 @derived(

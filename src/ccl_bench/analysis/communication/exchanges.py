@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.members import with_groups
 from ccl_bench.analysis.communication.message_size import widths
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import clipped, outside
 from ccl_bench.analysis.work import COMPUTING
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 
 @derived(

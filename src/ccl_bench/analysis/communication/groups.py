@@ -13,7 +13,7 @@ from ccl_bench.analysis.communication.parallelism import (
     spans_nodes,
 )
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

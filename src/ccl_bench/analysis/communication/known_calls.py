@@ -11,7 +11,7 @@ from ccl_bench.analysis.execution_trace.et_calls import completed
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 _COLUMNS: dict[str, Any] = dict(CALL_COLUMNS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.parallelism import stages_of
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ stays null, which is *unattributed*.
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import collectives as known_collectives
-from ccl_bench.frames import pl
 
 
 def symmetric_collectives() -> list[str]:

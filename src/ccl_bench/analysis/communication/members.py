@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ccl_bench.analysis.communication.naming import GLOO
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 IDENTITY = ("group_name", "group_description", "group_size", "group_start", "group_stride", "group_ranks")
 

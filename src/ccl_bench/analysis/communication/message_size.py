@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import collectives, dtypes
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
 
 UNEVEN = "all_to_allv"
 

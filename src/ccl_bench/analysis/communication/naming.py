@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import collectives
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ at once, nobody knows which range is whose, and those ranges stay unpaired.
 
 from __future__ import annotations
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import carried_out_by_gloo
-from ccl_bench.frames import pl
 
 _FIT = ["kind", "elements"]
 """What an operator and its range must have in common."""

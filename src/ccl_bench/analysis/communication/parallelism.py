@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.parallelism import described_dimension, mesh_order
-from ccl_bench.frames import pl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

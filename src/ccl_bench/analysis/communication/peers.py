@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 MESSAGES = ("send", "recv")
 

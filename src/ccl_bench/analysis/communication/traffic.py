@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.parallelism import UNKNOWN, WORLD, mesh, strides
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -12,9 +12,9 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launching import GRAPH_LAUNCH
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.work import COMMUNICATION, FUSED
-from ccl_bench.catalog.accelerators import accelerator_backend, operator_pattern
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device.device_work import with_launch
 from ccl_bench.analysis.intervals import clipped, merged, union_lengths
 from ccl_bench.analysis.placing import step_rows
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 SET = "memset"
 """The kind in `memcpy` that moves nothing."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
-from ccl_bench.frames import pl
 
 COMPUTE, COMMUNICATION, FUSED, MEMORY = "compute", "communication", "fused", "memory"
 

@@ -8,7 +8,7 @@ from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.analysis.placing import per_window, placed
 from ccl_bench.analysis.work import COMMUNICATION, COMPUTING
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 OWN = (
     r"^FSDP::|^FullyShardedDataParallel\._|^FullyShardedDataParallel\.rate_limiter"

@@ -7,8 +7,8 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import clipped, merged, outside
 from ccl_bench.analysis.placing import step_rows
 from ccl_bench.analysis.work import COMMUNICATION, FUSED
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
-from ccl_bench.frames import pl
 
 
 @derived(

@@ -6,7 +6,7 @@ from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.placing import per_window, placed
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 LAUNCH_CALL = (
     r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?"

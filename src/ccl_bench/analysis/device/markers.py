@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.intervals import merged
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 EVALUATE = "autograd::engine::evaluate_function: "
 """Prefix of the operator in which autograd runs one node of the backward graph."""

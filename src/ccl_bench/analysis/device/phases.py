@@ -8,7 +8,7 @@ from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.intervals import clipped, merged
 from ccl_bench.analysis.placing import placed
 from ccl_bench.analysis.work import COMMUNICATION
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ACCUMULATION, REDUCTION = "gradient_accumulation", "gradient_communication"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.execution_trace.linking import LEAST_RATE
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 
 _COMPARED = ("sent_bytes", "received_bytes")
 

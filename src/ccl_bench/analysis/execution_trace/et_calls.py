@@ -17,7 +17,7 @@ from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.execution_trace.et_links import links_of_ranks
 from ccl_bench.analysis.work import gloo_ranges
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 OPERATOR = "record_param_comms"
 C10D = "c10d::"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ccl_bench.analysis.derived import derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 RULES = ("record function id", "external id", "order")
 """How links can be found, the most reliable first."""

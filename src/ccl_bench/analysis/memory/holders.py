@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 _SECOND_NS = 1_000_000_000
 _LONGEST_STACK = 30

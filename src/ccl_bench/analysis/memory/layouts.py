@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.memory.lives import devices_in, events_of, segments_of
 from ccl_bench.analysis.memory.ranges import Ranges, undone
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

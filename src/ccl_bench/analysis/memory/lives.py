@@ -8,7 +8,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.memory.replay import Event, Life, Replay, replayed
 from ccl_bench.analysis.memory.rounding import rounding
 from ccl_bench.analysis.memory.sizes import fill_sizes
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.memory.ranges import Range

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import options
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from cyclopts import App
 
+    from ccl_bench.base.registry import Registry
     from ccl_bench.comparison.compared import Comparison
     from ccl_bench.comparison.side import Side
     from ccl_bench.comparison.thresholds import Threshold
     from ccl_bench.metrics import Metric
-    from ccl_bench.registry import Registry
     from ccl_bench.result.step_choice import StepChoice
 
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
@@ -192,7 +192,7 @@ def _tell(comparison: Comparison, form: Form, target: Path | None) -> None:
     if target is None:
         sys.stdout.write(text)
         return
-    from ccl_bench.card.writing import replace_text
+    from ccl_bench.storage.text import replace_text
 
     replace_text(target, text)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import options
 from ccl_bench.cli.runner import say
-from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

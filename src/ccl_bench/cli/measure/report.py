@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.cli import options
-from ccl_bench.errors import NotMeasurable, UsageError
 from ccl_bench.report.render import Form, ImageForm, form_of
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _show(observed: Observation, form: Form) -> None:
 
 
 def _write(target: Path, observed: Observation, form: Form) -> None:
-    from ccl_bench.card.writing import replace_text
     from ccl_bench.report.render import render as reported
+    from ccl_bench.storage.text import replace_text
 
     replace_text(target, reported(observed, form))
 
@@ -128,7 +128,7 @@ def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force
     """Write every chart of the report and print the paths."""
     from ccl_bench.report.page import charts_of, report_page
     from ccl_bench.report.render.images import image
-    from ccl_bench.storage import replacing
+    from ccl_bench.storage import write_atomically
 
     drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in charts_of(report_page(observed))}
     if not drawn:
@@ -136,7 +136,7 @@ def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force
     for path in drawn:
         options.file_to_write(str(path), force=force)
     for path, chart in drawn.items():
-        with replacing(path) as temporary:
+        with write_atomically(path) as temporary:
             temporary.write_bytes(image(chart, chart_format))
             temporary.chmod(0o644)
         sys.stdout.write(f"{path}\n")

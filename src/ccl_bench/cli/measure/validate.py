@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import options
-from ccl_bench.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -40,14 +40,14 @@ def validate(
 ) -> int:
     """Check each path and print what is wrong."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.validation import validated
+    from ccl_bench.validation import validate
 
     if not path:
         raise UsageError("PATH is missing", fix="name the run or file to check")
     found = []
     for place in path:
         with progress_bar(1) as progress:
-            found.append(validated(place, jobs=jobs, use_cache=not no_cache, progress=progress))
+            found.append(validate(place, jobs=jobs, use_cache=not no_cache, progress=progress))
     if json:
         from ccl_bench.result.inspection import to_json
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.cli import options
 from ccl_bench.cli.runner import say
-from ccl_bench.errors import CclBenchError, InputError, UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -98,7 +98,7 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.collect import summary
     from ccl_bench.report.console import show
-    from ccl_bench.run import found_at
+    from ccl_bench.run import discover_run
 
     for remark in done.remarks:
         say(program, remark)
@@ -106,7 +106,7 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
         say(program, summary.failure_message(done.failure))
     if done.unwritten:
         say(program, summary.disk_error_message(done))
-    run = found_at(done.output)
+    run = discover_run(done.output)
     if not run.traces:
         say(program, summary.no_trace_message(done))
     from ccl_bench.inspect_run import inspect

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.cli import options
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from cyclopts import App

@@ -9,20 +9,20 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.card import fill, read_card, template
-from ccl_bench.card.fields import Part, key_of
-from ccl_bench.card.metadata import FILE_NAME
-from ccl_bench.card.writing import replace_text
+from ccl_bench.card.fields import Section, key_of
 from ccl_bench.collect.environment.capture import communication_variables
-from ccl_bench.errors import InputError
-from ccl_bench.storage import replacing
+from ccl_bench.side_files.metadata import FILE_NAME
+from ccl_bench.storage import write_atomically
+from ccl_bench.storage.text import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.card import TrainConfig
     from ccl_bench.collect.describe.observations import Observations
+    from ccl_bench.side_files import TrainConfig
 
 _GBIT = 8
 """Gbit in a GB."""
@@ -208,12 +208,12 @@ def fill_card(card: Path, seen: Observations) -> tuple[list[str], list[str]]:
         return [], [*remarks, str(error)]
 
 
-def _written_fields(part: Part, path: str = "") -> Iterator[tuple[str, Any]]:
+def _written_fields(part: Section, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every field of a card that says something, by its path in the file."""
     for name, info in type(part).model_fields.items():
         value = getattr(part, name)
         place = f"{path}.{key_of(name, info)}".lstrip(".")
-        if isinstance(value, Part):
+        if isinstance(value, Section):
             yield from _written_fields(value, place)
         elif value is not None:
             yield place, value
@@ -239,7 +239,7 @@ def fill_metadata(target: Path, seen: Observations) -> list[str]:
     values = dict(_metadata_values(seen))
     added = {name: value for name, value in values.items() if written.get(name) is None}
     if added:
-        with replacing(path) as temporary:
+        with write_atomically(path) as temporary:
             temporary.write_text(json.dumps({**written, **added}, indent=2) + "\n")
             temporary.chmod(0o644)
     return [

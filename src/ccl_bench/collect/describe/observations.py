@@ -103,7 +103,7 @@ def observe(
 def _backend(traces: list[TraceFile]) -> str:
     for trace in traces:
         if trace.form.name == "kineto":
-            found = _BACKEND.search(storage.head(trace.path, HEAD_BYTES))
+            found = _BACKEND.search(storage.read_head(trace.path, HEAD_BYTES))
             if found:
                 return found[1].decode(errors="replace")
     return ""

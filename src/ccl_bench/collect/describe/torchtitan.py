@@ -10,19 +10,19 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.card import TrainConfig
 from ccl_bench.card.issues import IssueLog
-from ccl_bench.card.nodes import mapping_of
-from ccl_bench.card.torchtitan_reading import is_train_config
-from ccl_bench.card.walking import read_part
+from ccl_bench.card.sections import read_section
+from ccl_bench.card.yaml_tree import mapping_of
 from ccl_bench.collect import gather
-from ccl_bench.storage import replacing
+from ccl_bench.side_files import TrainConfig
+from ccl_bench.side_files.torchtitan import is_train_config
+from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ccl_bench.card.torchtitan import Profiling
+    from ccl_bench.side_files.torchtitan import Profiling
 
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
@@ -78,7 +78,7 @@ def effective_config(command: Sequence[str], folder: Path, found: Iterable[Path]
         data = _read_train_config(path) if path else None
         if path and data is not None:
             changed = _with_overrides(data, options)
-            settings = read_part(
+            settings = read_section(
                 mapping_of(changed), TrainConfig, IssueLog(str(path)), unknown=_ignore_unknown_key
             )
             return EffectiveConfig(path, settings, changed != data, changed)
@@ -142,7 +142,7 @@ def save_config(configuration: EffectiveConfig, output: Path) -> None:
         )
         return
     header = f"# {configuration.path.name}, and over it the options of the command line.\n\n"
-    with replacing(output / configuration.path.name) as temporary:
+    with write_atomically(output / configuration.path.name) as temporary:
         temporary.write_text(header + toml_text(configuration.tables), encoding="utf-8")
         temporary.chmod(0o644)
 

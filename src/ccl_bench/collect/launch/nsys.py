@@ -13,9 +13,9 @@ from importlib import resources
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.run.completeness import RANK_MAP
-from ccl_bench.storage import replacing
+from ccl_bench.storage import write_atomically
 from ccl_bench.trace.formats.nsys import NSYS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def write_rank_map(target: Path, known: Sequence[dict[str, Any]]) -> list[str]:
         if ranks:
             remarks.append("ranks in reports of several nodes are taken in the order of the nodes")
     if ranks:
-        with replacing(path) as temporary:
+        with write_atomically(path) as temporary:
             temporary.write_text(json.dumps(ranks, indent=2) + "\n", encoding="utf-8")
             temporary.chmod(0o644)
     return remarks

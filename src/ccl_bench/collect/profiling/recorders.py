@@ -7,8 +7,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling.schedule import Phase
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.collect.profiling import rank_summary, ranks
 from ccl_bench.collect.profiling.clock import clock_for
 from ccl_bench.collect.profiling.export import WRITERS_PER_NODE, export_trace, write_slot
@@ -22,8 +24,6 @@ from ccl_bench.collect.profiling.rank_summary import (
 from ccl_bench.collect.profiling.ranks import Barrier
 from ccl_bench.collect.profiling.recorders import ExpertCounts, choose_recorders
 from ccl_bench.collect.profiling.schedule import Phase, Schedule
-from ccl_bench.errors import UsageError
-from ccl_bench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

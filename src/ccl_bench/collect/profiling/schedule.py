@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from itertools import accumulate
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 
 
 class Phase(StrEnum):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.card import train_config_in_text
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.collect.describe.torchtitan import toml_text
-from ccl_bench.errors import InputError
-from ccl_bench.registry import did_you_mean
+from ccl_bench.side_files import train_config_in_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccl_bench.card import TrainConfig
+    from ccl_bench.side_files import TrainConfig
 
 Value = bool | int | float | str | list[str]
 Tables = dict[str, dict[str, Value]]

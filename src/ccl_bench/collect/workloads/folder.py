@@ -7,12 +7,12 @@ import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.card import card_in_mapping, card_text
 from ccl_bench.catalog import models
 from ccl_bench.collect.describe.fill_card import configured_card_values
 from ccl_bench.collect.describe.torchtitan import toml_text, toml_value
 from ccl_bench.collect.workloads.definition import torchtitan_version
-from ccl_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from isal import igzip
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.limits import RUN, unsafe
 from ccl_bench.leaderboard.store.bundle import FILES, PROVENANCE
 

@@ -11,8 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.card.addresses import is_address
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.card.fields import is_address
 from ccl_bench.leaderboard.bundle.limits import unsafe
 from ccl_bench.leaderboard.store.bundle import CARD, REPORT, REQUIRED, Bundle, is_field
 from ccl_bench.result import SCHEMA_VERSION

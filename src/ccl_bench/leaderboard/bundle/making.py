@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccl_bench import __version__, storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.comparison import fields_of
-from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.environment import environment_of
 from ccl_bench.leaderboard.store.bundle import (
     CARD,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.checking import refuse_mistakes
 from ccl_bench.leaderboard.bundle.limits import RUN, Limits
 from ccl_bench.leaderboard.bundle.making import files_of, made

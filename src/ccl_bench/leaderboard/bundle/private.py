@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, BinaryIO
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,7 +68,7 @@ def refuse_secrets(found: Iterable[Told]) -> None:
 def _told(name: str, path: Path) -> Iterator[Told]:
     """Yield what one file tells, each kind once."""
     counts: Counter[tuple[_Kind, bytes]] = Counter()
-    with storage.opened(path) as stream:
+    with storage.open_file(path) as stream:
         for block, seen in _blocks(stream, path):
             for kind in _kinds():
                 if any(hint in block for hint in kind.hints):

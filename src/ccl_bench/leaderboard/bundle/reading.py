@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from isal import igzip
 from isal.igzip_lib import IsalError
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.limits import RUN, Limits, unsafe
 from ccl_bench.leaderboard.store.bundle import FILES
 

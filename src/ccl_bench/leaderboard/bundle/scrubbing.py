@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

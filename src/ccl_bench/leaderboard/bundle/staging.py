@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.collect.environment.capture import FILE_NAME
-from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.bundle.making import files_of, name_of
 from ccl_bench.leaderboard.bundle.scrubbing import scrub
 from ccl_bench.run import open_run

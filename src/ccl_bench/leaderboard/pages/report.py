@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.store.bundle import REPORT
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
 

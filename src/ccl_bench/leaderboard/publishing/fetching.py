@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.publishing.recomputing import Interrupted
 from ccl_bench.storage import remote
 
@@ -29,11 +29,11 @@ def fetch(
     others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
     if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
         raise InputError(f"the traces have more than {settings.unpacked_bytes:,} bytes", where=address)
-    place = remote.path_of(address)
+    place = remote.remote_path(address)
     for name, (digest, size) in {**traces, **others}.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        with remote.reachable(place):
+        with remote.remote_errors(place):
             found = _copied(place / name, target, size, may_go_on)
         if found != digest:
             raise InputError("is another file than the one that was published", where=f"{address}/{name}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.result.observation import Series

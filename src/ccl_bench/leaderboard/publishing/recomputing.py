@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.making import anywhere
 from ccl_bench.leaderboard.publishing.measuring import Answer, Request
 from ccl_bench.leaderboard.store.bundle import CARD

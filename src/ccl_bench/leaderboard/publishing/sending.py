@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import write_archive
 from ccl_bench.leaderboard.publishing.client import TOKEN_VARIABLE
 from ccl_bench.storage import remote
@@ -113,8 +113,8 @@ class Directory:
 
 def store_traces(parcel: Parcel, told: Progress | None = None) -> None:
     """Copy the files of a run to its address in object storage; those that are there are left alone."""
-    place = remote.path_of(parcel.bundle.provenance.trace_url or "")
-    with remote.reachable(place):
+    place = remote.remote_path(parcel.bundle.provenance.trace_url or "")
+    with remote.remote_errors(place):
         for done, (name, path) in enumerate(sorted(parcel.run_files.items()), start=1):
             target = place / name
             if not (target.exists() and target.stat().st_size == path.stat().st_size):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import insert, select, update
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.publishing.clock import now
 from ccl_bench.leaderboard.publishing.tables import TOKENS
 from ccl_bench.leaderboard.refusal import Refused

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
-from ccl_bench.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError
 from ccl_bench.leaderboard.publishing import audit, queue
 from ccl_bench.leaderboard.publishing.agreement import differences
 from ccl_bench.leaderboard.publishing.fetching import fetch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import __version__
-from ccl_bench.errors import CclBenchError, UsageError
+from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.leaderboard.pages.compare import compare_page
 from ccl_bench.leaderboard.pages.definitions import metrics_page
 from ccl_bench.leaderboard.pages.frame import ASSETS, asset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.store.database import engine_of, locked, migrate, writing
 from ccl_bench.leaderboard.store.history import Event, State, event
 from ccl_bench.leaderboard.store.store import Store

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ccl_bench import storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
 from ccl_bench.comparison.fields import rules
-from ccl_bench.errors import InputError
 from ccl_bench.leaderboard.store.history import HISTORY, Event, read_history
 from ccl_bench.result import Result, from_json
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.errors import InputError
-from ccl_bench.storage import replacing
+from ccl_bench.base.errors import InputError
+from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def _is_sound(found: Event) -> bool:
 
 def write_history(folder: Path, events: list[Event]) -> None:
     """Replace the history of a run in one step."""
-    with replacing(folder / HISTORY) as temporary:
+    with write_atomically(folder / HISTORY) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(events), indent=2) + b"\n")
         temporary.chmod(0o644)
 

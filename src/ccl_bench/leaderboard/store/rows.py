@@ -142,8 +142,8 @@ def _number(value: object) -> int | None:
 
 def _model(fields: Mapping[str, object]) -> str | None:
     """Return the catalog's name of a public model, else the name as written."""
+    from ccl_bench.base.errors import NotMeasurable
     from ccl_bench.catalog.models import model
-    from ccl_bench.errors import NotMeasurable
 
     written = _text(fields.get("model.model_family"))
     try:

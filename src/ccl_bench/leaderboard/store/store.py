@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, exists, func, insert, select, update
 
-from ccl_bench.errors import CclBenchError, InputError
+from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.store.bundle import ID, Bundle, bundle_id, checked
 from ccl_bench.leaderboard.store.database import locked, writing
 from ccl_bench.leaderboard.store.history import Event, read_history, stamp, write_history

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from ccl_bench import __version__
-from ccl_bench.errors import CclBenchError, UsageError
+from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.leaderboard.pages.frame import page
 from ccl_bench.leaderboard.publishing import audit
 from ccl_bench.leaderboard.publishing import routes as publishing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.pages import compare as comparing
 from ccl_bench.leaderboard.pages import workload as of_workload
 from ccl_bench.leaderboard.pages.definitions import metrics_page

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics.shared.snapshots import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.card import DeviceMemory, MemoryStats
+    from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 WRITE = (
     "write torch.cuda.memory_stats() of each rank into memory_stats.json at the end, or dump a snapshot "

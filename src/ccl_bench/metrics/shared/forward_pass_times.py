@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccl_bench.analysis.forward_passes import MIXED
 from ccl_bench.analysis.statistics import spread
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.rows import SECOND_NS, by_rank, ranks_in
 from ccl_bench.metrics.shared.serving_details import listed

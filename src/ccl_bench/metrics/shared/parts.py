@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics.rows import SECOND_NS, label, step_labels
 from ccl_bench.metrics.shared.per_step import few_steps
 

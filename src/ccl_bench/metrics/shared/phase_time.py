@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.device.phases import ACCUMULATION, BACKWARD, PHASES, REDUCTION, UNKNOWN
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics.rows import RECORD, need_rows
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, time_per_step
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.serving import OK, Benchmark, benchmark_of, distribution, ends_of, longest
 from ccl_bench.analysis.statistics import evenly, percentile_curve
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.serving_tools import lacks, meaning, title
-from ccl_bench.errors import NotMeasurable
 from ccl_bench.metrics import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 MOST_LISTED = 5000
 """Requests that details list one by one; of more, as many evenly spread ones are listed."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.card import DeviceMemory
+    from ccl_bench.side_files import DeviceMemory
 
 SNAPSHOT = "snapshot"
 _KEY = ["rank", "device"]
@@ -23,7 +23,7 @@ def snapshot_devices(
 
     A device without a number is the only one that its rank reserved memory on.
     """
-    from ccl_bench.card import DeviceMemory  # the card's models take longer to load than all metrics
+    from ccl_bench.side_files import DeviceMemory  # the card's models take longer to load than all metrics
 
     state = memory_layouts.filter(pl.col("moment") == SNAPSHOT)
     last = pl.col("iteration").fill_null(-1).arg_max()

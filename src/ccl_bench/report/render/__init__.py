@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ccl_bench.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ccl_bench.result.observation import Observation

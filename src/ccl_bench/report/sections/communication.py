@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import spread_over_size
 from ccl_bench.report.context import absent, table, tile

@@ -12,8 +12,8 @@ from ccl_bench.report.results import STATUS_WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ccl_bench.base.registry import Registry
     from ccl_bench.metrics import Metric
-    from ccl_bench.registry import Registry
     from ccl_bench.report.context import Context
     from ccl_bench.result import Result
 

@@ -7,7 +7,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.registry import Registry
+from ccl_bench.base.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

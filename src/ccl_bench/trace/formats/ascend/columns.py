@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

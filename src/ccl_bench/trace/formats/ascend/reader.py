@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import plausibility, repeats
 from ccl_bench.trace.content import TraceContent

@@ -20,7 +20,7 @@ from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 OPERATOR = "record_param_comms"

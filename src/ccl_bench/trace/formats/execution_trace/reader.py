@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication, identity
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 _NUMBERS = {
     "forward_parent": "fw_parent",

@@ -8,8 +8,8 @@ from ccl_bench.trace import ondisk, plausibility, repeats
 from ccl_bench.trace.ondisk import OnDisk
 
 if TYPE_CHECKING:
-    from ccl_bench.findings import Finding
-    from ccl_bench.frames import pl
+    from ccl_bench.base.findings import Finding
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.trace.formats.kineto.gathering import Gathering
     from ccl_bench.trace.ondisk import Scratch
 

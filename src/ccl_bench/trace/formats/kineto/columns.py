@@ -6,7 +6,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.kineto.events import CATEGORIES
 from ccl_bench.trace.formats.kineto.values import LARGEST, decimals, integers, microseconds, number
 

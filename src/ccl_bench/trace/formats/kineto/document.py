@@ -13,7 +13,7 @@ from ccl_bench.trace.formats.kineto.salvage import repaired
 from ccl_bench.trace.formats.kineto.values import LATEST_NS, whole
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 _MAX_METADATA = 64 << 20
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto import columns, communication, values
 from ccl_bench.trace.formats.kineto.events import (

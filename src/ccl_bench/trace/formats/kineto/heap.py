@@ -6,7 +6,7 @@ import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace import ondisk
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.ondisk import OnDisk
 
 if TYPE_CHECKING:

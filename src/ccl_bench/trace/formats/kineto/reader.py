@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.kineto import document
 from ccl_bench.trace.formats.kineto.cleaning import cleaned

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.memory_snapshot.history import events_table
@@ -18,7 +18,7 @@ from ccl_bench.trace.formats.memory_snapshot.values import length, mappings, tex
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 TABLE_NAMES = (
     "memory_events",

@@ -8,7 +8,7 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.memory_snapshot.values import mappings, text, whole
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
 
 Frame = tuple[str | None, str | None, int | None]
 """Function, file, line."""

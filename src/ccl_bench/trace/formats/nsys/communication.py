@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import collectives as catalogue
-from ccl_bench.frames import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys import host, payloads
 from ccl_bench.trace.formats.nsys.processes import rows_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.nsys import device_work
 from ccl_bench.trace.formats.nsys.processes import rows_of
 from ccl_bench.trace.plausibility import DAY_NS

@@ -12,7 +12,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
-from ccl_bench.frames import pl
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.nsys.columns import column, empty
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:
-    from ccl_bench.frames import pl
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import REPORT_MAGIC, is_report
 from ccl_bench.trace.formats.nsys.conversion import convert
 
@@ -34,7 +34,7 @@ def exported(path: Path, name: str = "") -> Path:
     cannot read the report.
     """
     name = name or str(path)
-    is_converted = is_report(storage.head(path, len(REPORT_MAGIC)))
+    is_converted = is_report(storage.read_head(path, len(REPORT_MAGIC)))
     try:
         with path.open("rb") as stream:
             is_packed = stream.read(len(storage.GZIP_MAGIC)) == storage.GZIP_MAGIC
@@ -91,7 +91,7 @@ def _unwritable(place: Path, error: OSError) -> InputError:
 def _unpacked(path: Path, copy: Path, name: str) -> Path:
     """Write what a gzip file holds to `copy`, up to where it is damaged."""
     size = 0
-    with storage.opened(path) as stream, copy.open("wb") as output:
+    with storage.open_file(path) as stream, copy.open("wb") as output:
         while block := _block(stream):
             size += len(block)
             if size > MOST_UNPACKED_BYTES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.processes import rows_of
 from ccl_bench.trace.formats.nsys.ranks import THREAD, THREAD_BITS

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys.database import EVERY_ROW, opened
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.ranks import (

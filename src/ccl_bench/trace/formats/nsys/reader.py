@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.findings import Finding
-from ccl_bench.frames import pl
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.nsys import communication, completeness, counters, device_work, host, times
 from ccl_bench.trace.formats.nsys.database import opened

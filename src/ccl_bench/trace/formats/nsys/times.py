@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database

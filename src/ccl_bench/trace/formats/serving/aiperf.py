@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import InputError
-from ccl_bench.findings import Finding
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace.formats.serving.documents import lines, one_value, parsed, whole
 from ccl_bench.trace.formats.serving.numbers import (
     Impossible,

@@ -9,7 +9,7 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.storage import DAMAGED
 
 if TYPE_CHECKING:

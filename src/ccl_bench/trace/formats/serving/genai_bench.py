@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.serving.documents import objects
 from ccl_bench.trace.formats.serving.numbers import Impossible, finite, in_seconds, seconds, text, tokens
 from ccl_bench.trace.formats.serving.rows import Request, Rows

@@ -10,7 +10,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.serving.documents import one_value, whole
 from ccl_bench.trace.formats.serving.numbers import Impossible, finite, seconds, text, tokens
 from ccl_bench.trace.formats.serving.rows import Request, Rows

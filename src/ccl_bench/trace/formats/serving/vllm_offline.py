@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.trace.formats.serving.documents import objects
 from ccl_bench.trace.formats.serving.numbers import finite
 from ccl_bench.trace.formats.serving.rows import Rows

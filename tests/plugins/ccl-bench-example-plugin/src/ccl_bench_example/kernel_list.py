@@ -9,7 +9,7 @@ import json
 import re
 from typing import BinaryIO
 
-from ccl_bench.findings import Finding
+from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats import Format, Identity, register

@@ -6,7 +6,7 @@ import ctypes
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.frames import pl
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.kineto import columns
 from ccl_bench.trace.formats.kineto.decoding import fitting
 from ccl_bench.trace.formats.kineto.native import layout

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; every error carries the way out and its exit status.
+"""What can go wrong, as a tree; every error carries a fix and its exit status.
 
 CclBenchError            1  an unexpected failure
 ├── UsageError           2  the command or call is wrong

@@ -1,4 +1,4 @@
-"""What a training run says about its quality: the loss and every other series in `training_metrics.json`.
+"""The loss and every other series that a training run wrote into `training_metrics.json`.
 
 Layouts in use: a list of records, and for each name a list, {step: value}, or a single value.
 """
@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.issues import Reading, shown
-from ccl_bench.card.json_reading import read_json
-from ccl_bench.card.numbers import finite_number
+from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 FILE_NAME = "training_metrics.json"
 STEP_KEYS = ("step", "steps", "iteration", "global_step")

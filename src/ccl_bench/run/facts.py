@@ -6,17 +6,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
 from ccl_bench.catalog.devices import models
 from ccl_bench.catalog.dtypes import dtype
-from ccl_bench.errors import NotMeasurable
-from ccl_bench.findings import Finding
 from ccl_bench.run.stated import CARD, CONFIG, METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccl_bench.card import Card, RunMetadata, TrainConfig
+    from ccl_bench.card import Card
     from ccl_bench.run.stated import Stated
+    from ccl_bench.side_files import RunMetadata, TrainConfig
     from ccl_bench.trace.discovery import TraceFile
 
 Source = dict[str, Fact[Any]]
@@ -30,7 +31,7 @@ ROUNDED = {"num_params": 0.05, "num_params_embedding": 0.05, "num_params_active"
 """Facts that people round, with the share by which two sources may differ and still agree."""
 
 
-def sources_of(stated: Stated, traces: Sequence[TraceFile]) -> list[Source]:
+def fact_sources(stated: Stated, traces: Sequence[TraceFile]) -> list[Source]:
     """Return what each source says: metadata before card before catalog before configuration and traces."""
     seen = _from_traces(traces)
     others = [_from_metadata(stated.metadata), _from_card(stated.card), _from_catalog(stated.card)]
@@ -38,7 +39,7 @@ def sources_of(stated: Stated, traces: Sequence[TraceFile]) -> list[Source]:
     return [*others, _from_config(stated.config, world_size.value if world_size else None), seen]
 
 
-def facts_from(sources: Sequence[Source]) -> Facts:
+def merge_facts(sources: Sequence[Source]) -> Facts:
     """Return the facts of a run, each from the first source that has it."""
     names = dict.fromkeys(name for source in sources for name in source)
     return Facts(**{name: first(*(source.get(name) for source in sources)) for name in names})

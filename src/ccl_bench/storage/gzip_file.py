@@ -1,8 +1,8 @@
 """Decompress gzip to the last byte before any damage.
 
 A library's `read` raises where the stream is cut or damaged and drops what it had decompressed on
-the way there, up to all of a small file. This one gives that first and raises after it. It raises too
-where far more comes out than any trace gives.
+the way there, up to all of a small file. This one returns that first and raises after it. It also raises
+where far more comes out than any trace holds.
 """
 
 from __future__ import annotations

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.issues import Reading, shown
-from ccl_bench.card.json_reading import read_json
-from ccl_bench.card.numbers import finite_number
+from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
-FILE_PATTERN = "moe_assignments*.json"
+MOE_FILE_PATTERN = "moe_assignments*.json"
 COUNT_KEYS = ("token_counts", "tokens_per_expert", "tokens_per_device", "counts")
 SIZE_KEYS = ("expert_parallel_size", "ep_size", "ep")
 DROPPED_KEYS = ("dropped", "dropped_tokens")
@@ -46,7 +45,7 @@ class MoeAssignments:
     """Tokens that no expert had room for, or None where nothing is said of them."""
 
 
-def _together(parts: list[MoeAssignments]) -> MoeAssignments:
+def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
     dropped = [part.dropped_tokens for part in parts if part.dropped_tokens is not None]
     records = tuple(record for part in parts for record in part.records)
     return MoeAssignments(records, sum(dropped) if dropped else None)
@@ -63,10 +62,10 @@ def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -
             parts.append(_record(record, place, log))
         else:
             log.error(place, f"{shown(repr(record))} is not a record", _EXAMPLE)
-    found = _together(parts)
+    found = _concat(parts)
     if not found.records and not log.entries:
         log.error("", "holds no counts of tokens", _EXAMPLE)
-    return Reading(_together([before or MoeAssignments(), found]), log.in_order(), str(path))
+    return Reading(_concat([before or MoeAssignments(), found]), log.in_order(), str(path))
 
 
 def is_moe_assignments(data: object) -> bool:

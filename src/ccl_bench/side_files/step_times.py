@@ -11,12 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.issues import Reading, shown
-from ccl_bench.card.json_reading import read_json
-from ccl_bench.card.numbers import finite_number
+from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 FILE_NAMES = ("step_times.json", "step_durations.json")
 PER_RANK_FILE_NAME = "step_times_per_rank.json"

@@ -6,7 +6,7 @@ import difflib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ccl_bench.errors import UsageError
+from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

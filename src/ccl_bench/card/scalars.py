@@ -1,4 +1,4 @@
-"""What a person meant by a value: numbers written as text, units, and the many ways to say nothing."""
+"""What a person meant by a value: numbers written as text, units, and the many ways to leave it out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccl_bench.card.issues import shown
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ccl_bench.card.nodes import Scalar
+    from ccl_bench.card.yaml_tree import Scalar
 
 ABSENT = frozenset(
     {"", "-", "--", "~", "?", "n/a", "na", "n.a.", "none", "null", "nil", "tbd", "unknown", "not applicable"}

@@ -1,24 +1,25 @@
-"""JSON text to plain Python data, with limits and with repeated keys noticed."""
+"""JSON text to plain Python data, with limits, repeated keys noticed and numbers checked."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.card.issues import IssueLog, shown
-from ccl_bench.card.text_files import MIB, text_of
-from ccl_bench.errors import InputError
+from ccl_bench.storage.text import MIB, read_text
 
 if TYPE_CHECKING:
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 MAX_BYTES = 64 * MIB
 
 
 def read_json(path: Location, limit: int = MAX_BYTES) -> tuple[Any, IssueLog]:
     """Return a file's data and a log for issues about it; InputError where it is not JSON."""
-    return json_value(text_of(path, limit), str(path))
+    return json_value(read_text(path, limit), str(path))
 
 
 def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
@@ -56,3 +57,18 @@ def key_lines(text: str) -> dict[str, int]:
         for key in re.findall(r'"([^"\\]*)"\s*:', content):
             found.setdefault(key, line)
     return found
+
+
+def finite_number(value: object, path: str, log: IssueLog) -> float | None:
+    """Return a finite number, or None and an error at `path`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        log.error(path, f"{shown(repr(value))} is not a number and is left out", "write a plain number")
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        log.error(path, f"{number} is not a finite number and is left out", "find out why the run wrote it")
+        return None
+    return number

@@ -36,4 +36,6 @@ def _ways_out() -> dict[str, str]:
     import tomllib
     from importlib import resources
 
-    return tomllib.loads(resources.files("ccl_bench").joinpath("ways_out.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files("ccl_bench.base").joinpath("ways_out.toml").read_text(encoding="utf-8")
+    )

@@ -1,8 +1,8 @@
-"""What the caching allocator of each device counted, in `memory_stats.json` or `memory_snapshot.json`.
+"""What the caching allocator counted, in `memory_stats.json` or `memory_snapshot.json`.
 
 Layouts in use: `torch.cuda.memory_stats()`, flat or nested, for one device, for each rank, or as a list
 of records; a few peaks with a unit in their names, as torchtitan logs them; and the segments of a
-snapshot, which tell the state when it was taken but no peak.
+snapshot, which show the state when it was taken but no peak.
 """
 
 from __future__ import annotations
@@ -12,16 +12,53 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.issues import IssueLog, Reading, shown
-from ccl_bench.card.json_reading import read_json
-from ccl_bench.card.memory_words import field_of
-from ccl_bench.card.numbers import finite_number
+from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
-FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
+_COUNTER_NAMES = {
+    "peak_allocated": ("allocated_bytes_all_peak", "max_memory_allocated", "max_allocated"),
+    "peak_active": ("active_bytes_all_peak", "max_active"),
+    "peak_reserved": ("reserved_bytes_all_peak", "max_memory_reserved", "max_reserved"),
+    "peak_inactive_split": ("inactive_split_bytes_all_peak",),
+    "allocated": ("allocated_bytes_all_current", "memory_allocated"),
+    "active": ("active_bytes_all_current",),
+    "reserved": ("reserved_bytes_all_current", "memory_reserved"),
+    "inactive_split": ("inactive_split_bytes_all_current",),
+}
+_SIZE_FIELDS = {
+    word: f"{name}_bytes"
+    for name, words in _COUNTER_NAMES.items()
+    for word in (name, f"{name}_memory", *words)
+}
+_COUNT_FIELDS = {
+    "allocation_all_allocated": "allocations",
+    "allocation_all_freed": "frees",
+    "num_alloc_retries": "alloc_retries",
+    "num_ooms": "ooms",
+}
+_PREFIXES = {"bytes": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_PREFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNIT = re.compile(rf"_({'|'.join(_PREFIXES)})$")
+
+
+def field_of(key: str) -> tuple[str, int | None]:
+    """Return the field that a key stands for, empty where none, and its unit in bytes where it names one."""
+    plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
+    if plain in _COUNT_FIELDS:
+        return _COUNT_FIELDS[plain], 1
+    if plain in _SIZE_FIELDS:
+        return _SIZE_FIELDS[plain], None
+    unit = _UNIT.search(plain)
+    if unit and plain[: unit.start()] in _SIZE_FIELDS:
+        return _SIZE_FIELDS[plain[: unit.start()]], _PREFIXES[unit[1]]
+    return "", None
+
+
+MEMORY_FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from enum import StrEnum
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
-from ccl_bench.card import memory, metadata, moe, step_times, training_metrics
-from ccl_bench.card.json_reading import read_json
-from ccl_bench.errors import InputError
+from ccl_bench.base.errors import InputError
+from ccl_bench.side_files import experts, memory_stats, metadata, step_times, training_metrics
+from ccl_bench.side_files.json_file import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 
 class SideFile(StrEnum):
@@ -32,22 +32,22 @@ _NAMES = {
     **dict.fromkeys(step_times.FILE_NAMES, SideFile.STEP_TIMES),
     step_times.PER_RANK_FILE_NAME: SideFile.RANK_STEP_TIMES,
     training_metrics.FILE_NAME: SideFile.TRAINING_METRICS,
-    **dict.fromkeys(memory.FILE_NAMES, SideFile.MEMORY_STATS),
+    **dict.fromkeys(memory_stats.MEMORY_FILE_NAMES, SideFile.MEMORY_STATS),
 }
 _SHAPES: dict[SideFile, Callable[[object], bool]] = {
     SideFile.RUN_METADATA: lambda data: isinstance(data, dict),
     SideFile.STEP_TIMES: step_times.is_step_times,
     SideFile.RANK_STEP_TIMES: step_times.is_rank_step_times,
     SideFile.TRAINING_METRICS: training_metrics.is_training_metrics,
-    SideFile.MEMORY_STATS: memory.is_memory_stats,
-    SideFile.MOE_ASSIGNMENTS: moe.is_moe_assignments,
+    SideFile.MEMORY_STATS: memory_stats.is_memory_stats,
+    SideFile.MOE_ASSIGNMENTS: experts.is_moe_assignments,
 }
 
 
 def side_file_named(name: str) -> SideFile | None:
     """Return the kind that a file's name stands for."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1].lower()
-    return SideFile.MOE_ASSIGNMENTS if fnmatch(last, moe.FILE_PATTERN) else _NAMES.get(last)
+    return SideFile.MOE_ASSIGNMENTS if fnmatch(last, experts.MOE_FILE_PATTERN) else _NAMES.get(last)
 
 
 def side_file(path: Location) -> SideFile | None:

@@ -2,17 +2,24 @@
 
 Keys and defaults: `config_manager.py` of 0.1.0 and `config/job_config.py` of 0.2.2 in
 https://github.com/pytorch/torchtitan. A key that the file lacks has the release's default, unless the command
-line set it; `model_fields_set` tells what was written.
+line set it; `model_fields_set` holds what was written.
 """
 
 import math
+import re
+import tomllib
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from ccl_bench.card.fields import Part, entry
-from ccl_bench.card.words import Precision
-from ccl_bench.card.workload import Count
+from ccl_bench.base.errors import InputError
+from ccl_bench.card.fields import Precision, Section, entry
+from ccl_bench.card.issues import IssueLog, Reading
+from ccl_bench.card.model import Count
+from ccl_bench.card.sections import near_miss_warner, read_section
+from ccl_bench.card.yaml_tree import mapping_of
+from ccl_bench.storage.text import Location, read_text
 
 Texts = tuple[str, ...]
 
@@ -26,7 +33,7 @@ def _not_zero(value: int) -> int:
 Degree = Annotated[int, Field(ge=-1, le=10**7), AfterValidator(_not_zero)]
 
 
-class Job(Part):
+class Job(Section):
     """The job."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -44,7 +51,7 @@ class Job(Part):
     dump_folder: str | None = entry("folder of its outputs", default="./outputs")
 
 
-class TitanModel(Part):
+class TitanModel(Section):
     """The model."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -56,7 +63,7 @@ class TitanModel(Part):
     converters: Texts = entry("conversions of its layers, such as float8", default=())
 
 
-class TitanParallelism(Part):
+class TitanParallelism(Section):
     """Degrees of parallelism; expert ranks are taken from the others and multiply nothing."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -107,7 +114,7 @@ class TitanParallelism(Part):
         return self.dp_replicate * self.tp * self.pp * self.cp
 
 
-class Training(Part):
+class Training(Section):
     """The training loop."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -148,7 +155,7 @@ class Training(Part):
     )
 
 
-class Profiling(Part):
+class Profiling(Section):
     """Which traces the run left."""
 
     is_profiled: bool | None = entry(
@@ -172,7 +179,7 @@ class Profiling(Part):
     )
 
 
-class ActivationCheckpoint(Part):
+class ActivationCheckpoint(Section):
     """Which activations are computed again in the backward pass."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -183,7 +190,7 @@ class ActivationCheckpoint(Part):
     selective_ac_option: str | None = entry("every how many layers, or op", default="2")
 
 
-class Compile(Part):
+class Compile(Section):
     """torch.compile (0.2.x)."""
 
     is_enabled: bool | None = entry("whether parts are compiled", key="enable", default=False)
@@ -191,7 +198,7 @@ class Compile(Part):
     backend: str | None = entry("compiler", default="inductor")
 
 
-class TrainConfig(Part):
+class TrainConfig(Section):
     """What a torchtitan run was told to do; None means written, and not to be understood."""
 
     job: Job = entry("the job", default_factory=Job)
@@ -237,3 +244,72 @@ class TrainConfig(Part):
             return self.training.global_batch_size
         factors = (self.training.local_batch_size, self.parallelism.dp_replicate, self.dp_shard(world_size))
         return math.prod(factor for factor in factors if factor) if all(factors) else None
+
+
+_SECTIONS = frozenset({"job", "model", "parallelism", "training", "profiling"})
+
+
+def read_train_config(path: Location) -> Reading[TrainConfig]:
+    """Return the settings in a TOML file; InputError only where it is not TOML."""
+    return train_config_in_text(read_text(path), file=str(path))
+
+
+def train_config_in_text(text: str, *, file: str = "") -> Reading[TrainConfig]:
+    """Return the settings in TOML text; `file` names it in messages."""
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise InputError(f"is not valid TOML: {error}", where=file, fix="correct the line") from error
+    log = IssueLog(file, lines=_lines(text))
+    config = read_section(mapping_of(data), TrainConfig, log, unknown=near_miss_warner(TrainConfig, log))
+    _check(config, log)
+    return Reading(config, log.in_order(), file)
+
+
+def is_train_config(mapping: Mapping[str, object]) -> bool:
+    """Whether data read from a TOML file has the sections of a torchtitan configuration."""
+    return len(_SECTIONS & mapping.keys()) >= 2 and "training" in mapping
+
+
+def is_train_config_file(path: Location) -> bool:
+    """Whether a file is TOML with a torchtitan configuration; never raises for what the file holds."""
+    try:
+        return is_train_config(tomllib.loads(read_text(path)))
+    except (InputError, tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return False
+
+
+def _check(config: TrainConfig, log: IssueLog) -> None:
+    training, plan = config.training, config.parallelism
+    if (
+        plan.pp
+        and plan.pp > 1
+        and training.local_batch_size
+        and plan.microbatch_size
+        and config.microbatches is None
+    ):
+        log.warning(
+            "parallelism.pipeline_parallel_microbatch_size",
+            f"{plan.microbatch_size} does not divide local_batch_size = {training.local_batch_size}",
+            "correct one of them",
+        )
+    degrees = (training.local_batch_size or 1) * (plan.dp_replicate or 1) * max(plan.dp_shard or 1, 1)
+    if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
+        log.warning(
+            "training.global_batch_size",
+            f"{training.global_batch_size} is no multiple of local batch and degrees = {degrees}",
+            "correct one of them",
+        )
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return dotted key → line, as far as one key stands on one line."""
+    found: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[([\w.\-]+)\]", line):
+            section = f"{header[1]}."
+            found.setdefault(header[1], number)
+        elif key := re.match(r"\s*([\w.\-]+)\s*=", line):
+            found.setdefault(f"{section}{key[1]}", number)
+    return found

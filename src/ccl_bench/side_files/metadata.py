@@ -4,25 +4,24 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ccl_bench.card.fields import Part, entry
+from ccl_bench.base.errors import InputError
+from ccl_bench.card.fields import Section, entry
 from ccl_bench.card.issues import IssueLog, Reading
-from ccl_bench.card.json_reading import json_value, key_lines
-from ccl_bench.card.matching import near_miss_warner
-from ccl_bench.card.nodes import Mapping, node_of
-from ccl_bench.card.text_files import text_of
-from ccl_bench.card.walking import read_part
-from ccl_bench.card.workload import Count
-from ccl_bench.errors import InputError
+from ccl_bench.card.model import Count
+from ccl_bench.card.sections import near_miss_warner, read_section
+from ccl_bench.card.yaml_tree import Mapping, node_of
+from ccl_bench.side_files.json_file import json_value, key_lines
+from ccl_bench.storage.text import read_text
 
 if TYPE_CHECKING:
-    from ccl_bench.card.text_files import Location
+    from ccl_bench.storage.text import Location
 
 FILE_NAME = "run_metadata.json"
 
 Objective = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class RunMetadata(Part):
+class RunMetadata(Section):
     """What a run's launcher wrote about it; None means not written, or not to be understood."""
 
     world_size: Count | None = entry("number of ranks", unit="ranks")
@@ -54,7 +53,7 @@ class RunMetadata(Part):
 
 def read_metadata(path: "Location") -> Reading[RunMetadata]:
     """Return the numbers in a run_metadata.json; InputError only where it holds no mapping at all."""
-    return metadata_in_text(text_of(path), file=str(path))
+    return metadata_in_text(read_text(path), file=str(path))
 
 
 def metadata_in_text(text: str, *, file: str = "") -> Reading[RunMetadata]:
@@ -64,7 +63,7 @@ def metadata_in_text(text: str, *, file: str = "") -> Reading[RunMetadata]:
     if not isinstance(root, Mapping):
         raise InputError("holds no mapping at its top level", where=file, fix='write {"world_size": 8, ...}')
     log.lines.update(key_lines(text))
-    metadata = read_part(root, RunMetadata, log, unknown=near_miss_warner(RunMetadata, log))
+    metadata = read_section(root, RunMetadata, log, unknown=near_miss_warner(RunMetadata, log))
     _check(metadata, log)
     return Reading(metadata, log.in_order(), file)
 

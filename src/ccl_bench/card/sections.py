@@ -1,0 +1,343 @@
+"""From a tree to the values of a documented section: every mistake is recorded and nothing guessed."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.card import scalars
+from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, key_of, unit_of
+from ccl_bench.card.issues import shown
+from ccl_bench.card.scalars import NotUnderstoodError, is_absent
+from ccl_bench.card.yaml_tree import Entry, Mapping, Node, Refused, Scalar, Sequence, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+    from ccl_bench.card.issues import IssueLog
+
+MAX_UNKNOWN = 50
+"""Unknown keys of one mapping that are reported one by one."""
+
+
+def spelling(key: str) -> str:
+    """Return `key` without the differences that carry no meaning: case, hyphens and spaces."""
+    return key.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def value_type(info: FieldInfo) -> Any:
+    """Return the type of a field without `None` and limits: `int` for `Count | None`."""
+    kind: Any = info.annotation
+    while get_origin(kind) in (Union, types.UnionType, Annotated):
+        kind = next(arg for arg in get_args(kind) if arg is not type(None))
+    return kind
+
+
+def may_be_none(part: type[Section], name: str) -> bool:
+    """Whether None is a value of the field, so that an unreadable value hides its default."""
+    info = part.model_fields[name]
+    return type(None) in get_args(info.annotation)
+
+
+def field_names(part: type[Section]) -> dict[str, str]:
+    """Return spelling of a key → attribute, for every key by which a field may be called."""
+    names = {
+        spelling(other): name for name, info in part.model_fields.items() for other in hint(info, "also")
+    }
+    return names | {spelling(key_of(name, info)): name for name, info in part.model_fields.items()}
+
+
+def file_path(part: type[Section], names: tuple[int | str, ...]) -> str:
+    """Return the dotted path in the file of a field given by attribute names."""
+    return ".".join(key_of(name, info) for name, info in _fields_along(part, names))
+
+
+def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
+    """Return the advice to write what a field given by attribute names stands for."""
+    _, info = _fields_along(part, names)[-1]
+    unit = unit_of(info)
+    return f"this is: {info.description}" + (f", in {unit}" if unit else "")
+
+
+def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
+    found: list[tuple[str, FieldInfo]] = []
+    current: Any = part
+    for name in map(str, names):
+        if not (isinstance(current, type) and issubclass(current, Section)):
+            break
+        found.append((name, current.model_fields[name]))
+        current = value_type(current.model_fields[name])
+    return found
+
+
+def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
+    """Return a receiver of unknown keys for formats that may hold any: only likely slips are reported."""
+    known = {path.rsplit(".", 1)[-1] for path in leaf_paths(part)}
+
+    def warn(path: str, message: str, _fix: str = "", *, line: int | None = None) -> None:
+        close = difflib.get_close_matches(spelling(path.rsplit(".", 1)[-1]), known, n=1, cutoff=0.8)
+        if close:
+            log.warning(path, message, f"did you mean {close[0]}?", line=line)
+
+    return warn
+
+
+def leaf_paths(part: type[Section], path: str = "") -> list[str]:
+    """Return the dotted file paths of all values of a part."""
+    found: list[str] = []
+    for name, info in part.model_fields.items():
+        inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
+        kind = value_type(info)
+        is_part = isinstance(kind, type) and issubclass(kind, Section)
+        found += leaf_paths(kind, inner) if is_part else [inner]
+    return found
+
+
+class KeyMatcher:
+    """Sorts the keys of a mapping to the fields of a part; `unknown` receives those of no field."""
+
+    def __init__(self, log: IssueLog, root: type[Section], unknown: Callable[..., None]) -> None:
+        self.log = log
+        self.root = root
+        self.unknown = unknown
+
+    def by_field(self, node: Mapping, part: type[Section], path: str) -> dict[str, list[Entry]]:
+        """Return attribute → the entries that mean it."""
+        names, grouped = field_names(part), dict[str, list[Entry]]()
+        strays: list[Entry] = []
+        for entry in node.entries:
+            name = names.get(spelling(entry.key))
+            if name is None:
+                strays.append(entry)
+                continue
+            grouped.setdefault(name, []).append(entry)
+            key = key_of(name, part.model_fields[name])
+            if entry.key != key:
+                self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
+        unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
+        for entry in unknown[:MAX_UNKNOWN]:
+            self._stray(entry, part, path)
+        if len(unknown) > MAX_UNKNOWN:
+            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not of this format and are ignored"
+            self.log.warning(path, more, "check that this is the right file")
+        return grouped
+
+    def _adopted(self, entry: Entry, part: type[Section], grouped: dict[str, list[Entry]], path: str) -> bool:
+        for child in part.adopted_parts:
+            info = part.model_fields[child]
+            if spelling(entry.key) not in field_names(value_type(info)):
+                continue
+            key = key_of(child, info)
+            place = f"{path}.{key}" if path else key
+            self.log.note(
+                f"{path}.{entry.key}", f"is read as {place}.{entry.key}", "move it there", line=entry.line
+            )
+            present = grouped.get(child, [Entry(key, Mapping(()), entry.line)])
+            inner = present[0].node
+            own = inner.entries if isinstance(inner, Mapping) else (Entry("name", inner, inner.line),)
+            grouped[child] = [Entry(key, Mapping((*own, entry), inner.line), present[0].line), *present[1:]]
+            return True
+        return False
+
+    def _stray(self, entry: Entry, part: type[Section], path: str) -> None:
+        if entry.key in part.other_keys:
+            return
+        keys = [key_of(name, info) for name, info in part.model_fields.items()]
+        places = [
+            place
+            for place in leaf_paths(self.root)
+            if spelling(place.rsplit(".", 1)[-1]) == spelling(entry.key)
+        ]
+        fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys)
+        full = f"{path}.{entry.key}" if path else entry.key
+        self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
+
+    def only(self, entries: list[Entry], path: str) -> Entry | None:
+        """Return the one entry, or None where several say different things."""
+        entries = [entry for entry in entries if not _says_nothing(entry)] or entries[:1]
+        if len(entries) == 1:
+            return entries[0]
+        lines = ", ".join(str(entry.line) for entry in entries if entry.line)
+        where = f" (lines {lines})" if lines else ""
+        texts = {entry.node.text if isinstance(entry.node, Scalar) else None for entry in entries}
+        if len(texts) == 1 and None not in texts:
+            self.log.warning(
+                path, f"is written {len(entries)} times{where}", "keep one", line=entries[-1].line
+            )
+            return entries[0]
+        self.log.error(
+            path,
+            f"is written {len(entries)} times{where} with different content",
+            "keep one",
+            line=entries[-1].line,
+        )
+        return None
+
+
+def _says_nothing(entry: Entry) -> bool:
+    return isinstance(entry.node, Scalar) and is_absent(entry.node)
+
+
+P = TypeVar("P", bound=Section)
+
+
+def read_section(node: Mapping, part: type[P], log: IssueLog, *, unknown: Callable[..., None]) -> P:
+    """Return a whole file's part; `unknown` is the log's method for keys the part does not have."""
+    return validated(part, _Walk(log, part, unknown).values(node, part, ""), log)
+
+
+def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
+    """Return the part with every value that breaks a limit recorded and left out."""
+    try:
+        return part.model_validate(raw)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_context=False):
+            _leave_out(raw, problem["loc"])
+            path, said = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
+            text = f"{shown(repr(problem['input']))} {said.removeprefix('Input ')}"
+            log.error(path, text, meaning(part, problem["loc"]))
+    return part.model_validate(raw)
+
+
+def _leave_out(raw: dict[str, Any], loc: tuple[int | str, ...]) -> None:
+    inner: Any = raw
+    for step in loc[:-1]:
+        inner = inner[step]
+    inner[loc[-1]] = None
+
+
+class _Walk:
+    """One pass over a file."""
+
+    def __init__(self, log: IssueLog, root: type[Section], unknown: Callable[..., None]) -> None:
+        self.log = log
+        self.keys = KeyMatcher(log, root, unknown)
+
+    def values(self, node: Mapping, part: type[Section], path: str) -> dict[str, Any]:
+        """Return attribute → value for everything in `node` that is understood."""
+        found: dict[str, Any] = {}
+        for name, entries in self.keys.by_field(node, part, path).items():
+            info = part.model_fields[name]
+            inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
+            self.log.lines.setdefault(inner, entries[0].line or 0)
+            chosen = self.keys.only(entries, inner)
+            found[name] = self._value(chosen, info, inner) if chosen else None
+        return {name: value for name, value in found.items() if value is not None or may_be_none(part, name)}
+
+    def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
+        node, kind = entry.node, value_type(info)
+        if isinstance(node, Refused):
+            self.log.error(path, node.reason, "write a plain value", line=node.line)
+            return None
+        try:
+            if isinstance(kind, type) and issubclass(kind, Section):
+                return self._part(node, kind, path)
+            if get_origin(kind) is dict:
+                return self._variables(node, path)
+            if get_origin(kind) is tuple:
+                return self._texts(node, path)
+            return self._scalar(node, kind, info, path)
+        except NotUnderstoodError as problem:
+            self.log.error(path, problem.message, problem.fix, line=node.line)
+            return None
+
+    def _part(self, node: Node, part: type[Section], path: str) -> dict[str, Any]:
+        if isinstance(node, Mapping):
+            return self.values(node, part, path)
+        if isinstance(node, Scalar) and scalars.is_absent(node):
+            return {}
+        if isinstance(node, Scalar) and part.scalar_field:
+            key = part.scalar_field
+            self.log.note(path, f"is read as {path}.{key}", f"write {key}: below it", line=node.line)
+            return self.values(Mapping((Entry(key, node, node.line),), node.line), part, path)
+        if isinstance(node, Sequence) and part.ordered_fields:
+            return self._ordered(node, part, path)
+        raise NotUnderstoodError(
+            f"is {kind_of(node)} where a mapping belongs", "write `key: value` lines below it"
+        )
+
+    def _ordered(self, node: Sequence, part: type[Section], path: str) -> dict[str, Any]:
+        names = part.ordered_fields
+        if all(isinstance(item, Scalar) and scalars.is_absent(item) for item in node.items):
+            return {}
+        if len(node.items) != len(names):
+            raise NotUnderstoodError(
+                f"holds {len(node.items)} values where {len(names)} belong",
+                f"write {' and '.join(names)}, in this order",
+            )
+        pairs = zip(names, node.items, strict=True)
+        found = self.values(Mapping(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path)
+        known = [found[name] for name in names if found.get(name) is not None]
+        if part.order_rises and known != sorted(known):
+            raise NotUnderstoodError(
+                f"{' then '.join(map(str, known))}: the list means {' then '.join(names)} and looks reversed",
+                f"swap them, or write {' and '.join(f'{name}:' for name in names)} below the key",
+            )
+        return found
+
+    def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
+        if not isinstance(node, Scalar):
+            raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", "write one value")
+        if scalars.is_absent(node) and not is_literal(info):
+            return None
+        if kind is str:
+            return node.text.strip()
+        units = hint(info, "units")
+        value, note = _readers(kind, units)(node)
+        if note and not is_literal(info):
+            self.log.note(path, note, f"write {value}", line=node.line)
+        return value
+
+    def _texts(self, node: Node, path: str) -> tuple[str, ...]:
+        if isinstance(node, Mapping):
+            raise NotUnderstoodError("is a mapping where a list belongs", "write one `- item` line for each")
+        items = node.items if isinstance(node, Sequence) else (node,)
+        found: list[str] = []
+        for index, item in enumerate(items):
+            if not isinstance(item, Scalar):
+                self.log.error(
+                    f"{path}[{index}]", f"is {kind_of(item)} where a single value belongs", line=item.line
+                )
+            elif not scalars.is_absent(item):
+                self.log.lines[f"{path}[{len(found)}]"] = item.line or 0
+                found.append(item.text.strip())
+        if isinstance(node, Scalar) and found:
+            found = [part.strip() for part in found[0].split(",") if part.strip()]
+            self.log.note(
+                path, "a single value is read as a list", "write one `- item` line for each", line=node.line
+            )
+        return tuple(found)
+
+    def _variables(self, node: Node, path: str) -> dict[str, str]:
+        if isinstance(node, Scalar) and scalars.is_absent(node):
+            return {}
+        if not isinstance(node, Mapping):
+            raise NotUnderstoodError(
+                f"is {kind_of(node)} where a mapping belongs", "write `NAME: value` lines"
+            )
+        found: dict[str, str] = {}
+        for entry in node.entries:
+            if not isinstance(entry.node, Scalar):
+                self.log.error(f"{path}.{shown(entry.key)}", f"is {kind_of(entry.node)}", line=entry.line)
+            elif entry.node.value is not None:
+                found[entry.key] = entry.node.text
+        return found
+
+
+def _readers(kind: Any, units: list[str]) -> Callable[[Scalar], tuple[Any, str]]:
+    if kind is bool:
+        return scalars.truth
+    if kind is int:
+        return lambda node: scalars.whole_number(node, units)
+    if kind is float:
+        return lambda node: scalars.number(node, units)
+    if not issubclass(kind, StrEnum):
+        raise TypeError(f"no reader for {kind}")
+    return lambda node: scalars.word(node, set(kind), SYNONYMS.get(kind, {}))

@@ -1,0 +1,210 @@
+"""Find what lies at a place: its traces, what people wrote beside them, and what is wrong with either."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccl_bench import storage
+from ccl_bench.analysis.facts import Facts
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.findings import Finding
+from ccl_bench.catalog import load_data
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run.completeness import RANK_MAP, completeness_findings
+from ccl_bench.run.facts import contradictions, fact_sources, merge_facts
+from ccl_bench.run.one_run import keep_one_run
+from ccl_bench.run.stated import METADATA, Stated, read_stated
+from ccl_bench.storage import remote
+from ccl_bench.trace import discovery, formats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ccl_bench.trace.discovery import TraceFile
+
+PROFILE_MODES = ("auto", "torch", "nsys")
+
+_LOOKED_AT = 20
+"""Files that are no traces of which the beginning is looked at, to say what they are."""
+
+ENVIRONMENT = "environment.json"
+"""What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What was found at one place, before any trace is parsed."""
+
+    path: Path
+    traces: list[TraceFile] = field(default_factory=list)
+    """Traces of the chosen profile mode, in order of path."""
+    others: list[Path] = field(default_factory=list)
+    """Files that are neither traces nor understood."""
+    facts: Facts = field(default_factory=Facts)
+    stated: Stated = field(default_factory=Stated)
+    """Card, metadata, configuration and side files as read."""
+    findings: list[Finding] = field(default_factory=list)
+    """Everything that is wrong with the set of traces."""
+    other_source: Run | None = None
+    """The same run as another recorder saw it, whose traces are set aside; None where there is no other."""
+    choice: StepChoice = EVERY_STEP
+    """Which of its steps numbers rest on."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks whose traces are present, sorted; unknown ones left out."""
+        return sorted({trace.rank for trace in self.traces if trace.rank is not None})
+
+
+def open_run(
+    place: str | Path,
+    *,
+    card: str | Path | None = None,
+    config: str | Path | None = None,
+    profile_mode: str = "auto",
+    choice: StepChoice = EVERY_STEP,
+) -> Run:
+    """Return the run at `place`: a directory, a single trace file, or the URL of either.
+
+    `card` and `config` name a workload card and a training configuration elsewhere, `choice` the
+    steps that numbers rest on. Raises
+    InputError where there is nothing to read and UsageError for an unknown profile mode.
+    """
+    run = discover_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice)
+    if run.traces or any(path.is_relative_to(run.path) for path in run.stated.files):
+        return run
+    raise _nothing_read(run, profile_mode)
+
+
+def discover_run(
+    place: str | Path,
+    *,
+    card: str | Path | None = None,
+    config: str | Path | None = None,
+    profile_mode: str = "auto",
+    choice: StepChoice = EVERY_STEP,
+) -> Run:
+    """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
+    if profile_mode not in PROFILE_MODES:
+        raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
+    root = storage.to_path(place)
+    with remote.remote_errors(root):
+        found = discovery.found_in(root, _rank_map(root))
+        stated = read_stated(found.others, *(storage.to_path(p) if p else None for p in (card, config)))
+    used, aside = _of_mode(found.traces, profile_mode)
+    traces, strays = keep_one_run(used, found.findings)
+    sources = fact_sources(stated, traces)
+    others = _not_understood(found.others, stated, root)
+    run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
+    findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces), *strays]
+    if aside:
+        other = replace(run, traces=aside)
+        run.other_source = replace(
+            other, findings=[*findings, *completeness_findings(other.facts, other.traces, other.others)]
+        )
+    run.findings = [*findings, *_set_aside(aside), *completeness_findings(run.facts, run.traces, run.others)]
+    return run
+
+
+def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[TraceFile]]:
+    """Return the traces of a profile mode, and those that were set aside.
+
+    In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
+    would count everything twice.
+    """
+    used = [trace for trace in traces if _is_of(trace.form.profile, mode)]
+    recorders = {trace.form.profile for trace in used if "kernels" in trace.form.tables}
+    if mode != "auto" or not {"torch", "nsys"} <= recorders:
+        return used, []
+    reports = [trace for trace in used if trace.form.profile == "nsys"]
+    return [trace for trace in used if trace.form.profile != "nsys"], reports
+
+
+def _set_aside(reports: list[TraceFile]) -> list[Finding]:
+    if not reports:
+        return []
+    message = (
+        f"traces of Nsight Systems ({len(reports)}) are not used, since torch's profiler recorded the run too"
+    )
+    return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
+
+
+def _is_of(profile: str, mode: str) -> bool:
+    """Whether files of a profile are used in a mode; modes choose between sources of the same thing."""
+    return mode in {"auto", profile} or profile not in PROFILE_MODES
+
+
+def _nothing_read(run: Run, profile_mode: str) -> InputError:
+    """Return the error for a place where nothing can be read, with what was looked for."""
+    errors = [finding for finding in run.findings if finding.severity == "error"]
+    unreadable = [f"{finding.file} {finding.message}" for finding in errors]
+    if unreadable:
+        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+        fix = "check the files and their permissions"
+        return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
+    is_folder = run.path.is_dir()
+    if named := _named_others(run):
+        return named
+    what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
+    known = ", ".join(form.name for form in formats.load())
+    others = f"; there are only files such as {run.others[0].name}" if run.others and is_folder else ""
+    if is_folder:
+        what = f"{what} ({known}), no workload card and no side file such as {METADATA}{others}"
+    return InputError(
+        f"holds {what}" if is_folder else f"is {what} ({known})",
+        where=str(run.path),
+        fix="give the directory or file that the profiler wrote",
+    )
+
+
+def _named_others(run: Run) -> InputError | None:
+    """Return the error that says what the files of a run are, where one of them is known and is no trace."""
+    for path in run.others[:_LOOKED_AT]:
+        with contextlib.suppress(OSError, InputError):
+            if known := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
+                return InputError(f"is {known.what}", where=str(path), fix=known.way_out)
+    return None
+
+
+def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
+    kept = {root / RANK_MAP, root / ENVIRONMENT}
+    return [path for path in paths if path not in {*stated.files, *kept} and path.suffix != ".log"]
+
+
+def _rank_map(root: Path) -> dict[str, int]:
+    """Return {file: rank} from `ranks.json`, for traces that do not say whose they are."""
+    path = root / RANK_MAP
+    try:
+        if not root.is_dir() or not path.is_file():
+            return {}
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+    except PermissionError as error:
+        raise storage.unreadable(root, error) from error
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"is no map of files to ranks: {error}",
+            where=str(path),
+            fix='write it as {"host1_trace.json": 0, "host2_trace.json": 1}',
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """One kind of file that people take for a trace."""
+
+    what: str
+    """What it is, to stand after its name and "is"."""
+    way_out: str
+
+
+def other_file(head: bytes) -> OtherFile | None:
+    """Return what a file is that begins with `head` and is no trace; None where nobody knows."""
+    for row in load_data("other_files")["file"]:
+        if all(mark.encode() in head for mark in row["marks"]):
+            return OtherFile(row["is"], row["way_out"])
+    return None

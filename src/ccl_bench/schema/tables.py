@@ -1,0 +1,322 @@
+"""Every table that a trace is turned into: its columns, their types, and what they mean.
+
+Times are integer nanoseconds since the epoch of the recording host's clock (or since an
+arbitrary zero where the file gives none), intervals are half-open `[start_ns, end_ns)`,
+sizes are integer bytes. A table holds one trace, which is one rank in one recorded window;
+`rank` and `iteration` are added when tables of several traces are put together.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ccl_bench.schema.table import declared as _table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccl_bench.schema.table import Table
+
+
+_START = ("Int64", "start, ns")
+_END = ("Int64", "end, ns, exclusive")
+_NAME = ("Categorical", "name as recorded")
+_CORRELATION = ("Int64", "id that joins a launch on the CPU to the work it started on the device")
+_EXTERNAL = ("Int64", "id of the operator that was running when this was launched")
+
+_DEVICE = ("Int64", "device number")
+_STACK = ("Int64", "call stack, a row of `memory_stacks`; null where none was recorded")
+_STREAM = ("Int64", "stream")
+_ACTION = (
+    "`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `segment_map`, "
+    "`segment_unmap`, `snapshot` or `oom`"
+)
+
+_BENCHMARK = ("Int64", "number of the benchmark in its file, from 0")
+_TOOL = ("String", "tool that drove the load, by the name of its format")
+
+_TABLES = (
+    _table(
+        "kernels",
+        "One kernel that ran on a device.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        device=("Int64", "device number"),
+        stream=("Int64", "stream"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        collective=("String", "`Collective name` as recorded with the kernel, null for other kernels"),
+        blocks_per_sm=("Float64", "blocks in the grid divided by the number of SMs"),
+        warps_per_sm=("Float64", "warps in the grid divided by the number of SMs"),
+        occupancy_pct=("Float64", "estimated achieved occupancy, %"),
+        grid_blocks=("Int64", "blocks in the grid"),
+        block_threads=("Int64", "threads in a block"),
+        registers=("Int64", "registers per thread"),
+        shared_memory_bytes=("Int64", "shared memory per block, bytes"),
+    ),
+    _table(
+        "memcpy",
+        "One copy or memory set that ran on a device.",
+        start_ns=_START,
+        end_ns=_END,
+        kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
+        device=("Int64", "device number"),
+        stream=("Int64", "stream"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        bytes=("Int64", "bytes moved or set"),
+    ),
+    _table(
+        "cpu_ops",
+        "One operator that ran on a CPU thread.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id"),
+        external_id=_EXTERNAL,
+        record_function_id=("Int64", "id shared with the Execution Trace; 0 or null without one"),
+        sequence_number=("Int64", "autograd sequence number"),
+        forward_thread=("Int64", "autograd's number of the forward thread"),
+    ),
+    _table(
+        "launches",
+        "One call of the CUDA or HIP runtime or driver.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+    ),
+    _table(
+        "annotations",
+        "One named range that the program or framework marked.",
+        start_ns=_START,
+        end_ns=_END,
+        name=_NAME,
+        process=("Int64", "process id"),
+        thread=("Int64", "thread id, or stream for a device range"),
+        on_device=("Boolean", "whether the range is the device's twin of a CPU range"),
+        external_id=_EXTERNAL,
+    ),
+    _table(
+        "collectives",
+        "One communication call with the arguments recorded for it.",
+        start_ns=_START,
+        end_ns=_END,
+        source=(
+            "String",
+            "`kernel`, `host` (record_param_comms), ranges `gloo`, `nccl`, `mpi`, `library`, `op`, `custom`",
+        ),
+        name=("String", "name as recorded"),
+        thread=("Int64", "CPU thread, or stream for a kernel"),
+        correlation=_CORRELATION,
+        external_id=_EXTERNAL,
+        dtype=("String", "element type as recorded"),
+        in_elements=("Int64", "elements sent by this rank"),
+        out_elements=("Int64", "elements received by this rank"),
+        in_split=("List(Int64)", "rows sent to each member of an all-to-all; empty where all get the same"),
+        out_split=("List(Int64)", "rows received from each member; empty where all give the same"),
+        group_size=("Int64", "members of the process group"),
+        group_name=("String", "process group name"),
+        group_description=("String", "process group description, such as `mesh_tp`"),
+        group_ranks=("List(Int64)", "global ranks of the members; null when the list was cut or absent"),
+        group_start=("Int64", "first global rank of the group"),
+        group_stride=("Int64", "stride between global ranks of the group"),
+        sequence=("Int64", "`Seq`: running number of the call on its group"),
+        communicator=("String", "`Comms Id`, an unsigned 64-bit number kept as text"),
+        peer=("Int64", "the other rank of a send or receive"),
+        peer_position=("Int64", "its place in the process group; of `library`, in the communicator"),
+        is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
+        "counters",
+        "One sample of a hardware counter.",
+        time_ns=("Int64", "time of the sample, ns"),
+        device=("Int64", "device number"),
+        name=("String", "counter, such as `SM Active` or `DRAM Read`"),
+        value=("Float64", "value, % of what the device can do"),
+    ),
+    _table(
+        "autograd_links",
+        "One arrow from a forward operator to its backward operator.",
+        forward_ns=("Int64", "start of the forward operator, ns"),
+        forward_thread=("Int64", "thread of the forward operator"),
+        backward_ns=("Int64", "start of the backward operator, ns"),
+        backward_thread=("Int64", "thread of the backward operator"),
+    ),
+    _table(
+        "et_nodes",
+        "One operator or label of an Execution Trace; it has an order but no times.",
+        node=("Int64", "number of the node, in order of start"),
+        name=_NAME,
+        parent=("Int64", "node that called it"),
+        forward_parent=("Int64", "node of the forward pass that it belongs to; 0 without one"),
+        rf_id=("Int64", "id shared with Kineto's operators; 0 for nodes of the observer itself"),
+        sequence_number=("Int64", "autograd sequence number; -1 without one"),
+        scope=("Int64", "torch's RecordScope; 7 is a range that the program or framework marked"),
+        thread=("Int64", "number of the thread in this file"),
+        forward_thread=("Int64", "number of the forward thread"),
+    ),
+    _table(
+        "et_communication",
+        "One `record_param_comms` of an Execution Trace with its arguments, also those that move nothing; "
+        "`c10d::*` operators in files without any.",
+        node=("Int64", "number of the node"),
+        rf_id=("Int64", "id shared with Kineto's operators"),
+        name=("String", "`collective_name` as recorded"),
+        dtype=("String", "element type as recorded"),
+        in_elements=("Int64", "elements sent by this rank"),
+        out_elements=("Int64", "elements received by this rank"),
+        in_bytes=("Int64", "bytes of the tensors that this rank sends"),
+        out_bytes=("Int64", "bytes of the tensors that this rank receives"),
+        in_split=("List(Int64)", "rows sent to each member, for an uneven all-to-all"),
+        out_split=("List(Int64)", "rows received from each member, for an uneven all-to-all"),
+        group_size=("Int64", "members of the process group"),
+        group_name=("String", "process group name, or its address in old traces"),
+        group_description=("String", "process group description, such as `mesh_tp`"),
+        group_start=("Int64", "first global rank of the group"),
+        group_stride=("Int64", "stride between global ranks of the group"),
+        sequence=("Int64", "running number of the call on its group"),
+        rank_argument=("Int64", "place in the group: own, or that of a message's peer or of the root"),
+        is_async=("Boolean", "whether the call returned before completion"),
+    ),
+    _table(
+        "et_groups",
+        "One process group as an Execution Trace knows it.",
+        name=("String", "process group name"),
+        description=("String", "description, such as `mesh_tp`"),
+        backend=("String", "backend, such as `cuda:nccl`"),
+        size=("Int64", "members"),
+        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+    ),
+    _table(
+        "devices",
+        "One accelerator that the recording process saw.",
+        device=("Int64", "device number"),
+        name=("String", "product name"),
+        memory_bytes=("Int64", "device memory, bytes"),
+        sms=("Int64", "streaming multiprocessors or compute units"),
+        threads_per_sm=("Int64", "resident threads one multiprocessor can hold"),
+    ),
+    _table(
+        "process_groups",
+        "One process group as the recording process knew it.",
+        name=("String", "process group name"),
+        description=("String", "description, such as `mesh_tp`"),
+        backend=("String", "backend, such as `cuda:nccl`"),
+        size=("Int64", "members"),
+        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+    ),
+    _table(
+        "identity",
+        "Whose trace it is; one row, filled in once the file has been read and its rank settled.",
+        rank=("Int64", "rank; null where neither file, map nor name tells"),
+        world_size=("Int64", "number of ranks in the job, as the file says"),
+    ),
+    _table(
+        "marker",
+        "Which ranges are the steps; one row where whoever asks names them, else none.",
+        pattern=("String", "regular expression for the names of the ranges"),
+    ),
+    _table(
+        "memory_events",
+        "One thing that the caching allocator of a device did.",
+        device=_DEVICE,
+        order=("Int64", "place in the device's history, from 0"),
+        time_ns=("Int64", "time, ns; null in snapshots of PyTorch before 2.1"),
+        action=("Categorical", _ACTION),
+        address=("Int64", "address on the device"),
+        bytes=("Int64", "bytes asked for, of a segment its size, of a `snapshot` the active bytes"),
+        stream=_STREAM,
+        device_free_bytes=("Int64", "of `oom`: free bytes of the device"),
+        category=("Categorical", "what it is for, such as `gradient`, where a profiler knew"),
+        metadata=("Categorical", "note that the program gave along"),
+        compile_context=("Categorical", "compiled graph that it belongs to"),
+        stack=_STACK,
+    ),
+    _table(
+        "memory_segments",
+        "One piece of memory that the allocator held from the driver when the snapshot was taken.",
+        device=_DEVICE,
+        address=("Int64", "address on the device"),
+        bytes=("Int64", "size, bytes"),
+        allocated_bytes=("Int64", "bytes of its blocks that are in tensors"),
+        active_bytes=("Int64", "these, and bytes of freed blocks that a stream may still use"),
+        requested_bytes=("Int64", "bytes that were asked for; null in old snapshots"),
+        stream=_STREAM,
+        kind=("String", "pool of blocks: `small` (up to 1 MiB) or `large`"),
+        is_expandable=("Boolean", "whether it grows and shrinks by pages; null in old snapshots"),
+        pool=("String", "private pool, such as a CUDA graph's; null for the common one"),
+        blocks=("Int64", "blocks that it is split into"),
+        stack=_STACK,
+    ),
+    _table(
+        "memory_blocks",
+        "One block of a segment when the snapshot was taken.",
+        device=_DEVICE,
+        segment=("Int64", "address of its segment"),
+        address=("Int64", "address on the device"),
+        bytes=("Int64", "size, bytes"),
+        requested_bytes=("Int64", "bytes that were asked for; null where not recorded"),
+        state=("String", "`allocated`, `pending_free` (a stream may still use it) or `inactive`"),
+        stream=_STREAM,
+        stack=_STACK,
+    ),
+    _table(
+        "memory_stacks",
+        "One call stack of a memory snapshot.",
+        stack=("Int64", "number"),
+        frames=("List(Int64)", "rows of `memory_frames`, the innermost first"),
+    ),
+    _table(
+        "memory_frames",
+        "One frame of call stacks of a memory snapshot.",
+        frame=("Int64", "number"),
+        function=("String", "function"),
+        file=("String", "source file"),
+        line=("Int64", "line"),
+    ),
+    _table(
+        "memory_settings",
+        "One setting of the caching allocator that is a number.",
+        name=("String", "setting, such as `max_split_size`"),
+        value=("Int64", "value; sizes in bytes, -1 for no limit"),
+    ),
+    _table(
+        "requests",
+        "One request of a serving benchmark, with the times that the client measured, unrounded.",
+        benchmark=_BENCHMARK,
+        tool=_TOOL,
+        request=("String", "id as recorded, else its place in the file"),
+        status=("String", "`ok`, `failed`, `cancelled` or `warmup`; only `ok` has times and tokens"),
+        start_ns=("Int64", "when it was sent, ns; null where not recorded"),
+        end_ns=("Int64", "when its last token came, ns; null where not recorded"),
+        ttft_s=("Float64", "from sending it to its first token, s; null where it was not streamed"),
+        latency_s=("Float64", "from sending it to its last token, s"),
+        own_tpot_s=("Float64", "time per output token as the tool defines it, s"),
+        input_tokens=("Int64", "tokens of the prompt"),
+        output_tokens=("Int64", "tokens generated, the first included"),
+        gaps_s=("List(Float64)", "times between consecutive chunks of output, s"),
+        error=("String", "what went wrong, as recorded"),
+    ),
+    _table(
+        "serving_statistics",
+        "One number that the tool itself computed over all requests of a benchmark.",
+        benchmark=_BENCHMARK,
+        tool=_TOOL,
+        quantity=(
+            "String",
+            "`ttft`, `tpot`, `itl`, `latency`, `own_tpot`, `duration`, `completed`, `input_tokens`, ...",
+        ),
+        statistic=("String", "`mean`, `p50`, ..., `std`; `total` where there is one number"),
+        value=("Float64", "value, in s where it is a time"),
+    ),
+)
+
+TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in _TABLES})
+"""Every raw table by name."""

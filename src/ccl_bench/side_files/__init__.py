@@ -1,0 +1,47 @@
+"""What a run leaves beside its traces: step times, memory counters, losses, experts, metadata, configuration.
+
+Each module reads one kind of file and reports every mistake in it at once; `kinds` recognises them.
+"""
+
+from ccl_bench.side_files.experts import MOE_FILE_PATTERN, ExpertTokens, MoeAssignments, read_moe_assignments
+from ccl_bench.side_files.kinds import SideFile, side_file, side_file_named
+from ccl_bench.side_files.memory_stats import MEMORY_FILE_NAMES, DeviceMemory, MemoryStats, read_memory_stats
+from ccl_bench.side_files.metadata import RunMetadata, metadata_in_text, read_metadata
+from ccl_bench.side_files.step_times import RankStepTimes, StepTimes, read_rank_step_times, read_step_times
+from ccl_bench.side_files.torchtitan import (
+    TrainConfig,
+    is_train_config,
+    is_train_config_file,
+    read_train_config,
+    train_config_in_text,
+)
+from ccl_bench.side_files.training_metrics import Point, TrainingMetrics, read_training_metrics
+
+__all__ = [
+    "MEMORY_FILE_NAMES",
+    "MOE_FILE_PATTERN",
+    "DeviceMemory",
+    "ExpertTokens",
+    "MemoryStats",
+    "MoeAssignments",
+    "Point",
+    "RankStepTimes",
+    "RunMetadata",
+    "SideFile",
+    "StepTimes",
+    "TrainConfig",
+    "TrainingMetrics",
+    "is_train_config",
+    "is_train_config_file",
+    "metadata_in_text",
+    "read_memory_stats",
+    "read_metadata",
+    "read_moe_assignments",
+    "read_rank_step_times",
+    "read_step_times",
+    "read_train_config",
+    "read_training_metrics",
+    "side_file",
+    "side_file_named",
+    "train_config_in_text",
+]
