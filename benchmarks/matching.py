@@ -10,7 +10,7 @@ import polars as pl
 from printing import aligned
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, in_order
+from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.engine.together import empty
 
@@ -92,7 +92,7 @@ def _once(ranks: int, collectives: int) -> Timed:
     inputs: dict[str, object] = {"facts": Facts()}
     inputs |= {"calls": calls_of(ranks, collectives), "call_groups": groups_of(ranks)}
     seconds = {}
-    for name in in_order(TABLES):
+    for name in computation_order(TABLES):
         table = DERIVED.get(name)
         if table.across_ranks:
             given = [inputs[need] if need in inputs else empty(need) for need in table.needs]

@@ -3,7 +3,7 @@
 import polars as pl
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs
+from ccl_bench.analysis.derived import DERIVED, computation_order, raw_needs
 from ccl_bench.schema import TABLES
 
 
@@ -30,7 +30,7 @@ def derive(wanted, **raw):
     """Return a derived table computed from raw tables; those that are not given are empty."""
     analysis.load()
     tables = {name: raw.get(name, TABLES[name].empty()) for name in raw_needs([wanted])}
-    for name in in_order([wanted]):
+    for name in computation_order([wanted]):
         found = DERIVED.get(name)
         tables[name] = found.compute(*(tables[need] for need in found.needs))
     return tables[wanted]

@@ -7,7 +7,7 @@ from frames import instants, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.intervals import clipped, merged, union_lengths
+from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths
 
 TIME = st.integers(-5, 40)
 interval = st.tuples(TIME, st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1]))
@@ -34,7 +34,7 @@ def test_the_length_of_a_union_counts_each_nanosecond_once(pairs):
 
 @given(pairs=intervals)
 def test_merged_intervals_cover_the_same_instants_and_keep_apart(pairs):
-    found = merged(spans(pairs)).rows()
+    found = merge_intervals(spans(pairs)).rows()
     assert instants(found) == instants(pairs)
     assert all(start < end for start, end in found)
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(found))
@@ -49,7 +49,7 @@ def test_union_lengths_are_those_inside_each_window(pairs, windows):
 
 @given(pairs=intervals, windows=windows_in_order())
 def test_clipped_parts_are_those_inside_each_window(pairs, windows):
-    found = clipped(spans(pairs, row=range(len(pairs))), spans(windows))
+    found = clip(spans(pairs, row=range(len(pairs))), spans(windows))
     got = sorted(
         (window, row, start, end)
         for start, end, row, window in found.select("start_ns", "end_ns", "row", "window").rows()
@@ -67,7 +67,7 @@ def test_clipped_parts_are_those_inside_each_window(pairs, windows):
 def test_intervals_of_different_keys_do_not_merge(pairs):
     frame = spans([p for p, _, _ in pairs], stream=[k for _, k, _ in pairs], kind=[c for _, _, c in pairs])
     frame = frame.cast({"stream": pl.Int64, "kind": pl.String})
-    found = merged(frame, "stream", "kind")
+    found = merge_intervals(frame, "stream", "kind")
     for stream in range(3):
         for kind in "ab":
             rows = found.filter(stream=stream, kind=kind).select("start_ns", "end_ns").rows()
@@ -80,20 +80,20 @@ def test_overlapping_kernels_count_once():
 
 
 def test_touching_intervals_become_one():
-    assert merged(spans([(0, 10), (10, 15)])).rows() == [(0, 15)]
+    assert merge_intervals(spans([(0, 10), (10, 15)])).rows() == [(0, 15)]
 
 
 def test_an_interval_inside_another_adds_nothing():
-    assert merged(spans([(0, 100), (10, 20), (30, 40)])).rows() == [(0, 100)]
+    assert merge_intervals(spans([(0, 100), (10, 20), (30, 40)])).rows() == [(0, 100)]
 
 
 def test_intervals_of_no_length_add_nothing():
-    assert merged(spans([(5, 5), (7, 7)])).rows() == []
+    assert merge_intervals(spans([(5, 5), (7, 7)])).rows() == []
     assert union_lengths(spans([(5, 5)]), spans([(0, 10)])).to_list() == [0]
 
 
 def test_an_interval_over_three_windows_gives_a_part_in_each():
-    parts = clipped(spans([(5, 35)]), spans([(0, 10), (10, 20), (30, 40)]))
+    parts = clip(spans([(5, 35)]), spans([(0, 10), (10, 20), (30, 40)]))
     assert parts.select("window", "start_ns", "end_ns").rows() == [(0, 5, 10), (1, 10, 20), (2, 30, 35)]
 
 
@@ -101,7 +101,7 @@ def test_nothing_in_gives_nothing_out():
     assert union_length(spans([])) == 0
     assert union_lengths(spans([]), spans([(0, 10), (20, 30)])).to_list() == [0, 0]
     assert union_lengths(spans([(0, 10)]), spans([])).to_list() == []
-    assert clipped(spans([(0, 10)]), spans([])).height == 0
+    assert clip(spans([(0, 10)]), spans([])).height == 0
 
 
 def test_nanoseconds_since_the_epoch_are_exact():

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from ccl_bench.analysis.communication.pairing import paired
+from ccl_bench.analysis.communication.arguments import pair_with_operators
 
 SCHEMA = {"start_ns": pl.Int64, "collective": pl.String, "elements": pl.Int64}
 
@@ -14,7 +14,7 @@ def pairs(ranges, operators):
         said=pl.Series([said[row[3]] for row in operators], dtype=pl.UInt64)
     )
     begun = pl.DataFrame(ranges, schema=SCHEMA, orient="row")
-    return paired(begun, started).to_list()
+    return pair_with_operators(begun, started).to_list()
 
 
 def test_size_and_kind_decide_whatever_the_order():

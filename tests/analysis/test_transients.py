@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.transients import outliers, transient_findings, warm_up
+from ccl_bench.analysis.steps.findings import outliers, transient_findings, warm_up
 
 MS = 1_000_000
 

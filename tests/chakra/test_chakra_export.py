@@ -10,8 +10,8 @@ import pytest
 from chakra_wire import COMM_RECV_NODE, COMM_SEND_NODE, COMP_NODE, communication, read
 
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.chakra import export, messages
-from ccl_bench.chakra.dependencies import Dependencies, Start
+from ccl_bench.chakra import export, protobuf
+from ccl_bench.chakra.graph import Dependencies, Start
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -148,15 +148,15 @@ def test_a_run_without_execution_traces_is_refused(tmp_path: Path) -> None:
 
 def test_without_protobuf_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = open_run(_run(tmp_path, [THREAD]))
-    messages.message.cache_clear()
-    messages._pool.cache_clear()
+    protobuf.message.cache_clear()
+    protobuf._pool.cache_clear()
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     with pytest.raises(CclBenchError, match="protobuf") as caught:
         export(run, tmp_path / "out")
     assert "ccl-bench[chakra]" in caught.value.fix
     assert not list((tmp_path / "out").glob("*.et"))
-    messages.message.cache_clear()
-    messages._pool.cache_clear()
+    protobuf.message.cache_clear()
+    protobuf._pool.cache_clear()
 
 
 def test_a_hostile_execution_trace_is_written_as_far_as_it_makes_sense(tmp_path: Path) -> None:

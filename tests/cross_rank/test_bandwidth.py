@@ -21,8 +21,7 @@ from cross_runs import (
 )
 
 from ccl_bench import metrics
-from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE
-from ccl_bench.analysis.communication.hockney import fitted
+from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE, fit_hockney
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.collectives import bus_factor
@@ -196,7 +195,7 @@ def test_a_message_between_two_ranks_counts_its_shorter_side(tmp_path: Path):
 
 def test_the_fit_is_the_line_of_least_squares():
     sizes, times = [1_000, 2_000, 2_000, 50_000], [5e-6, 5.5e-6, 5.7e-6, 21e-6]
-    found = fitted(sizes, times)
+    found = fit_hockney(sizes, times)
     line = statistics.linear_regression(sizes, times)
     assert found is not None
     assert (found.alpha_s, found.beta_s_per_byte) == pytest.approx((line.intercept, line.slope))
@@ -205,10 +204,10 @@ def test_the_fit_is_the_line_of_least_squares():
 
 
 def test_a_line_goes_through_two_sizes_exactly_and_not_through_one():
-    found = fitted([1000, 3000], [2e-6, 4e-6])
+    found = fit_hockney([1000, 3000], [2e-6, 4e-6])
     assert found is not None
     assert (found.alpha_s, found.beta_s_per_byte, found.r_squared) == pytest.approx((1e-6, 1e-9, 1))
-    assert fitted([1000, 1000], [2e-6, 4e-6]) is None
+    assert fit_hockney([1000, 1000], [2e-6, 4e-6]) is None
 
 
 def test_latency_and_inverse_bandwidth_of_a_run_are_those_of_its_transfers(tmp_path: Path):

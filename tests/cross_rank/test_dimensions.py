@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from cross_runs import codes, facts, rewrite, tables
 
-from ccl_bench.analysis.communication.members import members_text
-from ccl_bench.analysis.communication.parallelism import (
+from ccl_bench.analysis.communication.groups import (
     contradicts_mesh,
     dimension_of,
+    members_text,
     spans_nodes,
     stages_of,
 )

@@ -8,7 +8,7 @@ import pytest
 from cross_runs import call, facts, frame, group, measured, result, tables
 
 from ccl_bench import card, metrics
-from ccl_bench.analysis.communication.experts import by_device, imbalance, variation
+from ccl_bench.analysis.communication.exchanges import by_device, coefficient_of_variation, imbalance
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.run import open_run
@@ -239,7 +239,7 @@ def test_groups_of_another_size_than_the_degree_do_not_share_experts():
 
 
 def test_imbalance_and_variation_of_even_devices():
-    assert (imbalance([4, 4]), variation([4, 4]), by_device([1, 2, 3, 4], 2)) == (1, 0, [3, 7])
+    assert (imbalance([4, 4]), coefficient_of_variation([4, 4]), by_device([1, 2, 3, 4], 2)) == (1, 0, [3, 7])
 
 
 def test_a_message_is_no_exchange_of_tokens(tmp_path: Path):

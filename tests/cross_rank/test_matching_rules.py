@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from cross_runs import call, facts, frame, group, matched
 
-from ccl_bench.analysis.communication.agreement import cross_rank_findings
+from ccl_bench.analysis.communication.findings import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED
 
 TWO = group("g", 0, 1)

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from cross_runs import call, codes, frame, measured, result, rewrite, tables
 
-from ccl_bench.analysis.communication.agreement import cross_rank_findings
 from ccl_bench.analysis.communication.bandwidth import RAW
+from ccl_bench.analysis.communication.findings import cross_rank_findings
 from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.testing import Experts, Plan, plans, trace_path, write_run

@@ -5,7 +5,7 @@ import pytest
 from cross_runs import call, facts, frame
 
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.schedules import theoretical_fraction
+from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 
 
 def test_a_stage_that_runs_all_forward_passes_first_has_nothing_steady():
@@ -99,7 +99,7 @@ def test_ranks_beyond_the_mesh_have_no_stage():
 )
 def test_theory_is_that_of_the_stated_schedule(schedule: str, chunks: int | None, share: float | None):
     known = {"virtual_stages": chunks} if chunks else {}
-    found = theoretical_fraction(facts(pp=4, microbatches=8, pp_schedule=schedule, **known))
+    found = theoretical_bubble_fraction(facts(pp=4, microbatches=8, pp_schedule=schedule, **known))
     assert (found and found[0]) == (share and pytest.approx(share))
 
 

@@ -9,7 +9,7 @@ import pytest
 from cross_runs import frame, measured, result, tables
 
 from ccl_bench import metrics
-from ccl_bench.analysis.communication.traffic_windows import traffic_windows
+from ccl_bench.analysis.communication.traffic import traffic_windows
 from ccl_bench.testing import Message, Plan, values, write_run
 
 Call = tuple[str, int, int]

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ccl_bench.analysis.cross_checks import source_findings
 from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.analysis.findings import source_findings
 from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate import evaluate
 from ccl_bench.inspect_run import inspect

@@ -20,7 +20,7 @@ from ccl_bench.result import to_json
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Straggler, write_run
-from ccl_bench.testing.expected_values import values
+from ccl_bench.testing.expected import values
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 from et_sets import FILES, argument, calls, content, document, et_path, kineto_path, run_directory
 
 from ccl_bench import evaluate as evaluating
-from ccl_bench.analysis.execution_trace.et_agreement import disagreements, unlinked
-from ccl_bench.analysis.execution_trace.et_calls import completed
-from ccl_bench.analysis.execution_trace.linking import linkable_nodes, linkable_ops, linked
+from ccl_bench.analysis.execution_trace.calls import completed
+from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
+from ccl_bench.analysis.execution_trace.linking import link_operators, linkable_nodes, linkable_ops
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 
@@ -49,7 +49,7 @@ def test_communication_calls_are_those_of_the_file(corpus: Path, name: str, rank
 @every_file
 def test_every_operator_of_a_kineto_trace_is_found_under_its_name(corpus: Path, name: str, rank: int) -> None:
     nodes = content(et_path(corpus, name, rank)).tables["et_nodes"]
-    link = linked(
+    link = link_operators(
         linkable_nodes(nodes), linkable_ops(content(kineto_path(corpus, name, rank)).tables["cpu_ops"])
     )
     expected = {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.execution_trace.et_agreement import disagreements, et_agreement, unlinked
-from ccl_bench.analysis.execution_trace.et_calls import completed
-from ccl_bench.analysis.execution_trace.et_links import et_links
-from ccl_bench.analysis.execution_trace.linking import linkable_nodes, linkable_ops, linked
+from ccl_bench.analysis.execution_trace.calls import completed
+from ccl_bench.analysis.execution_trace.findings import disagreements, et_agreement, unlinked
+from ccl_bench.analysis.execution_trace.linking import et_links, link_operators, linkable_nodes, linkable_ops
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 
@@ -32,13 +31,13 @@ def _ops(
 
 
 def test_the_id_in_both_traces_comes_first() -> None:
-    link = linked(_nodes(["a", "b", "a"], [4, 5, 6]), _ops(["a", "b", "a"], [1, 2, 3], [6, 5, 4]))
+    link = link_operators(_nodes(["a", "b", "a"], [4, 5, 6]), _ops(["a", "b", "a"], [1, 2, 3], [6, 5, 4]))
     assert link.rule == "record function id"
     assert link.pairs.rows() == [(40, 2), (50, 1), (60, 0)]
 
 
 def test_kinetos_number_runs_a_constant_ahead() -> None:
-    link = linked(_nodes(["a", "b", "a", "c"], [4, 5, 7, 8]), _ops(["a", "b", "c"], [6, 7, 10]))
+    link = link_operators(_nodes(["a", "b", "a", "c"], [4, 5, 7, 8]), _ops(["a", "b", "c"], [6, 7, 10]))
     assert (link.rule, link.offset) == ("external id", 2)
     assert link.pairs.rows() == [(40, 0), (50, 1), (80, 2)]
     assert link.rate == 1.0
@@ -47,30 +46,30 @@ def test_kinetos_number_runs_a_constant_ahead() -> None:
 def test_with_two_threads_operators_are_paired_in_order_on_each() -> None:
     nodes = _nodes(["a", "x", "a", "x"], [1, 2, 3, 4], [1, 2, 1, 2])
     ops = _ops(["a", "a", "x", "x"], [1, 2, 1025, 1026], threads=[70, 70, 71, 71])
-    link = linked(nodes, ops)
+    link = link_operators(nodes, ops)
     assert link.rule == "order"
     assert link.pairs.rows() == [(10, 0), (20, 2), (30, 1), (40, 3)]
 
 
 def test_numbers_that_fit_operators_of_another_name_are_no_links() -> None:
-    link = linked(_nodes(["a", "b"], [4, 5]), _ops(["b", "a"], [1, 2], [4, 5]))
+    link = link_operators(_nodes(["a", "b"], [4, 5]), _ops(["b", "a"], [1, 2], [4, 5]))
     assert link.rule in {"order", "external id"}
     assert link.pairs.rows() == [(40, 1), (50, 0)]
 
 
 def test_recordings_of_other_work_are_not_linked() -> None:
-    link = linked(_nodes(list("abcde"), range(1, 6)), _ops(list("avwxy"), range(1, 6)))
+    link = link_operators(_nodes(list("abcde"), range(1, 6)), _ops(list("avwxy"), range(1, 6)))
     assert (link.rule, link.pairs.height, link.rate) == ("none", 0, 0.0)
 
 
 def test_ids_that_occur_twice_are_linked_once() -> None:
-    link = linked(_nodes(["a", "a", "b"], [4, 4, 5]), _ops(["a", "a", "b"], [1, 2, 3], [4, 4, 5]))
+    link = link_operators(_nodes(["a", "a", "b"], [4, 4, 5]), _ops(["a", "a", "b"], [1, 2, 3], [4, 4, 5]))
     assert link.pairs.rows() == [(40, 0), (50, 2)]
 
 
 def test_tables_without_rows_are_not_linked() -> None:
-    assert linked(_nodes([], []), _ops([], [])).rule == "none"
-    assert linked(_nodes(["a"], [1]), _ops([], [])).rate == 0.0
+    assert link_operators(_nodes([], []), _ops([], [])).rule == "none"
+    assert link_operators(_nodes(["a"], [1]), _ops([], [])).rate == 0.0
 
 
 def _of(table: pl.DataFrame, trace: int, rank: int | None, iteration: int | None = None) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from local_traces import copy, kernel, launch, result, step, table, write
 
-from ccl_bench.analysis.breakdown import breakdown
+from ccl_bench.analysis.device.breakdown import breakdown
 from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:

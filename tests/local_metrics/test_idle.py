@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from local_plain import Trace, clip, interval, length, ns, union
 from local_traces import kernel, launch, note, op, result, step, table, tables, value, write
 
-from ccl_bench.analysis.device.idle import idle, stream_idle
+from ccl_bench.analysis.device.breakdown import idle, stream_idle
 
 ON_DEVICE = ["nccl-args", "deepseek-dualpipe", "dlrm-8rank", "megatron-tp8"]
 

@@ -7,7 +7,7 @@ import pickle
 from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, in_order
+from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.trace.formats.memory_snapshot.reader import read_memory_snapshot
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def tables_of(snapshot: object, *names: str) -> list[pl.DataFrame]:
     """Return raw or derived tables of a snapshot."""
     analysis.load()
     tables = dict(content_of(snapshot).tables)
-    for name in in_order(names):
+    for name in computation_order(names):
         table = DERIVED.get(name)
         tables[name] = table.compute(*(tables[need] for need in table.needs))
         assert tables[name].schema == table.table.empty().schema, name

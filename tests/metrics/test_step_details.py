@@ -7,7 +7,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
-from ccl_bench.metrics.shared.shares import share_of_steps
+from ccl_bench.metrics.shared.per_step import share_of_steps
 from ccl_bench.metrics.sm import sm
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}

@@ -3,7 +3,7 @@
 import sqlite3
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, in_order
+from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.reader import read_nsys
 
@@ -80,7 +80,7 @@ def derived(found, name):
     analysis.load()
     tables = {raw: found.table(raw) for raw in TABLES}
     tables["identity"] = TABLES["identity"].frame({"rank": [found.rank], "world_size": [found.world_size]})
-    for step in in_order([name]):
+    for step in computation_order([name]):
         table = DERIVED.get(step)
         tables[step] = table.compute(*(tables[need] for need in table.needs))
     return tables[name]

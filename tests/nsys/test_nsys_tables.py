@@ -5,7 +5,7 @@ import struct
 import pytest
 from exports import HOST, OWNER, PID, START_NS, THREAD, codes, content, derived, export, kernel, mark, rows
 
-from ccl_bench.analysis.device.completeness import Told, lost_work
+from ccl_bench.analysis.device.completeness import Subject, lost_work
 from ccl_bench.trace.formats.nsys.counters import counter
 
 GPU = {
@@ -321,7 +321,7 @@ def lost(tmp_path, *found, launches):
     strings = ("mm", "cudaGraphLaunch_v10000", "cudaLaunchKernel_v7000")
     content = kernels(tmp_path, *found, strings=strings, CUPTI_ACTIVITY_KIND_RUNTIME=launches)
     assert codes(content) == []
-    return list(lost_work(derived(content, "completeness").row(0, named=True), Told("x.sqlite", None)))
+    return list(lost_work(derived(content, "completeness").row(0, named=True), Subject("x.sqlite", None)))
 
 
 def test_a_graph_launch_without_kernels_is_an_error(tmp_path):

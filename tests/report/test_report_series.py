@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.memory.outline import POINTS, memory_outline
+from ccl_bench.analysis.memory.timeline import POINTS, memory_outline
 from ccl_bench.observe_run.bandwidth import bus_bandwidth
 from ccl_bench.observe_run.grids import CELLS, RANKS, blocks, grid
 from ccl_bench.observe_run.memory import memory_curves

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from serving_files import vllm
 
-from ccl_bench.analysis.forward_passes import forward_passes
+from ccl_bench.analysis.serving.forward_passes import forward_passes
 from ccl_bench.evaluate import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES

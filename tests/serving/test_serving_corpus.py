@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.analysis.serving import (
+from ccl_bench.analysis.serving.benchmark import (
     distribution,
     gaps,
     latencies,

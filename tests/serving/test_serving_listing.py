@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from serving_files import measured, vllm
 
-from ccl_bench.metrics.shared.serving_details import MOST_LISTED
+from ccl_bench.metrics.shared.serving import MOST_LISTED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from serving_files import aiperf, as_lines, llmperf, measured, summary_only, vllm
 
-from ccl_bench.metrics.shared.serving_details import MOST_LISTED
+from ccl_bench.metrics.shared.serving import MOST_LISTED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.testing import Style, damage, plans, trace_path, write_run
-from ccl_bench.testing.kineto_layout import BASE_NS
+from ccl_bench.testing.kineto_templates import BASE_NS
 
 if TYPE_CHECKING:
     from pathlib import Path

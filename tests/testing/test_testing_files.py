@@ -24,7 +24,7 @@ from ccl_bench.testing import (
     trace_path,
     write_run,
 )
-from ccl_bench.testing.kineto_layout import BASE_NS, ORIGIN_NS
+from ccl_bench.testing.kineto_templates import BASE_NS, ORIGIN_NS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.timeline.lanes import in_lanes
-from ccl_bench.timeline.reduction import reduced
-from ccl_bench.timeline.tracks import COLUMNS, COMPUTE, EXPOSED, STEP
+from ccl_bench.timeline.slices import COLUMNS, COMPUTE, EXPOSED, STEP, assign_lanes, merge_short_slices
 
 Rows = list[tuple[str, int, int]]
 
@@ -41,7 +39,7 @@ def crossing(lane: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @given(rows)
 def test_slices_in_are_slices_out(found: Rows) -> None:
-    laid = in_lanes(table(found))
+    laid = assign_lanes(table(found))
     assert sorted(laid["name"]) == sorted(f"n{number}" for number in range(len(found)))
     before = sorted((track, start, start + length) for track, start, length in found)
     assert sorted(laid.select("track", "start_ns", "end_ns").iter_rows()) == before
@@ -49,23 +47,23 @@ def test_slices_in_are_slices_out(found: Rows) -> None:
 
 @given(rows)
 def test_no_slice_of_a_lane_lies_across_another(found: Rows) -> None:
-    for part in in_lanes(table(found)).partition_by("track", "lane"):
+    for part in assign_lanes(table(found)).partition_by("track", "lane"):
         assert crossing(list(part.select("start_ns", "end_ns").iter_rows())) == []
 
 
 def test_what_nests_stays_in_one_lane() -> None:
-    laid = in_lanes(table([(COMPUTE, 0, 10), (COMPUTE, 2, 3), (COMPUTE, 5, 5), (COMPUTE, 10, 4)]))
+    laid = assign_lanes(table([(COMPUTE, 0, 10), (COMPUTE, 2, 3), (COMPUTE, 5, 5), (COMPUTE, 10, 4)]))
     assert set(laid["lane"]) == {0}
 
 
 def test_what_crosses_takes_as_few_lanes_as_it_needs() -> None:
     # 0-10 and 5-15 cross, 12-20 crosses the second and fits behind the first.
-    laid = in_lanes(table([(COMPUTE, 0, 10), (COMPUTE, 5, 10), (COMPUTE, 12, 8)]))
+    laid = assign_lanes(table([(COMPUTE, 0, 10), (COMPUTE, 5, 10), (COMPUTE, 12, 8)]))
     assert laid["lane"].to_list() == [0, 1, 0]
 
 
 def test_the_longer_of_two_that_start_together_is_around_the_other() -> None:
-    laid = in_lanes(table([(COMPUTE, 0, 3), (COMPUTE, 0, 9)]))
+    laid = assign_lanes(table([(COMPUTE, 0, 3), (COMPUTE, 0, 9)]))
     assert laid["name"].to_list() == ["n1", "n0"]
     assert set(laid["lane"]) == {0}
 
@@ -73,7 +71,7 @@ def test_the_longer_of_two_that_start_together_is_around_the_other() -> None:
 @given(rows, st.integers(1, 70))
 def test_reduction_keeps_counts_and_times(found: Rows, most: int) -> None:
     whole = table(found)
-    fewer, merged = reduced(whole, most)
+    fewer, merged = merge_short_slices(whole, most)
     assert (merged.before, merged.after) == (whole.height, fewer.height)
     args = [
         pl.Series([text or ""]).str.extract_groups(r'"slices":(\d+),"sum_ns":(\d+)')[0]
@@ -91,26 +89,26 @@ def test_reduction_keeps_counts_and_times(found: Rows, most: int) -> None:
 
 def test_enough_room_leaves_everything_as_it_is() -> None:
     whole = table([(COMPUTE, 0, 1), (COMPUTE, 2, 1)])
-    fewer, merged = reduced(whole, 2)
+    fewer, merged = merge_short_slices(whole, 2)
     assert fewer is whole
     assert merged.shorter_than_ns == 0
 
 
 def test_work_is_merged_before_what_is_derived_from_it() -> None:
     many = [(COMPUTE, 10 * n, 5) for n in range(50)] + [(EXPOSED, 10 * n, 5) for n in range(50)]
-    fewer, _ = reduced(table(many), 60)
+    fewer, _ = merge_short_slices(table(many), 60)
     kept = dict(fewer.group_by("track").len().iter_rows())
     assert kept[EXPOSED] == 50
     assert kept[COMPUTE] <= 10
 
 
 def test_steps_are_never_merged() -> None:
-    fewer, _ = reduced(table([(STEP, 10 * n, 5) for n in range(50)]), 5)
+    fewer, _ = merge_short_slices(table([(STEP, 10 * n, 5) for n in range(50)]), 5)
     assert fewer.height == 50
 
 
 def test_merged_slices_say_what_they_are() -> None:
-    fewer, _ = reduced(table([(COMPUTE, 0, 5), (COMPUTE, 6, 5), (COMPUTE, 12, 5)]), 1)
+    fewer, _ = merge_short_slices(table([(COMPUTE, 0, 5), (COMPUTE, 6, 5), (COMPUTE, 12, 5)]), 1)
     assert fewer.select("name", "start_ns", "end_ns", "args").row(0) == (
         "3 kernels", 0, 17, '"slices":3,"sum_ns":15'
     )  # fmt: skip

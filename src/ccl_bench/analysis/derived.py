@@ -63,7 +63,7 @@ def derived(
     return register
 
 
-def in_order(wanted: Iterable[str]) -> list[str]:
+def computation_order(wanted: Iterable[str]) -> list[str]:
     """Return the derived tables behind `wanted`, each after those it needs."""
     ordered: list[str] = []
 
@@ -79,10 +79,10 @@ def in_order(wanted: Iterable[str]) -> list[str]:
     return ordered
 
 
-def unprovided(wanted: Iterable[str], given: Container[str]) -> list[str]:
+def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
     """Return what `wanted` tables come down to that is neither given nor a table that anything defines."""
     wanted = list(wanted)
-    reached = {*wanted, *(need for name in in_order(wanted) for need in DERIVED.get(name).needs)}
+    reached = {*wanted, *(need for name in computation_order(wanted) for need in DERIVED.get(name).needs)}
     unknown = {name for name in reached if name not in TABLES and name not in DERIVED}
     return sorted(name for name in unknown if name not in given)
 
@@ -90,7 +90,7 @@ def unprovided(wanted: Iterable[str], given: Container[str]) -> list[str]:
 def raw_needs(wanted: Iterable[str]) -> set[str]:
     """Return the raw tables that `wanted` tables come from, directly or not."""
     wanted = list(wanted)
-    needs = {need for name in in_order(wanted) for need in DERIVED.get(name).needs}
+    needs = {need for name in computation_order(wanted) for need in DERIVED.get(name).needs}
     return {name for name in needs | set(wanted) if name in TABLES}
 
 

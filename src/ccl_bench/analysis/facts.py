@@ -132,7 +132,7 @@ def tokens_per_step(facts: Facts) -> Fact[int] | None:
     return Fact(batch.value * length.value, f"global_batch_size x seq_len from {sources}")
 
 
-class NotedFacts:
+class TrackedFacts:
     """Facts that remember which of them were asked for, so that what is wrong with one can be told."""
 
     def __init__(self, facts: Facts) -> None:

@@ -15,7 +15,7 @@ _LONG_AGO = -(1 << 62)
 """When nothing had begun yet, ns."""
 
 
-def clipped(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Return the parts of `intervals` inside each of `windows`, with the window's row as `window`.
 
     `windows` has `start_ns` and `end_ns`, is sorted and disjoint. An interval that reaches over
@@ -45,7 +45,7 @@ def _most(numbers: pl.Series) -> int:
     return found if isinstance(found, int) else 0
 
 
-def merged(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:
+def merge_intervals(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return the union of `intervals` as disjoint sorted intervals, apart for each value of `by`."""
     if not by:
         return pl.DataFrame(_runs(intervals))
@@ -98,16 +98,16 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     return lengths.fill_null(0) if lengths.null_count() else lengths
 
 
-def outside(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
+def subtract(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
     """Return the parts of `intervals` that lie in none of `blockers`; other columns are kept."""
     if intervals.is_empty():
         return intervals
     first, last = intervals[START].min(), intervals[END].max()
-    busy = merged(blockers)
+    busy = merge_intervals(blockers)
     gaps = pl.DataFrame(
         {
             START: pl.concat([pl.Series([first], dtype=pl.Int64), busy[END]]),
             END: pl.concat([busy[START], pl.Series([last], dtype=pl.Int64)]),
         }
     ).filter(pl.col(START) < pl.col(END))
-    return clipped(intervals, gaps).drop("window")
+    return clip(intervals, gaps).drop("window")

@@ -1,19 +1,40 @@
-"""Pipeline bubbles: what a stage loses to waiting for its neighbours."""
+"""Pipeline bubbles: what a stage loses to waiting for its neighbours, and what theory predicts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.communication.matching import point_to_point
-from ccl_bench.analysis.communication.parallelism import stages_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
-from ccl_bench.analysis.intervals import clipped, merged, outside, union_lengths
-from ccl_bench.analysis.work import COMPUTING
+from ccl_bench.analysis.device.work import COMPUTING
+from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
 from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+
+_FLAT = {"1f1b", "gpipe", "schedule1f1b", "schedulegpipe"}
+_INTERLEAVED = {"interleaved1f1b", "interleaved", "scheduleinterleaved1f1b"}
+
+
+def theoretical_bubble_fraction(facts: Facts) -> tuple[float, str] | None:
+    """Return the bubble's share of an even step without transfer cost, and its formula.
+
+    None where the card states no schedule, no number of microbatches, or a schedule without a
+    closed formula. p stages, m microbatches, v model chunks on one rank [arXiv 2104.04473].
+    """
+    if not (facts.pp and facts.microbatches and facts.pp_schedule):
+        return None
+    stages, microbatches = facts.pp.value, facts.microbatches.value
+    schedule = facts.pp_schedule.value.replace("-", "").replace("_", "").lower()
+    if schedule in _FLAT:
+        return (stages - 1) / (microbatches + stages - 1), "(p-1)/(m+p-1)"
+    if schedule in _INTERLEAVED and facts.virtual_stages:
+        chunks = facts.virtual_stages.value
+        return (stages - 1) / (chunks * microbatches + stages - 1), "(p-1)/(v*m+p-1)"
+    return None
 
 
 WARM_UP, STEADY, COOL_DOWN, WHOLE = "warm-up", "steady", "cool-down", "whole"
@@ -102,8 +123,8 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     messages = calls.filter(_is_message()).select(
         "start_ns", "end_ns", "call", pl.col("end_ns").alias("call_end_ns")
     )
-    exposed = outside(messages, pl.concat([compute, collectives]))
-    inside = clipped(exposed, stage_parts.select("start_ns", "end_ns"))
+    exposed = subtract(messages, pl.concat([compute, collectives]))
+    inside = clip(exposed, stage_parts.select("start_ns", "end_ns"))
     place = stage_parts.select("step", "part")[inside["window"]]
     return inside.hstack(place).select(*DERIVED.get("exposed_messages").table.columns)
 
@@ -183,5 +204,5 @@ def moving(stretches: pl.DataFrame) -> pl.DataFrame:
 
 def _moving(stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the exposed transfer in each part of each step of each trace."""
-    lengths = merged(moving(stretches), "trace", "step", "part").group_by("trace", "step", "part")
+    lengths = merge_intervals(moving(stretches), "trace", "step", "part").group_by("trace", "step", "part")
     return lengths.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))

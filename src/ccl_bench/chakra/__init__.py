@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ccl_bench.chakra.exporting import Exported, export
+from ccl_bench.chakra.write import Exported, export
 
 __all__ = ["Exported", "export"]

@@ -1,19 +1,13 @@
-"""One rank as Chakra's graph: operators of the Execution Trace, and the device work that they launched.
-
-Every communication call is one node with type, size and group: the kernel that carried it out where that
-is known, else the operator that started it. Sizes are the bytes of the tensors that the rank gives to the
-call, as Chakra's own converter counts them; a receive counts those that it takes.
-"""
+"""One rank as Chakra's graph: operators of the Execution Trace, the work they launched, dependencies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.chakra.dependencies import Dependencies, Start
-from ccl_bench.chakra.messages import (
+from ccl_bench.chakra.protobuf import (
     COLLECTIVE,
     COLLECTIVES,
     COMPUTE,
@@ -29,7 +23,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.base.lazy_polars import pl
-    from ccl_bench.chakra.device import Timing, Work
+    from ccl_bench.chakra.device_timing import Timing, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A node as it starts."""
+
+    node: int
+    parent: int
+    thread: int
+    reads: tuple[int, ...] = ()
+    """Storages of its inputs."""
+    writes: tuple[int, ...] = ()
+    """Storages of its outputs."""
+
+
+@dataclass(slots=True)
+class Dependencies:
+    """What has happened up to some node, thread by thread."""
+
+    running: dict[int, list[Start]] = field(default_factory=dict)
+    makers: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+    def of(self, start: Start) -> list[int]:
+        """Return the nodes that the next node depends on; nodes must come in order of their number."""
+        stack = self.running.setdefault(start.thread, [])
+        while stack and stack[-1].node != start.parent:
+            self._ended(stack.pop())
+        before = {self.makers[storage] for storage in start.reads if storage in self.makers}
+        if start.thread in self.last:
+            before.add(self.last[start.thread])
+        self.last[start.thread] = start.node
+        stack.append(start)
+        return sorted(before)
+
+    def _ended(self, start: Start) -> None:
+        for storage in start.writes:
+            self.makers[storage] = max(self.makers.get(storage, 0), start.node)
+
 
 _ROOTS = ("[pytorch|profiler|execution_",)
 _NUMBERS = {

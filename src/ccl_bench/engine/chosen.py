@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.step_choice import kept, overlapping_ranges, range_names
+from ccl_bench.analysis.steps.choice import overlapping_ranges, range_names, select_steps
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 
@@ -31,7 +31,7 @@ def chosen(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
 
     A step that is not chosen is none: whatever comes from the steps is of the chosen ones alone.
     """
-    return {"steps": kept(steps, choice), RECORDED: steps} if choice else {"steps": steps}
+    return {"steps": select_steps(steps, choice), RECORDED: steps} if choice else {"steps": steps}
 
 
 def names_to_choose(content: TraceContent) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import raw_needs
-from ccl_bench.analysis.step_choice import CHOSEN_RANGE
-from ccl_bench.analysis.step_marks import SOURCES
+from ccl_bench.analysis.steps.choice import CHOSEN_RANGE
+from ccl_bench.analysis.steps.marks import SOURCES
 from ccl_bench.base.findings import Finding
 from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.result import WHOLE_TRACE

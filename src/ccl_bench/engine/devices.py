@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import tables_behind
-from ccl_bench.analysis.device.apart import devices_at_work, on_device
+from ccl_bench.analysis.device.completeness import devices_at_work, on_device
 from ccl_bench.base.findings import Finding
 
 if TYPE_CHECKING:

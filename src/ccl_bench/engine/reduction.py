@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
-from ccl_bench.analysis.derived import DERIVED, Derived, in_order, raw_needs
-from ccl_bench.analysis.device.completeness import Told, lost_work, sign_of_device
-from ccl_bench.analysis.step_choice import CHOSEN_RANGE
+from ccl_bench.analysis.derived import DERIVED, Derived, computation_order, raw_needs
+from ccl_bench.analysis.device.completeness import Subject, lost_work, sign_of_device
+from ccl_bench.analysis.steps.choice import CHOSEN_RANGE
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
@@ -135,7 +135,7 @@ def reduced(task: Task) -> Reduced:
     wanted = tuple(name for name in task.wanted if takes_part(task.trace.form, name))
     if not wanted:
         return Reduced(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
-    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in in_order(wanted) else ()
+    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted) else ()
     raw = raw_needs((*wanted, *in_steps)) | {"devices"}
     try:
         content, sha256 = content_of(task.trace, raw, use_cache=task.use_cache)
@@ -195,7 +195,7 @@ def _judge(trace: Reduced, complete: dict[str, Any]) -> None:
         trace.communicates = bool(complete["calls"])
     known = {finding.code for finding in trace.findings}
     if known.isdisjoint(CUT_SHORT):
-        lost = lost_work(complete, Told(trace.trace.relative, trace.rank))
+        lost = lost_work(complete, Subject(trace.trace.relative, trace.rank))
         trace.findings += [finding for finding in lost if finding.code not in known]
 
 
@@ -249,8 +249,8 @@ def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) 
 
 def _largest_first(wanted: tuple[str, ...]) -> list[str]:
     """Return the derived tables behind `wanted` in order, those of the largest raw table early."""
-    ordered = in_order(wanted)
-    return in_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
+    ordered = computation_order(wanted)
+    return computation_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
 
 
 def _made(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ccl_bench import analysis, engine, metrics
-from ccl_bench.analysis.communication.agreement import LOOKED_AT, cross_rank_findings
-from ccl_bench.analysis.cross_checks import source_findings
-from ccl_bench.analysis.derived import DERIVED, in_order, raw_needs, unprovided
-from ccl_bench.analysis.facts import NotedFacts
-from ccl_bench.analysis.memory.doubts import memory_findings
-from ccl_bench.analysis.step_checks import common_steps, step_findings
-from ccl_bench.analysis.transients import transient_findings
+from ccl_bench.analysis.communication.findings import LOOKED_AT, cross_rank_findings
+from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
+from ccl_bench.analysis.facts import TrackedFacts
+from ccl_bench.analysis.findings import source_findings
+from ccl_bench.analysis.memory.findings import memory_findings
+from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.answering import answered
@@ -100,7 +99,7 @@ def gathered(
 
 def _steps_behind(tables: Iterable[str]) -> list[str]:
     """Return the table of steps where any of these rests on steps."""
-    return [name for name in in_order(tables) if name == "steps"]
+    return [name for name in computation_order(tables) if name == "steps"]
 
 
 def _put_in_windows(run: Run, evidence: Evidence, tables: dict[str, pl.DataFrame]) -> None:
@@ -134,7 +133,7 @@ def _restrict_to_common_steps(
 def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: Evidence) -> None:
     """Compute every table across ranks; of what is not wanted itself, each goes after its last use."""
     inputs = evidence.inputs
-    order = [n for n in in_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
+    order = [n for n in computation_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
     looked: dict[str, list[Finding]] = {}
     for done, name in enumerate(order, start=1):
         if engine.has_rows(name, forms):
@@ -155,7 +154,7 @@ def _add_across_ranks(name: str, evidence: Evidence) -> None:
     if failed:
         evidence.broken[name] = failed
         return
-    facts = NotedFacts(evidence.inputs["facts"])
+    facts = TrackedFacts(evidence.inputs["facts"])
     given = [facts if need == "facts" else evidence.inputs[need] for need in needs]
     try:
         evidence.inputs[name] = DERIVED.get(name).compute(*given)
@@ -288,6 +287,6 @@ def needs_of(run: Run, names: Iterable[str]) -> list[str]:
     analysis.load()
     given = given_by(run)
     sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
-    computed = [found for found in sensible if not unprovided(found.needs, given)]
+    computed = [found for found in sensible if not missing_tables(found.needs, given)]
     needed = {need for found in computed for need in found.needs}
     return sorted({*needed, *_steps_behind(needed - given.keys())})

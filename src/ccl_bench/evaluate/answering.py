@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ccl_bench import __version__, metrics
-from ccl_bench.analysis.derived import in_order, raw_needs, tables_behind, unprovided
-from ccl_bench.analysis.facts import Facts, NotedFacts
+from ccl_bench.analysis.derived import computation_order, missing_tables, raw_needs, tables_behind
+from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.base.findings import way_out
 from ccl_bench.engine import UNREAD
 from ccl_bench.evaluate.choosing import recorded_steps
-from ccl_bench.metrics.rows import RECORD
+from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.facts import touched
 from ccl_bench.run.one_run import SEVERAL
@@ -64,7 +64,7 @@ def answered(
     traces: dict[frozenset[str], list[TraceProvenance]] = {}
     for name in names:
         found = registry.get(name)
-        noted, given = NotedFacts(facts), NotedFacts(facts)
+        noted, given = TrackedFacts(facts), TrackedFacts(facts)
         reason = found.inapplicable(cast("Facts", noted))
         if reason:
             answer = Result(found.name, "not_applicable", found.unit, found.better, reason=reason)
@@ -80,7 +80,7 @@ def answered(
     return results
 
 
-def _answer(metric: Metric, evidence: Evidence, facts: NotedFacts, failures: Failures) -> Result:
+def _answer(metric: Metric, evidence: Evidence, facts: TrackedFacts, failures: Failures) -> Result:
     """Compute one metric; whatever keeps it from a value becomes the result."""
     base = Result(metric.name, "ok", metric.unit, metric.better)
     try:
@@ -104,8 +104,8 @@ def _answer(metric: Metric, evidence: Evidence, facts: NotedFacts, failures: Fai
     )
 
 
-def _computed(metric: Metric, evidence: Evidence, facts: NotedFacts) -> Measurement:
-    if gaps := unprovided(metric.needs, evidence.given):
+def _computed(metric: Metric, evidence: Evidence, facts: TrackedFacts) -> Measurement:
+    if gaps := missing_tables(metric.needs, evidence.given):
         raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
     for need in metric.needs:
         if need in evidence.broken:
@@ -188,7 +188,7 @@ def _touching(metric: Metric, evidence: Evidence, asked: set[str]) -> list[Resul
 
 def _tables_behind(metric: Metric, evidence: Evidence) -> list[str]:
     """Return the computed tables that the metric's number rests on, directly or not."""
-    return in_order(need for need in metric.needs if need not in evidence.given)
+    return computation_order(need for need in metric.needs if need not in evidence.given)
 
 
 def _facts_behind(metric: Metric, evidence: Evidence, asked: set[str]) -> set[str]:

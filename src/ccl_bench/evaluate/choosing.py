@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.step_choice import CHOSEN_RANGE, kept_times
+from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, select_step_times
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.registry import did_you_mean
@@ -40,7 +40,7 @@ def choice_findings(
     every = set().union(*sources.values())
     check_numbers(choice, every)
     is_left = any(map(_is_left, [choice] * len(traces), traces))
-    if not is_left and (times is None or kept_times(times, choice).is_empty()):
+    if not is_left and (times is None or select_step_times(times, choice).is_empty()):
         message = f"no step is left of {_listed(sorted(every))}: {choice.words}"
         raise UsageError(message, fix="leave fewer out")
     return [*_absent(choice, sources), *_without_any(choice, traces)]

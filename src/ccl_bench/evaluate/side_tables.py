@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.step_choice import kept_times
+from ccl_bench.analysis.steps.choice import select_step_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def chosen_step_times(stated: Stated, choice: StepChoice) -> pl.DataFrame | None
     recorded = None if choice.marker else step_times_in(stated)
     if recorded is None or not choice:
         return recorded
-    chosen = kept_times(recorded, choice)
+    chosen = select_step_times(recorded, choice)
     return None if chosen.is_empty() else chosen
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.schedules import theoretical_fraction
+from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, need_rows, ranks_in, step_labels
+from ccl_bench.metrics.shared.rows import RECORD, SECOND_NS, need_rows, ranks_in, step_labels
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -67,7 +67,7 @@ def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> dict[
     }
     if stages["warm_up_s"].null_count():
         details["parts_missing"] = "the trace does not tell forward from backward work in every step"
-    theory = theoretical_fraction(facts)
+    theory = theoretical_bubble_fraction(facts)
     if theory is not None:
         details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
     return details

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
 
 
 @metric(

@@ -5,9 +5,16 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, each_rank, need_rows, ranks_in, window_of
-from ccl_bench.metrics.shared.parts import listed_parts
-from ccl_bench.metrics.shared.per_step import shares_by_step
+from ccl_bench.metrics.shared.per_step import listed_parts, shares_by_step
+from ccl_bench.metrics.shared.rows import (
+    RECORD,
+    SECOND_NS,
+    by_rank,
+    each_rank,
+    need_rows,
+    ranks_in,
+    window_of,
+)
 
 
 @metric(

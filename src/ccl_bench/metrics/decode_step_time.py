@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.forward_passes import DECODE
+from ccl_bench.analysis.serving.forward_passes import DECODE
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.forward_pass_times import pass_times
+from ccl_bench.metrics.shared.serving import pass_times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

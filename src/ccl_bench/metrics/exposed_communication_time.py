@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import conditions, metric
-from ccl_bench.metrics.shared.communicating import need_communication
+from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, time_per_step
 
 if TYPE_CHECKING:

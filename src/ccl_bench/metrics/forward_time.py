@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import metric
-from ccl_bench.metrics.shared.phase_time import RECORD_OPERATORS, phase_time, rows_of
+from ccl_bench.metrics.shared.per_step import RECORD_OPERATORS, phase_time, rows_of
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

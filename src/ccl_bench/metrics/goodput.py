@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving import meeting
+from ccl_bench.analysis.serving.benchmark import meeting
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.serving_tools import title
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import (
-    BENCHMARK_IT,
-    need_success,
-    needed_benchmark,
-    rate,
-    window_of,
-)
+from ccl_bench.metrics.shared.serving import BENCHMARK_IT, need_success, needed_benchmark, rate, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.analysis.serving import Benchmark
+    from ccl_bench.analysis.serving.benchmark import Benchmark
     from ccl_bench.base.lazy_polars import pl
 
 _STATE_THEM = "write slo_ttft_s, slo_tpot_s or slo_latency_s into run_metadata.json, such as 0.2"

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
-from ccl_bench.metrics.shared.devices import share_by_device
-from ccl_bench.metrics.shared.parts import parts_by_rank, parts_by_step
-from ccl_bench.metrics.shared.shares import share_of_steps
+from ccl_bench.metrics.shared.per_step import parts_by_rank, parts_by_step, share_by_device, share_of_steps
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
-from ccl_bench.metrics.shared.shares import share_of_steps
+from ccl_bench.metrics.shared.per_step import share_of_steps
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
-from ccl_bench.analysis.communication.hockney import HockneyFit, fitted
+from ccl_bench.analysis.communication.bandwidth import WAIT_FREE, HockneyFit, fit_hockney
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS
 
 
 def _fit(transfers: pl.DataFrame) -> HockneyFit | None:
     seconds = (transfers["time_ns"] / SECOND_NS).to_list()
-    return fitted(transfers["size_bytes"].to_list(), seconds)
+    return fit_hockney(transfers["size_bytes"].to_list(), seconds)
 
 
 def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import SECOND_NS
-from ccl_bench.metrics.shared.launches import need_launches
+from ccl_bench.metrics.shared.checks import need_launches
 from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, time_per_step
+from ccl_bench.metrics.shared.rows import SECOND_NS
 
 
 @metric(unit="s", better="lower", revision=2)

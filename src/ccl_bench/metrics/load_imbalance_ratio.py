@@ -5,8 +5,8 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
 from ccl_bench.metrics.shared.per_step import by_step, mean_of, seconds_by_rank
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
 
 
 @metric(unit="ratio", better="lower", applies=(conditions.several_ranks,), revision=2)

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.allocator import PEAKS, STATE, WRITE, label, need_devices, ranks_of, told
-from ccl_bench.metrics.shared.snapshots import snapshot_devices
+from ccl_bench.metrics.shared.allocator import (
+    PEAKS,
+    STATE,
+    WRITE,
+    counter_values,
+    label,
+    need_devices,
+    ranks_of,
+    snapshot_devices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +62,7 @@ def memory_fragmentation(
         "basis": basis,
         "highest_device": highest,
         "per_device_ratio": unused,
-        "per_device_reserved_bytes": told(devices, f"{at}reserved_bytes"),
+        "per_device_reserved_bytes": counter_values(devices, f"{at}reserved_bytes"),
     }
     others = {
         "per_device_efficiency_ratio": _shares(devices, "active_bytes", at),

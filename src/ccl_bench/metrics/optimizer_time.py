@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.phases import OPTIMIZER
 from ccl_bench.metrics import conditions, metric
-from ccl_bench.metrics.shared.phase_time import phase_time
+from ccl_bench.metrics.shared.per_step import phase_time
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.allocator import WRITE, label, need_devices, ranks_of, told
-from ccl_bench.metrics.shared.snapshots import holders_of, snapshot_devices
+from ccl_bench.metrics.shared.allocator import (
+    WRITE,
+    counter_values,
+    holders_of,
+    label,
+    need_devices,
+    ranks_of,
+    snapshot_devices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,12 +67,12 @@ def peak_memory_allocated(
     """
     seen = snapshot_devices(memory_peaks, memory_layouts, memory_rates)
     devices = need_devices(memory_stats, seen)
-    peaks = told(devices, "peak_allocated_bytes")
+    peaks = counter_values(devices, "peak_allocated_bytes")
     if not peaks:
         raise NotMeasurable("what was recorded holds no peak of the allocated memory", fix=WRITE)
     highest = max(peaks, key=lambda who: peaks[who])
     rank = next(device.rank for device in devices if label(device) == highest)
-    counters = {name: values for name in _COUNTERS if (values := told(devices, name))}
+    counters = {name: values for name in _COUNTERS if (values := counter_values(devices, name))}
     return Measurement(
         peaks[highest] / GIGA,
         details={

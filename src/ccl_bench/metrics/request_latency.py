@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving import latencies
+from ccl_bench.analysis.serving.benchmark import latencies
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import needed_benchmark, times
+from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving import completed
+from ccl_bench.analysis.serving.benchmark import completed
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import needed_benchmark, rate
+from ccl_bench.metrics.shared.serving import needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

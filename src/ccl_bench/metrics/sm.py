@@ -7,9 +7,8 @@ from dataclasses import replace
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
-from ccl_bench.metrics.shared.devices import share_by_device
-from ccl_bench.metrics.shared.per_step import by_step, shares_by_step
+from ccl_bench.metrics.shared.per_step import by_step, share_by_device, shares_by_step
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 

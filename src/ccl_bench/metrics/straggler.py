@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.lateness import (
-    busiest,
-    in_groups,
+from ccl_bench.analysis.communication.waits import (
+    costliest_rank,
+    in_steps_of,
     lag_of,
     late_ranks,
-    most_costly,
-    peers,
+    peers_of,
     persistence,
-    waiting_least,
+    rank_with_most_work,
+    shortest_waiting,
+    waits_by_member,
+    waits_by_rank_and_step,
     within_stages,
 )
-from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
-from ccl_bench.analysis.step_times import slowest, step_times
+from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
+from ccl_bench.metrics.shared.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import lag_ns, lags, need_waits
 
 if TYPE_CHECKING:
@@ -59,13 +60,13 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
     """
     need_rows(steps, "steps", RECORD)
-    waits = in_steps(waits, steps)
+    waits = in_steps_of(waits, steps)
     need_waits(waits)
     lag = lag_ns(waits)
-    step_ns = mean_of(slowest(step_times(in_steps(steps, waits))), "duration_ns")
+    step_ns = mean_of(slowest(step_times(in_steps_of(steps, waits))), "duration_ns")
     floor_ns = NOISE_FLOOR * step_ns
     alike = within_stages(waits, facts)
-    members = in_groups(alike, floor_ns)
+    members = waits_by_member(alike, floor_ns)
     late = late_ranks(members) if lag >= floor_ns else []
     worst = _slowest(alike, breakdown, members, late)
     return Measurement(
@@ -79,7 +80,7 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
             "noise_floor_ratio": NOISE_FLOOR,
             **_per_rank(waits),
             "persistence_ratio": persistence(alike, worst, floor_ns) if worst is not None else 0.0,
-            "per_group": _per_group(in_groups(waits, floor_ns)),
+            "per_group": _per_group(waits_by_member(waits, floor_ns)),
             "cause": _cause(breakdown, members, late, late if worst is None else [worst]),
             "members_complete": bool(waits["complete"].all()),
         },
@@ -92,14 +93,14 @@ def _slowest(
     waits: pl.DataFrame, breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]
 ) -> int | None:
     """Return the one rank among those that wait least in their groups that makes the others wait, or None."""
-    candidates = waiting_least(members, late)
-    worst = busiest(breakdown, members, candidates, late)
-    return most_costly(waits, candidates) if worst is None else worst
+    candidates = shortest_waiting(members, late)
+    worst = rank_with_most_work(breakdown, members, candidates, late)
+    return costliest_rank(waits, candidates) if worst is None else worst
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     found = (
-        by_rank_and_step(waits)
+        waits_by_rank_and_step(waits)
         .group_by("rank")
         .agg(
             (pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s_per_step"),
@@ -130,7 +131,7 @@ def _cause(
 
     It is the cause where it explains enough of the lag.
     """
-    others = {peer for rank in named for peer in peers(members, rank, late)}
+    others = {peer for rank in named for peer in peers_of(members, rank, late)}
     parts = {"compute": "compute_ns", "host": "idle_ns", "copies": "exposed_memory_ns"}
     of_late = breakdown.filter(pl.col("rank").is_in(named))
     of_peers = breakdown.filter(pl.col("rank").is_in(sorted(others)))

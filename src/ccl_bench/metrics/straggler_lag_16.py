@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.waits import by_rank_and_step, in_steps
+from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import SECOND_NS, by_rank, label, ranks_in, step_labels
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
+from ccl_bench.metrics.shared.rows import SECOND_NS, by_rank, label, ranks_in, step_labels
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""
@@ -25,7 +25,7 @@ def need_waits(waits: pl.DataFrame) -> None:
 def lags(waits: pl.DataFrame) -> pl.DataFrame:
     """Return the largest minus the smallest waiting of a rank in each step, as `lag_ns`."""
     wait = pl.col("wait_ns")
-    by_rank = by_rank_and_step(waits)
+    by_rank = waits_by_rank_and_step(waits)
     return by_rank.group_by("iteration", "step").agg((wait.max() - wait.min()).alias("lag_ns"))
 
 
@@ -36,7 +36,7 @@ def lag_ns(waits: pl.DataFrame) -> float:
 
 def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {rank: {step: waiting, s}}; nothing where that would be more than `_MOST_WAITS` numbers."""
-    rows = by_rank_and_step(waits)
+    rows = waits_by_rank_and_step(waits)
     rows = rows.group_by("rank", "iteration", "step").agg(pl.col("wait_ns").sum() / SECOND_NS)
     if rows.height > _MOST_WAITS:
         return {}
@@ -65,10 +65,12 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.
     """
-    waits = in_steps(waits, steps)
+    waits = in_steps_of(waits, steps)
     need_waits(waits)
     per_rank = (
-        by_rank_and_step(waits).group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
+        waits_by_rank_and_step(waits)
+        .group_by("rank")
+        .agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
     )
     return Measurement(
         lag_ns(waits) / SECOND_NS,

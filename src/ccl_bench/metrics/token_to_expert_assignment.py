@@ -5,11 +5,16 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.experts import added, by_device, imbalance, variation
+from ccl_bench.analysis.communication.exchanges import (
+    by_device,
+    coefficient_of_variation,
+    imbalance,
+    sum_rows,
+)
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import ranks_in
+from ccl_bench.metrics.shared.rows import ranks_in
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -62,12 +67,12 @@ def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, dict[str,
         layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
         if len(record.tokens) > devices:
             experts.append(record.tokens)
-    sums = {layer: added(rows) for layer, rows in layers.items() if _alike(rows)}
-    tokens = added(_alike([*sums.values()]))
+    sums = {layer: sum_rows(rows) for layer, rows in layers.items() if _alike(rows)}
+    tokens = sum_rows(_alike([*sums.values()]))
     details: dict[str, Any] = {"source": _FILE, "tokens_per_device": _listed(tokens)}
-    details["coefficient_of_variation_ratio"] = variation(tokens) if any(tokens) else 0.0
+    details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens) if any(tokens) else 0.0
     if experts and len(experts) == len(found.records):
-        details["tokens_per_expert"] = _listed(added(_alike(experts)))
+        details["tokens_per_expert"] = _listed(sum_rows(_alike(experts)))
     if len(sums) > 1:
         details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
     if found.dropped_tokens is not None:
@@ -114,7 +119,7 @@ def _from_splits(
     per_group = {
         name: {
             "imbalance_ratio": imbalance([*tokens.values()]),
-            "coefficient_of_variation_ratio": variation([*tokens.values()]),
+            "coefficient_of_variation_ratio": coefficient_of_variation([*tokens.values()]),
             "tokens_per_device": {str(rank): count for rank, count in tokens.items()},
         }
         for name, tokens in found.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.communicating import need_communication
+from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import OTHER
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.kernels import need_kernels
+from ccl_bench.metrics.shared.checks import need_kernels
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
 
 MUCH = 0.2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.serving import times_per_output_token
+from ccl_bench.analysis.serving.benchmark import times_per_output_token
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import needed_benchmark, times
+from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 
 @metric(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.communication.parallelism import UNKNOWN
-from ccl_bench.analysis.intervals import merged
+from ccl_bench.analysis.communication.groups import UNKNOWN
+from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
 
 GIGA = 1e9
 
@@ -157,7 +157,7 @@ def _of_dimension(
 
 def _time_ns(calls: pl.DataFrame) -> int:
     """Return the time with at least one of the calls, summed over traces, ns."""
-    return int(merged(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
+    return int(merge_intervals(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
 
 
 def _exposed_ns(exposed_calls: pl.DataFrame, traffic: pl.DataFrame) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import CALLS_OF_STEPS, by_rank, ranks_in
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
 
 

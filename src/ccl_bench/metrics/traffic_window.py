@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccl_bench.analysis.communication.parallelism import UNKNOWN
-from ccl_bench.analysis.communication.traffic_windows import known_sum, traffic_windows
+from ccl_bench.analysis.communication.groups import UNKNOWN
+from ccl_bench.analysis.communication.traffic import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
     STATE_DEGREES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving import times_to_first_token
+from ccl_bench.analysis.serving.benchmark import times_to_first_token
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.serving_details import needed_benchmark, times
+from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

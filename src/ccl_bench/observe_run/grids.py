@@ -6,7 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics.rows import SECOND_NS, label, step_labels
+from ccl_bench.metrics.shared.rows import SECOND_NS, label, step_labels
 from ccl_bench.result.observation import Grid
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics.rows import SECOND_NS, label
+from ccl_bench.metrics.shared.rows import SECOND_NS, label
 from ccl_bench.result.observation import MemoryCurve
 
 _DEVICES = 4

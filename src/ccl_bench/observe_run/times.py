@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.waits import by_rank_and_step
+from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics.rows import SECOND_NS
+from ccl_bench.metrics.shared.rows import SECOND_NS
 from ccl_bench.observe_run.grids import grid, ranks_of, steps_of
 from ccl_bench.result.observation import Grid, Spread, StepTimes, TimeParts
 
@@ -61,4 +61,4 @@ def time_parts(breakdown: pl.DataFrame) -> tuple[list[TimeParts], int]:
 
 def waits(table: pl.DataFrame) -> Grid | None:
     """Return how long each rank waited in each step; None where no wait is known."""
-    return None if table.is_empty() else grid(by_rank_and_step(table), "wait_ns")
+    return None if table.is_empty() else grid(waits_by_rank_and_step(table), "wait_ns")

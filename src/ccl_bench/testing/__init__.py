@@ -23,18 +23,30 @@ batched sends, links that are shared. A pipeline gathers sharded parameters once
 """
 
 from ccl_bench.testing import damage, plans
-from ccl_bench.testing.cards import moe_assignments, run_metadata, workload_card
-from ccl_bench.testing.expected import Expected, RankCall, StepParts
-from ccl_bench.testing.expected_values import lag_ns, message_bytes, values, waits_in_groups
-from ccl_bench.testing.kineto_layout import TORCH_NAME, Style
-from ccl_bench.testing.kineto_writing import write_rank
-from ccl_bench.testing.meetings import Meeting, Member, bus_factor
+from ccl_bench.testing.collectives import Meeting, Member, bus_factor
+from ccl_bench.testing.expected import (
+    Expected,
+    RankCall,
+    StepParts,
+    lag_ns,
+    message_bytes,
+    values,
+    waits_in_groups,
+)
+from ccl_bench.testing.kineto_file import write_rank
+from ccl_bench.testing.kineto_templates import TORCH_NAME, Style
 from ccl_bench.testing.mesh import Group, Mesh
 from ccl_bench.testing.plan import Copy, Device, Experts, Host, Message, Plan, Straggler
-from ccl_bench.testing.run_writing import trace_path, write_run, written_ranks
-from ccl_bench.testing.schedule import even_bubble_fraction, one_forward_one_backward
-from ccl_bench.testing.simulation import timeline
-from ccl_bench.testing.timeline import RankStep, Timeline
+from ccl_bench.testing.program import even_bubble_fraction, one_forward_one_backward
+from ccl_bench.testing.run_directory import (
+    moe_assignments,
+    run_metadata,
+    trace_path,
+    workload_card,
+    write_run,
+    written_ranks,
+)
+from ccl_bench.testing.simulation import RankStep, Timeline, timeline
 
 __all__ = [
     "TORCH_NAME",

@@ -1,25 +1,40 @@
-"""What one rank did, as slices: its steps, kernels or operators, communication calls and copies."""
+"""What ranks did, waited for and lost, as slices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.work import COMPUTING
-from ccl_bench.analysis.work import MEMORY as COPYING
+from ccl_bench.analysis.communication.matching import point_to_point
+from ccl_bench.analysis.communication.waits import attributable_waits, waits_by_rank_and_step
+from ccl_bench.analysis.device.work import COMPUTING
+from ccl_bench.analysis.device.work import MEMORY as COPYING
+from ccl_bench.analysis.intervals import clip, subtract
+from ccl_bench.analysis.pipeline import moving, with_transfer
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.timeline.tracks import COMMUNICATION, COMPUTE, DEVICE_STEP, MEMORY, STEP, slices
+from ccl_bench.timeline.slices import (
+    BUBBLE,
+    COMMUNICATION,
+    COMPUTE,
+    DEVICE_STEP,
+    EXPOSED,
+    LATE,
+    MEMORY,
+    STEP,
+    WAIT,
+    slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NEEDS = ("steps", "device_work", "memcpy", "work", "calls", "cpu_ops")
+ACTIVITY_TABLES = ("steps", "device_work", "memcpy", "work", "calls", "cpu_ops")
 """Tables of a trace that its activity is made from."""
 
 LONGEST_NAME = 120
 """Characters of a name that are kept; template arguments of kernels run to thousands."""
 
 
-def activity(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Return the slices of everything that occupied one rank, and of its steps."""
     steps = tables["steps"]
     found = [*_steps(steps), _calls(tables["calls"])]
@@ -71,3 +86,112 @@ def shortened(column: str) -> pl.Expr:
     text = pl.col(column).cast(pl.String)
     is_long = text.str.len_chars() > LONGEST_NAME
     return pl.when(is_long).then(text.str.head(LONGEST_NAME) + "...").otherwise(text)
+
+
+EXPOSURE_TABLES = ("exposed_calls",)
+"""Tables of a trace that exposed communication is made from, beside those of its activity."""
+
+PIPELINE_TABLES = ("exposed_messages", "stage_parts")
+"""Tables that bubbles are made from in addition."""
+
+
+def exposed_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return the stretches of communication in steps in which nothing computed."""
+    return slices(tables["exposed_calls"], EXPOSED, name=pl.col("collective"))
+
+
+def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, trace: int) -> pl.DataFrame:
+    """Return the stretches of steps in which a pipeline stage neither computed nor moved data."""
+    calls = tables["calls"].filter(~pl.col("collective").is_in(point_to_point()))
+    stretches = tables["exposed_messages"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
+    moved = moving(with_transfer(stretches, messages))
+    compute = tables["work"].filter(pl.col("kind").is_in(COMPUTING))
+    busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moved)])
+    parts = tables["stage_parts"]
+    windows = parts.select("start_ns", "end_ns")
+    gaps = clip(subtract(windows, busy), windows)
+    place = parts.select("step", "part")[gaps["window"]]
+    return slices(gaps.hstack(place), BUBBLE, name=pl.lit("bubble, ") + pl.col("part"))
+
+
+UNCOUNTED = "wait, not counted"
+TRANSFER = "transfer"
+
+_KEY = ("iteration", "group", "number")
+
+
+def shown_waits(matched: pl.DataFrame, offsets_ns: Mapping[int, int]) -> pl.DataFrame:
+    """Return the members of collectives whose waiting can be told, with what slices need of them.
+
+    Beside the columns of `matched`: `counts`, whether the wait is in the metrics; `last` and `longest_ns`
+    where it is; `offset_ns` of the trace's clock; `flow`, the collective that it is part of, and its `role`.
+    """
+    told = matched.drop_nulls("wait_ns")
+    marks = attributable_waits(matched).select(
+        *_KEY, "trace", "last", "longest_ns", counts=pl.lit(value=True)
+    )
+    joined = told.join(marks, on=[*_KEY, "trace"], how="left", nulls_equal=True, maintain_order="left")
+    offset = pl.col("trace").replace_strict(dict(offsets_ns), default=0, return_dtype=pl.Int64)
+    placed = joined.with_columns(
+        pl.col("counts", "last").fill_null(value=False),
+        offset.alias("offset_ns"),
+        pl.struct(_KEY).rank("dense").cast(pl.Int64).alias("flow"),
+    )
+    moves = pl.col("start_ns") + pl.col("wait_ns") - pl.col("offset_ns")
+    order = moves.rank("ordinal").over("flow")
+    role = pl.when(order == 1).then(pl.lit("s")).when(order == pl.len().over("flow")).then(pl.lit("f"))
+    return placed.with_columns(role.otherwise(pl.lit("t")).alias("role"))
+
+
+def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
+    """Return the slices of one trace's members: waiting first, then moving data."""
+    kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
+    category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
+    waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    moved = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    held = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
+        start_ns=pl.col("start_ns") - pl.col("longest_ns"), end_ns=pl.col("start_ns")
+    )
+    alone = pl.lit(None)
+    return pl.concat(
+        [
+            slices(waited, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
+            slices(moved, WAIT, name=kind, category=pl.lit(TRANSFER)),
+            slices(held, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
+        ]
+    )
+
+
+def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:
+    """Return how many members wait from each moment `at_ns` of the common clock on."""
+    waits = members.filter(pl.col("wait_ns") > 0).with_columns(pl.col("start_ns") - pl.col("offset_ns"))
+    changes = pl.concat(
+        [
+            waits.select(at_ns="start_ns", change=pl.lit(1, dtype=pl.Int64)),
+            waits.select(at_ns=pl.col("start_ns") + pl.col("wait_ns"), change=pl.lit(-1, dtype=pl.Int64)),
+        ]
+    )
+    levels = changes.group_by("at_ns").agg(pl.col("change").sum()).sort("at_ns").filter(pl.col("change") != 0)
+    return levels.select("at_ns", pl.col("change").cum_sum().alias("waiting"))
+
+
+NOISE_FLOOR = 0.01
+"""Share of the step below which nobody is called late, as in the metric `straggler`."""
+
+
+def overall_slices(steps: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps from the first rank's start to the last rank's end, with the costliest late rank.
+
+    `steps` are on the common clock.
+    """
+    spans = steps.group_by("iteration", "step").agg(pl.col("start_ns").min(), pl.col("device_end_ns").max())
+    spans = spans.rename({"device_end_ns": "end_ns"}).sort("start_ns")
+    found = [slices(spans, STEP, name=pl.format("step {}", pl.col("step")))]
+    costs = waits_by_rank_and_step(waits).filter(pl.col("caused_ns") > 0)
+    worst = costs.sort("caused_ns", descending=True).unique(["iteration", "step"], keep="first")
+    late = spans.join(worst, on=["iteration", "step"], nulls_equal=True, maintain_order="left").filter(
+        pl.col("caused_ns") >= NOISE_FLOOR * (pl.col("end_ns") - pl.col("start_ns"))
+    )
+    who = pl.format("rank {}", pl.col("rank").cast(pl.String).fill_null("unknown"))
+    cost = pl.format('"caused_wait_ns":{}', pl.col("caused_ns"))
+    return pl.concat([*found, slices(late, LATE, name=who, args=cost)])

@@ -1,4 +1,4 @@
-"""One clock for all ranks: what to take off each trace's times, and how far that can be believed."""
+"""One clock for all ranks: the offset of each trace, and how far it can be believed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.timeline.lengths import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+
+
+def format_duration(length_ns: int) -> str:
+    """Return a length of time in three digits with a fitting unit."""
+    for scale, unit in _UNITS:
+        if abs(length_ns) >= scale:
+            return f"{length_ns / scale:.3g} {unit}"
+    return f"{length_ns} ns"
+
 
 Kind = Literal["single", "aligned", "as recorded", "separate"]
 
@@ -61,8 +71,8 @@ def _aligned(known: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
     residuals = dict(known.select("trace", "residual_ns").iter_rows())
     worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
     statement = (
-        f"clocks are aligned by the ends of collectives: up to {text(largest)} taken off, after which the "
-        f"ends lie within {text(worst)} (median of the worst rank)"
+        f"clocks are aligned by the ends of collectives: up to {format_duration(largest)} taken off, after which the "
+        f"ends lie within {format_duration(worst)} (median of the worst rank)"
     )
     return Clocks("aligned", statement, offsets, residuals)
 

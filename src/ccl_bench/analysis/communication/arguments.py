@@ -1,15 +1,72 @@
 """The arguments of communication calls, joined from wherever the trace recorded them.
 
-A kernel may carry its own; the CPU operators and ranges that enclose its launch describe it
-too. Each argument is taken from the first source that has it, in the order of `SOURCES`. A range of gloo is
-described by the operator that started it.
+A range of gloo says little. The operator that started it says more, where kind, size and time are
+certain about which one that is.
 """
 
 from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
-from ccl_bench.analysis.communication.pairing import paired
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.collectives import carried_out_by_gloo
+
+_FIT = ["kind", "elements"]
+"""What an operator and its range must have in common."""
+
+
+def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
+    """Return for each range the number of the operator that started it, null where that is not certain.
+
+    Both have `start_ns`, `collective` and `elements`, operators also `said`: the same for two of which it
+    does not matter who started which.
+    """
+    starts = _fitting(ranges, operators)
+    events = _under_way(starts)
+    spell = pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(_FIT)
+    events = events.with_columns(spell.alias("spell"))
+    mine = [*_FIT, "spell"]
+    certain = (pl.col("said").drop_nulls().n_unique() == 1) & (pl.col("open").last() == 0)
+    events = events.with_columns(
+        certain.over(mine).alias("certain"),
+        pl.int_range(pl.len(), dtype=pl.Int64).over([*_FIT, "is_range"]).alias("turn"),
+    ).filter("certain")
+    begun = events.filter("is_range").select(*_FIT, "turn", "number")
+    started = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
+    found = begun.join(started, on=[*_FIT, "turn"], how="left", nulls_equal=True)
+    numbers = pl.DataFrame({"number": pl.int_range(ranges.height, dtype=pl.Int64, eager=True)})
+    return numbers.join(found, on="number", how="left", maintain_order="left")["operator"]
+
+
+def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the starts of operators and ranges in order of time, with what each must have in common.
+
+    Where a trace has no sizes of the one or of the other, kinds alone must do.
+    """
+    carried_out = carried_out_by_gloo()
+    kind = pl.col("collective").replace(carried_out) if carried_out else pl.col("collective")
+    number = pl.int_range(pl.len(), dtype=pl.Int64).alias("number")
+    common = ("start_ns", kind.alias("kind"), "elements", number)
+    begun = ranges.select(*common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True))
+    started = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
+    together = pl.concat([started, begun]).sort("start_ns", "is_range", maintain_order=True)
+    has_sizes = pl.col("elements").is_not_null().any().over("kind", "is_range").all().over("kind")
+    return together.with_columns(pl.when(has_sizes).then("elements"))
+
+
+def _under_way(starts: pl.DataFrame) -> pl.DataFrame:
+    """Return starts with the operators whose range has not begun as `open`, without ranges of none.
+
+    A range that begins while no fitting operator waits for one was started before the recording.
+    """
+    change = pl.when("is_range").then(-1).otherwise(1)
+    balance = change.cum_sum().over(_FIT)
+    lowest = pl.min_horizontal(balance.cum_min().over(_FIT), 0)
+    known = starts.with_columns(balance.alias("balance"), lowest.alias("lowest"))
+    fell = pl.col("lowest") < pl.col("lowest").shift(1, fill_value=0).over(_FIT)
+    return known.filter(~fell).select(
+        pl.exclude("balance", "lowest"), (pl.col("balance") - pl.col("lowest")).alias("open")
+    )
+
 
 SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
 """Kernel arguments, `record_param_comms`, `c10d::*` and other operators, `nccl:*` and `gloo:*` ranges."""
@@ -215,7 +272,7 @@ def _started(begun: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.
     """Return for each range the operator of `source` that started it, nulls where that is not certain."""
     operators = _operators(collectives, source)
     own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
-    number = paired(own, operators)
+    number = pair_with_operators(own, operators)
     known = operators.select(
         pl.col(f"^{source} .*$"),
         operator_ns="start_ns",

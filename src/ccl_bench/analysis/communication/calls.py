@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import with_host_arguments, with_kernel_arguments
-from ccl_bench.analysis.communication.members import with_groups
+from ccl_bench.analysis.communication.groups import with_groups
 from ccl_bench.analysis.communication.message_size import with_sizes, with_types
-from ccl_bench.analysis.communication.peers import MESSAGES
+from ccl_bench.analysis.communication.messages import MESSAGES, with_peers
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.placing import step_rows
-from ccl_bench.analysis.work import COMMUNICATION, gloo_ranges
+from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
+from ccl_bench.analysis.execution_trace.calls import completed
+from ccl_bench.analysis.windows import assign_step
 from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
 
 
 @derived(
@@ -205,4 +209,16 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
 def _in_steps(found: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the calls in order of start, each with the step that it belongs to."""
     ordered = found.sort("start_ns", maintain_order=True)
-    return ordered.with_columns(steps["step"].gather(step_rows(ordered, steps)).alias("step"))
+    return ordered.with_columns(steps["step"].gather(assign_step(ordered, steps)).alias("step"))
+
+
+_COLUMNS: dict[str, Any] = dict(CALL_COLUMNS)
+
+
+@derived(across_ranks=True, **_COLUMNS)
+def known_calls(
+    calls: pl.DataFrame, et_calls: pl.DataFrame, listed_groups: pl.DataFrame, facts: Facts
+) -> pl.DataFrame:
+    """One communication call of one rank; an Execution Trace fills in what the other trace does not know."""
+    ranks = facts.world_size.value if facts.world_size else None
+    return with_peers(completed(calls, et_calls), listed_groups, ranks)

@@ -16,14 +16,14 @@ GLOO = "gloo:"
 """How the names of ranges begin in which gloo communicates."""
 
 
-def mapped(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
+def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
     """Return what each name means; each distinct name is looked at once."""
     text = names.cast(pl.String)
     known = {name: meaning(name) for name in text.unique().drop_nulls()}
     return text.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
 
 
-def told_of(names: pl.Series, tells: Callable[[str], bool]) -> pl.Series:
+def holds_for(names: pl.Series, tells: Callable[[str], bool]) -> pl.Series:
     """Return whether `tells` holds of each name; each distinct name is looked at once."""
     distinct = names.unique().drop_nulls()
     wanted = distinct.filter(pl.Series([tells(name) for name in distinct.cast(pl.String)], dtype=pl.Boolean))
@@ -34,18 +34,18 @@ def told_of(names: pl.Series, tells: Callable[[str], bool]) -> pl.Series:
 
 def recorded_collectives(names: pl.Series) -> pl.Series:
     """Return the collective behind each `Collective name` of a kernel; null where none was recorded."""
-    return mapped(names, lambda name: collectives.canonical(name) or OTHER)
+    return map_distinct(names, lambda name: collectives.canonical(name) or OTHER)
 
 
 def kernel_collectives(kernels: pl.DataFrame) -> pl.Series:
     """Return the collective of each row of `kernels` by metadata and name; null for those that have none."""
-    by_name = mapped(kernels["name"], collectives.of_kernel)
+    by_name = map_distinct(kernels["name"], collectives.of_kernel)
     return pl.select(pl.coalesce(recorded_collectives(kernels["collective"]), by_name)).to_series()
 
 
 def has_own_sizes(names: pl.Series) -> pl.Series:
     """Return whether each `Collective name` says all-to-all with a size of its own for each member."""
-    return told_of(names, _is_uneven)
+    return holds_for(names, _is_uneven)
 
 
 def _is_uneven(name: str) -> bool:
@@ -54,4 +54,4 @@ def _is_uneven(name: str) -> bool:
 
 def call_collectives(names: pl.Series) -> pl.Series:
     """Return the collective behind `Collective name`s, `gloo:*` ranges and `c10d::*` operators."""
-    return mapped(names, lambda name: collectives.of_annotation(name) or collectives.canonical(name))
+    return map_distinct(names, lambda name: collectives.of_annotation(name) or collectives.canonical(name))

@@ -1,23 +1,56 @@
-"""What a trace lacks of its device's work: lost kernels, hidden graphs, a device that was not recorded.
-
-Every launch on the CPU has a record of the work that it started, joined by a correlation. What was
-launched in steps and has none was lost, and each number of the device is too low by it.
-"""
+"""The device that a trace is of, and what it lacks: lost kernels, hidden graphs, the whole device."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.launching import GRAPH_LAUNCH
+from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
 from ccl_bench.analysis.device.markers import matching
-from ccl_bench.analysis.work import COMMUNICATION, FUSED
+from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+STRAY = 0.01
+"""Share of the busiest device's kernel time below which a device was only touched, as by a stray context."""
+
+
+def devices_at_work(kernels: pl.DataFrame) -> tuple[list[int], list[int]]:
+    """Return the devices that a process worked on, and those that it only touched, each sorted."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    times = kernels.drop_nulls("device").group_by("device").agg(length.alias("ns")).sort("device")
+    is_touched = times.select(pl.col("ns") < STRAY * pl.col("ns").max()).to_series()
+    return times["device"].filter(~is_touched).to_list(), times["device"].filter(is_touched).to_list()
+
+
+def on_device(
+    tables: Mapping[str, pl.DataFrame], device: int, others: Sequence[int], *, is_first: bool
+) -> dict[str, pl.DataFrame]:
+    """Return what of `kernels`, `memcpy`, `launches` and `counters` is of one device and not of the `others`.
+
+    Work on a device that runs no kernel, or on nobody knows which, goes with the first one. A call goes with
+    the device of its work; one without work goes with every device, for it took the host's time.
+    """
+    is_other = pl.col("device").is_in(list(others)).fill_null(value=False)
+    own = pl.col("device") == device
+    mine = ~is_other if is_first else own.fill_null(value=False)
+    work = [tables[name].filter(~mine)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
+    elsewhere = pl.col("correlation").is_in(pl.concat(work).unique().implode()).fill_null(value=False)
+    return {name: table.filter(~elsewhere if name == "launches" else mine) for name, table in tables.items()}
+
+
+@derived(
+    reads={"kernels": ("device",)},
+    device=("Int64", "device number; null where kernels do not say"),
+)
+def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
+    """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
+    return kernels.select(pl.col("device").drop_nulls().mode().min()).head(min(1, kernels.height))
+
 
 KERNEL_LAUNCH = r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?Launch(?:Cooperative)?(?:MultiDevice)?Kernel"
 COPY = r"^(?:cu|cuda|hip)Memcpy"
@@ -152,14 +185,14 @@ def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
     return calls.height, int((~calls["fruitful"]).sum())
 
 
-class Told(NamedTuple):
+class Subject(NamedTuple):
     """Whose trace a finding is about."""
 
     file: str
     rank: int | None
 
 
-def lost_work(found: Mapping[str, Any], of: Told) -> Iterator[Finding]:
+def lost_work(found: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
     """Yield what was lost of a trace's device work, from its row of `completeness`."""
     if not found["kernels"]:
         return
@@ -194,7 +227,7 @@ def lost_work(found: Mapping[str, Any], of: Told) -> Iterator[Finding]:
 
 
 def _finding(
-    code: str, severity: str, message: str, count: int, of: Told, touches: tuple[str, ...]
+    code: str, severity: str, message: str, count: int, of: Subject, touches: tuple[str, ...]
 ) -> Finding:
     return Finding(code, severity, message, of.file, of.rank, count, touches)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
+from ccl_bench.analysis.device.breakdown import device_windows
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING
 from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.analysis.placing import per_window, placed
-from ccl_bench.analysis.work import COMMUNICATION, COMPUTING
+from ccl_bench.analysis.windows import assign_window, sum_per_window
 from ccl_bench.base.lazy_polars import pl
 
 OWN = (
@@ -67,7 +67,7 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     counts = [
         _count(table, windows, name) for table, name in ((gathers, "gathers"), (reductions, "reductions"))
     ]
-    counted = per_window(windows, *counts).fill_null(0)
+    counted = sum_per_window(windows, *counts).fill_null(0)
     return pl.DataFrame(
         {
             "step": steps["step"],
@@ -129,4 +129,4 @@ def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 def _count(calls: pl.DataFrame, windows: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return how many calls started in each window, as `name`."""
-    return placed(calls, windows).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))
+    return assign_window(calls, windows).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

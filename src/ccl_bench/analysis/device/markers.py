@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.intervals import merged
+from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_polars import pl
 
 EVALUATE = "autograd::engine::evaluate_function: "
@@ -76,7 +76,11 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the start of the outermost range around the time `at` of each point on its thread, else null."""
     if ranges.is_empty():
         return pl.Series("opened_ns", [None], dtype=pl.Int64).new_from_index(0, points.height)
-    outer = merged(ranges, "thread").sort("start_ns").rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
+    outer = (
+        merge_intervals(ranges, "thread")
+        .sort("start_ns")
+        .rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
+    )
     found = (
         points.select("thread", pl.col(at).alias("at"))
         .with_row_index("row")

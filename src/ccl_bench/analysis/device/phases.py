@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.breakdown import device_windows
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device import markers
-from ccl_bench.analysis.intervals import clipped, merged
-from ccl_bench.analysis.placing import placed
-from ccl_bench.analysis.work import COMMUNICATION
+from ccl_bench.analysis.device.breakdown import device_windows
+from ccl_bench.analysis.device.work import COMMUNICATION
+from ccl_bench.analysis.intervals import clip, merge_intervals
+from ccl_bench.analysis.windows import assign_window
 from ccl_bench.base.lazy_polars import pl
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -116,15 +116,21 @@ def _before_backward_ends(
 ) -> pl.Series:
     """Tell what was launched in a step before the end of its last backward work."""
     windows = steps.select("start_ns", "end_ns")
-    ends = placed(backward, windows).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
-    begins = placed(optimizer, windows).group_by("window").agg(pl.col("start_ns").min().alias("optimizer_ns"))
+    ends = (
+        assign_window(backward, windows).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
+    )
+    begins = (
+        assign_window(optimizer, windows)
+        .group_by("window")
+        .agg(pl.col("start_ns").min().alias("optimizer_ns"))
+    )
     until = (
         windows.with_columns(window=pl.int_range(pl.len(), dtype=pl.Int64))
         .join(ends, on="window", how="left")
         .join(begins, on="window", how="left")
         .select("window", until=pl.coalesce("backward_ns", "optimizer_ns", "end_ns"))
     )
-    launched = placed(origins.select("launch_ns").with_row_index("row"), windows, "launch_ns")
+    launched = assign_window(origins.select("launch_ns").with_row_index("row"), windows, "launch_ns")
     early = launched.join(until, on="window").filter(pl.col("launch_ns") < pl.col("until"))["row"]
     return origins.with_row_index("row")["row"].is_in(early.implode())
 
@@ -149,12 +155,14 @@ def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
     """One phase in one step of one trace; every phase has a row in every step."""
     windows = device_windows(steps)
     calls = pl.col("kind") == COMMUNICATION
-    inside = clipped(phased_work, windows)
+    inside = clip(phased_work, windows)
     done = inside.filter(~calls)
     keys = ("window", "phase")
     length = pl.col("end_ns") - pl.col("start_ns")
     counts = (
-        placed(phased_work.filter(~calls), windows).group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
+        assign_window(phased_work.filter(~calls), windows)
+        .group_by(keys)
+        .agg(pl.len().cast(pl.Int64).alias("count"))
     )
     sums = done.group_by(keys).agg(
         length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
@@ -189,5 +197,5 @@ def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
 
 def _lengths(parts: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return the length of the union of `parts` in each window and phase, as `name`."""
-    whole = merged(parts, "window", "phase").group_by("window", "phase")
+    whole = merge_intervals(parts, "window", "phase").group_by("window", "phase")
     return whole.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias(name))

@@ -1,17 +1,15 @@
-"""Which operator of a Kineto trace is which node of the Execution Trace of the same rank.
-
-Newer traces carry one id in both (`rf_id` = `Record function id`). In older ones Kineto numbers its
-operators itself, and the number runs a constant ahead of `rf_id` as long as one thread works; where
-several do, the k-th operator of a name on one thread is the k-th on the other. The rule under which
-most names agree is taken, and only operators whose names agree are linked.
-"""
+"""Which operator of a Kineto trace is which node of the Execution Trace of the same rank."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RULES = ("record function id", "external id", "order")
 """How links can be found, the most reliable first."""
@@ -113,7 +111,7 @@ def _communicates() -> pl.Expr:
     return pl.any_horizontal(name.str.starts_with(prefix) for prefix in COMMUNICATION)
 
 
-def linked(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
+def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     """Link the `linkable_nodes` and `linkable_ops` of one rank by the rule under which most names agree."""
     nodes = nodes.with_columns(pl.col("name").cast(pl.String)).unique(
         "rf_id", keep="first", maintain_order=True
@@ -192,3 +190,62 @@ def _offset(nodes: pl.DataFrame, ops: pl.DataFrame, in_order: pl.DataFrame) -> i
     if ahead.is_empty():
         return None
     return int(ahead.group_by("ahead").len().sort("len", "ahead", descending=[True, False])["ahead"][0])
+
+
+@derived(
+    across_ranks=True,
+    rows_of="linkable_nodes",
+    iteration=("Int64", "recording window"),
+    rank=("Int64", "rank"),
+    trace=("Int64", "the Execution Trace"),
+    op_trace=("Int64", "the Kineto trace; null where none fits"),
+    rule=("String", "`record function id`, `external id` (a constant ahead of it), `order` or `none`"),
+    offset=("Int64", "`External id` minus `rf_id`, where that is the rule"),
+    nodes=("Int64", "operators in the Execution Trace"),
+    ops=("Int64", "operators in the Kineto trace"),
+    linked=("Int64", "operators that are the same in both, by name too"),
+    rate=("Float64", "linked operators divided by those of the shorter recording"),
+)
+def et_links(linkable_nodes: pl.DataFrame, linkable_ops: pl.DataFrame) -> pl.DataFrame:
+    """One Execution Trace and how its operators were found in the Kineto trace of the same rank."""
+    rows = [
+        (
+            iteration,
+            rank,
+            trace,
+            op_trace,
+            link.rule,
+            link.offset,
+            link.nodes,
+            link.ops,
+            link.pairs.height,
+            link.rate,
+        )
+        for (iteration, rank, trace), op_trace, link in links_of_ranks(linkable_nodes, linkable_ops)
+    ]
+    schema = {name: column.type for name, column in DERIVED.get("et_links").table.columns.items()}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def links_of_ranks(
+    nodes: pl.DataFrame, ops: pl.DataFrame
+) -> Iterator[tuple[tuple[int | None, int | None, int], int | None, Link]]:
+    """Yield (window, rank, trace) of each Execution Trace, the Kineto trace that fits best, and their link.
+
+    An Execution Trace outside numbered windows may belong to any window of its rank.
+    """
+    whose = ["iteration", "rank", "trace"]
+    kineto = ops.select(whose).unique(maintain_order=True).rows()
+    for key in nodes.select(whose).unique(maintain_order=True).sort("trace").rows():
+        own = nodes.filter(pl.col("trace") == key[2])
+        others = [k[2] for k in kineto if k[1] == key[1] and (key[0] is None or k[0] == key[0])]
+        links = [(other, link_operators(own, ops.filter(pl.col("trace") == other))) for other in others]
+        best = max(links, key=lambda link: link[1].pairs.height, default=None)
+        if best is None or best[1].rule == "none":
+            yield (
+                key,
+                None,
+                best[1] if best else Link(no_pairs(), "none", None, int(own["is_operator"].sum()), 0),
+            )
+        else:
+            yield key, *best

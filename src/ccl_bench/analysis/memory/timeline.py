@@ -1,9 +1,9 @@
-"""Memory over time: sums over the blocks that are in use after each event of the allocator."""
+"""Memory over time: sums over the blocks in use after each event, their peaks, and a short outline."""
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.memory.replay import BEFORE
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.memory.block_lifetimes import BEFORE
 from ccl_bench.base.lazy_polars import pl
 
 UNKNOWN = "unknown"
@@ -92,3 +92,96 @@ def _with_times(states: pl.DataFrame, memory_events: pl.DataFrame) -> pl.DataFra
     times = memory_events.select("device", "order", "time_ns")
     joined = states.join(times, on=["device", "order"], how="left", maintain_order="left")
     return joined.select("device", "order", "time_ns", pl.exclude("device", "order", "time_ns"))
+
+
+POINTS = 500
+"""Points of one device at most."""
+
+
+@derived(
+    device=("Int64", "device number"),
+    point=("Int64", "number of the point, from 0"),
+    order=("Int64", "order of its first event; -1 for the state before the first one"),
+    time_ns=("Int64", "time of its first event, ns; null where none is recorded"),
+    events=("Int64", "states of the allocator that it stands for"),
+    lowest_allocated_bytes=("Int64", "least bytes of blocks in tensors"),
+    highest_allocated_bytes=("Int64", "most bytes of blocks in tensors"),
+    highest_reserved_bytes=("Int64", "most bytes held from the driver"),
+)
+def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a device's history: equally many states of the allocator each, with their extremes."""
+    numbered = memory_timeline.sort("device", "order").with_columns(
+        pl.int_range(pl.len()).over("device").alias("number"),
+        ((pl.len() + POINTS - 1) // POINTS).over("device").alias("each"),
+    )
+    return (
+        numbered.group_by("device", (pl.col("number") // pl.col("each")).cast(pl.Int64).alias("point"))
+        .agg(
+            pl.col("order").first(),
+            pl.col("time_ns").first(),
+            pl.len().cast(pl.Int64).alias("events"),
+            pl.col("allocated_bytes").min().alias("lowest_allocated_bytes"),
+            pl.col("allocated_bytes").max().alias("highest_allocated_bytes"),
+            pl.col("reserved_bytes").max().alias("highest_reserved_bytes"),
+        )
+        .sort("device", "point")
+    )
+
+
+_PEAKS_PARTS = ("allocated", "active", "requested", "reserved")
+
+
+@derived(
+    device=("Int64", "device number"),
+    peak_allocated_bytes=("Int64", "most bytes in tensors; null without a history, as the other peaks"),
+    peak_active_bytes=("Int64", "most bytes in tensors or still used by a stream"),
+    peak_requested_bytes=("Int64", "most bytes that were asked for"),
+    peak_reserved_bytes=("Int64", "most bytes held from the driver"),
+    peak_order=("Int64", "order of the event after which most is allocated; -1 before the first one"),
+    peak_time_ns=("Int64", "time of that event, ns"),
+    allocated_bytes=("Int64", "bytes in tensors at the snapshot"),
+    active_bytes=("Int64", "bytes in tensors or still used by a stream at the snapshot"),
+    requested_bytes=("Int64", "bytes that were asked for of those in tensors at the snapshot"),
+    reserved_bytes=("Int64", "bytes held from the driver at the snapshot"),
+    start_allocated_bytes=("Int64", "bytes in tensors before the first event"),
+    events=("Int64", "events of the history"),
+    ooms=("Int64", "times that memory ran out"),
+    contradictions=("Int64", "events that do not fit those after them"),
+    inexact_bytes=("Int64", "bytes of blocks whose size is the least it can be"),
+)
+def memory_peaks(
+    memory_timeline: pl.DataFrame,
+    memory_lives: pl.DataFrame,
+    memory_events: pl.DataFrame,
+    memory_segments: pl.DataFrame,
+) -> pl.DataFrame:
+    """One device of a snapshot: its peaks over the history, and its state before and after it."""
+    sums = [pl.col(f"{part}_bytes") for part in _PEAKS_PARTS]
+    top = pl.col("allocated_bytes").arg_max()
+    states = (
+        memory_timeline.sort("device", "order")
+        .group_by("device")
+        .agg(
+            *[column.max().name.prefix("peak_") for column in sums],
+            pl.col("order").get(top).alias("peak_order"),
+            pl.col("time_ns").get(top).alias("peak_time_ns"),
+            *[column.last() for column in sums],
+            pl.col("allocated_bytes").filter(pl.col("order") < 0).sum().alias("start_allocated_bytes"),
+        )
+    )
+    ran_out = pl.col("action").cast(pl.String) == "oom"
+    counts = memory_events.group_by("device").agg(
+        pl.len().cast(pl.Int64).alias("events"), ran_out.sum().cast(pl.Int64).alias("ooms")
+    )
+    doubts = memory_lives.group_by("device").agg(
+        pl.col("contradictions").max(),
+        pl.col("bytes").filter(~pl.col("is_exact")).sum().alias("inexact_bytes"),
+    )
+    devices = pl.concat([memory_segments.select("device"), states.select("device"), counts.select("device")])
+    rows = devices.drop_nulls().unique()
+    for part in (states, counts, doubts):
+        rows = rows.join(part, on="device", how="left")
+    rows = rows.with_columns(pl.col("events", "ooms", "contradictions", "inexact_bytes").fill_null(0))
+    peaks = pl.col("^peak_.*$", "start_allocated_bytes")
+    rows = rows.with_columns(pl.when(pl.col("events") > 0).then(peaks))
+    return rows.sort("device").select(*DERIVED.get("memory_peaks").table.columns)

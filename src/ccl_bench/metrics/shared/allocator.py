@@ -1,16 +1,102 @@
-"""What the metrics about device memory have in common."""
+"""What the metrics about device memory share: devices from allocator counters and memory snapshots."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.metrics.shared.snapshots import together
+from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ccl_bench.side_files import DeviceMemory, MemoryStats
+
+SNAPSHOT = "snapshot"
+_KEY = ["rank", "device"]
+
+
+def snapshot_devices(
+    memory_peaks: pl.DataFrame, memory_layouts: pl.DataFrame, memory_rates: pl.DataFrame
+) -> tuple[DeviceMemory, ...]:
+    """Return the devices of all snapshots: peaks of any window, the state in the last one.
+
+    A device without a number is the only one that its rank reserved memory on.
+    """
+    from ccl_bench.side_files import DeviceMemory  # the card's models take longer to load than all metrics
+
+    state = memory_layouts.filter(pl.col("moment") == SNAPSHOT)
+    last = pl.col("iteration").fill_null(-1).arg_max()
+    peaks = memory_peaks.group_by(_KEY).agg(
+        pl.col("peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes").max(), pl.col("ooms").sum()
+    )
+    states = state.group_by(_KEY).agg(
+        pl.col(
+            "allocated_bytes",
+            "active_bytes",
+            "reserved_bytes",
+            "inactive_split_bytes",
+            "free_bytes",
+            "largest_free_bytes",
+        ).get(last)
+    )
+    counts = memory_rates.group_by(_KEY).agg(pl.col("allocations", "frees").sum())
+    rows = peaks
+    for part in (states, counts):
+        rows = rows.join(part, on=_KEY, how="left", nulls_equal=True)
+    used = rows.filter((pl.col("reserved_bytes") > 0) | pl.col("peak_allocated_bytes").is_not_null())
+    alone = pl.when(pl.len().over("rank") > 1).then("device").alias("device")
+    ordered = used.sort(_KEY, nulls_last=True).with_columns(alone)
+    return tuple(DeviceMemory(**row) for row in ordered.iter_rows(named=True))
+
+
+def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
+    """Return devices as counters tell of them, with what snapshots add, then those of snapshots alone.
+
+    Counters come first because they are never too late: a history may miss the peak.
+    """
+    by_key = {(device.rank, device.device): device for device in seen}
+    found = []
+    for device in counted:
+        also = by_key.pop((device.rank, device.device), None)
+        found.append(_filled(device, also) if also else device)
+    known = {device.rank for device in counted}
+    return (*found, *(device for device in by_key.values() if device.rank not in known))
+
+
+def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
+    """Return a device with what another source knows of it."""
+    names = (field.name for field in fields(device))
+    return replace(device, **{n: getattr(other, n) for n in names if getattr(device, n) is None})
+
+
+def holders_of(
+    memory_holders: pl.DataFrame, memory_peaks: pl.DataFrame, rank: int | None, most: int
+) -> list[dict[str, Any]]:
+    """Return the call stacks that hold most of a rank's highest peak, of the device that had it."""
+    own = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
+    highest = memory_peaks.filter(own).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
+    held = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
+    rows = held.sort("bytes", descending=True, maintain_order=True).head(most)
+    columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
+    return [_plain(row) for row in columns.iter_rows(named=True)]
+
+
+_FRAMES = 5
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    frames: Iterable[str] = row["frames"] or ()
+    known = {"category": row["category"]} if row["category"] else {}
+    return {
+        "bytes": row["bytes"],
+        "blocks_count": row["blocks"],
+        **known,
+        "is_before_history": row["is_before_history"],
+        "frames": list(frames)[:_FRAMES],
+    }
+
 
 WRITE = (
     "write torch.cuda.memory_stats() of each rank into memory_stats.json at the end, or dump a snapshot "
@@ -22,7 +108,7 @@ PEAKS, STATE = "peaks", "state when written"
 
 def need_devices(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
     """Return the devices of a side file and those `seen` in snapshots; NotMeasurable where there is none."""
-    devices = together(memory_stats.devices if memory_stats else (), seen)
+    devices = merge_devices(memory_stats.devices if memory_stats else (), seen)
     if not devices:
         message = "the run has no memory_stats.json with an allocator's counters and no memory snapshot"
         raise NotMeasurable(message, fix=WRITE)
@@ -36,7 +122,7 @@ def label(device: DeviceMemory) -> str:
     return str(device.rank) if device.device is None else f"{device.rank}, device {device.device}"
 
 
-def told(devices: Iterable[DeviceMemory], name: str) -> dict[str, int]:
+def counter_values(devices: Iterable[DeviceMemory], name: str) -> dict[str, int]:
     """Return {device: value} of one counter, for the devices that have it."""
     values = {label(device): getattr(device, name) for device in devices}
     return {who: value for who, value in values.items() if value is not None}

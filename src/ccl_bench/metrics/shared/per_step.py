@@ -1,16 +1,19 @@
-"""Times and shares per step: the mean over steps that a metric is, and each step for itself."""
+"""Times and shares per step: the mean over steps that a metric is, and the details of each step."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ccl_bench.analysis.device.phases import ACCUMULATION, BACKWARD, PHASES, REDUCTION, UNKNOWN
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement
-from ccl_bench.metrics.rows import (
+from ccl_bench.metrics.shared.rows import (
     RECORD,
     SECOND_NS,
     by_rank,
     each_rank,
+    label,
     need_rows,
     ranks_in,
     step_labels,
@@ -109,3 +112,110 @@ def shares_by_step(table: pl.DataFrame, part: str, whole: str) -> dict[str, floa
 def mean_of(table: pl.DataFrame, column: str) -> float:
     """Return the mean of a column that is not empty."""
     return float(table.select(pl.col(column).mean()).item())
+
+
+PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle", "window")
+"""All but the last add up to the last."""
+
+
+def listed_parts(breakdown: pl.DataFrame) -> list[str]:
+    """Return the parts that steps of a run have; `fused` where a kernel computed and communicated in one."""
+    has_fused = "fused_ns" in breakdown.columns and bool((breakdown["fused_ns"] > 0).any())
+    return [part for part in PARTS if part != "fused" or has_fused]
+
+
+def parts_by_rank(breakdown: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {rank: mean parts of its steps, s}."""
+    means = _means(breakdown, "rank").sort("rank", nulls_last=True)
+    names = [label(rank) for rank in means["rank"]]
+    return dict(zip(names, means.select(listed_parts(breakdown)).to_dicts(), strict=True))
+
+
+def parts_by_step(breakdown: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {step: mean parts over its ranks, s}."""
+    means = few_steps(_means(breakdown, "iteration", "step").sort("iteration", "step", nulls_last=False))
+    return dict(zip(step_labels(means), means.select(listed_parts(breakdown)).to_dicts(), strict=True))
+
+
+def _means(breakdown: pl.DataFrame, *by: str) -> pl.DataFrame:
+    parts = (
+        (pl.col(f"{part}_ns").sum() / pl.len() / SECOND_NS).alias(part) for part in listed_parts(breakdown)
+    )
+    return breakdown.group_by(*by).agg(*parts)
+
+
+def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) -> Measurement:
+    """Return a column of `breakdown` as percent of the device windows, over all steps, mean over ranks."""
+    need_rows(breakdown, "steps", RECORD)
+    totals = (
+        breakdown.group_by(each_rank(), maintain_order=True)
+        .agg(pl.col(column, "window_ns").sum(), pl.len().alias("steps"))
+        .filter(pl.col("window_ns") > 0)
+        .sort("rank", maintain_order=True)
+    )
+    need_rows(totals, "steps of any length", RECORD)
+    shares = totals.select(
+        "rank",
+        (100 * pl.col(column) / pl.col("window_ns")).alias("share_pct"),
+        (pl.col(column) / pl.col("steps") / SECOND_NS).alias("per_step_s"),
+    )
+    return Measurement(
+        float(shares.select(pl.col("share_pct").mean()).item()),
+        details={
+            "per_rank_pct": by_rank(shares, "share_pct"),
+            "per_rank_s_per_step": by_rank(shares, "per_step_s"),
+            "per_step_pct": shares_by_step(breakdown, column, "window_ns"),
+        },
+        window=window_of(steps),
+        ranks=ranks_in(totals),
+    )
+
+
+def share_by_device(table: pl.DataFrame, device_used: pl.DataFrame, part: str, whole: str) -> dict[str, Any]:
+    """Return details with one column's sum as percent of another's on each of several devices."""
+    without_rank = device_used.filter(pl.col("rank").is_null())
+    if without_rank["device"].n_unique() < 2:
+        return {}
+    shares = (
+        table.join(without_rank.select("trace", "device"), on="trace", maintain_order="left")
+        .group_by("device")
+        .agg((100 * pl.col(part).sum() / pl.col(whole).sum()).alias("pct"))
+        .sort("device")
+    )
+    return {"per_device_pct": {label(device): share for device, share in shares.iter_rows()}}
+
+
+RECORD_OPERATORS = "record CPU and CUDA activity with torch.profiler, from launches to operators"
+
+
+def rows_of(phases: pl.DataFrame, phase: str) -> pl.DataFrame:
+    """Return the rows of one phase, or raise NotMeasurable where it is not recognised."""
+    need_rows(phases, "steps", RECORD)
+    rows = phases.filter(pl.col("phase") == phase)
+    if rows["count"].sum():
+        return rows
+    work = phases["count"].sum()
+    if work and phases.filter(pl.col("phase") == UNKNOWN)["count"].sum() == work:
+        raise NotMeasurable("no work can be traced back to where it was launched", fix=RECORD_OPERATORS)
+    raise NotMeasurable(f"no {phase} work is recognised in any step", fix=RECORD_OPERATORS)
+
+
+def phase_time(phases: pl.DataFrame, steps: pl.DataFrame, phase: str) -> Measurement:
+    """Return the time of one phase in a step, with what else it ran and where the rest of the step went."""
+    rows = rows_of(phases, phase)
+    details: dict[str, Any] = {
+        "pct_of_step": mean_of(shares_by_rank(rows, "time_ns", "window_ns"), "pct"),
+        "summed_s": seconds(rows, steps, "duration_ns"),
+        "communication_s": seconds(rows, steps, "communication_ns"),
+        "with_communication_s": seconds(rows, steps, "busy_ns"),
+    }
+    if phase == BACKWARD:
+        details["recomputed_s"] = seconds(rows, steps, "recomputed_ns")
+        details["gradient_accumulation_s"] = _of(phases, steps, ACCUMULATION, "time_ns")
+        details["gradient_communication_s"] = _of(phases, steps, REDUCTION, "busy_ns")
+    details["per_phase_s"] = {name: _of(phases, steps, name, "time_ns") for name in PHASES}
+    return time_per_step(rows, steps, "time_ns", details)
+
+
+def _of(phases: pl.DataFrame, steps: pl.DataFrame, phase: str, column: str) -> float:
+    return seconds(phases.filter(pl.col("phase") == phase), steps, column)

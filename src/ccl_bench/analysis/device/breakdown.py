@@ -1,0 +1,272 @@
+"""Where the time of each step went: compute, communication, copies, idle time by cause; use of the SMs."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
+from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths
+from ccl_bench.analysis.windows import assign_window, sum_per_window
+from ccl_bench.base.lazy_polars import pl
+
+_PPM = 1_000_000
+
+
+def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the device windows of `steps` as plain intervals, in the same order."""
+    return steps.select(start_ns="device_start_ns", end_ns="device_end_ns")
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    compute_ns=("Int64", "time with at least one compute kernel, ns"),
+    communication_ns=("Int64", "time with at least one communication kernel, ns"),
+    overlap_ns=("Int64", "time with both, ns"),
+    fused_ns=("Int64", "time with kernels that compute and communicate in one, and no compute, ns"),
+    exposed_communication_ns=("Int64", "time with communication and neither of those, ns"),
+    exposed_memory_ns=("Int64", "time with copies or sets alone, ns"),
+    busy_ns=("Int64", "time with any work, ns"),
+    idle_ns=("Int64", "time without work, ns"),
+)
+def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: compute + fused + exposed communication + exposed memory + idle = window."""
+    windows = device_windows(steps)
+
+    def time_with(*kinds: str) -> pl.Series:
+        return union_lengths(work.filter(pl.col("kind").is_in(kinds)), windows)
+
+    compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
+    kernels = either = time_with(COMPUTE, COMMUNICATION)
+    computing = compute
+    if (work["kind"] == FUSED).any():
+        computing, kernels = time_with(COMPUTE, FUSED), time_with(COMPUTE, COMMUNICATION, FUSED)
+    busy = union_lengths(work, windows)
+    window = windows["end_ns"] - windows["start_ns"]
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": window,
+            "compute_ns": compute,
+            "communication_ns": communication,
+            "overlap_ns": compute + communication - either,
+            "fused_ns": computing - compute,
+            "exposed_communication_ns": kernels - computing,
+            "exposed_memory_ns": busy - kernels,
+            "busy_ns": busy,
+            "idle_ns": window - busy,
+        }
+    )
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    occupied_ns=("Float64", "integral of the share of occupied multiprocessors over the window, ns"),
+    compute_occupied_ns=("Float64", "the same over compute kernels alone, ns"),
+    communication_occupied_ns=("Float64", "the same over communication kernels alone, ns"),
+    kernel_ns=("Int64", "time with at least one kernel, ns"),
+    occupancy_pct=("Float64", "mean estimated achieved occupancy, weighted by kernel time, %"),
+    occupancy_weight_ns=("Int64", "kernel time behind that mean, each kernel for itself, ns"),
+    rated_kernels=("Int64", "kernels with a recorded grid"),
+    kernels=("Int64", "kernels"),
+)
+def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: how much of the multiprocessors its kernels could occupy."""
+    windows = device_windows(steps)
+    kernels = work.filter("is_kernel")
+    inside = clip(kernels, windows)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
+    rated = inside.group_by("window").agg(
+        ((pl.col("occupancy_pct") * length).sum() / with_occupancy).fill_nan(None),
+        with_occupancy.alias("occupancy_weight_ns"),
+        pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
+        pl.len().cast(pl.Int64).alias("kernels"),
+    )
+    rows = windows.with_row_index("window").select(pl.col("window").cast(pl.Int64))
+    rated = rows.join(rated, on="window", how="left", maintain_order="left")
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "occupied_ns": _occupied(inside, rows),
+            "compute_occupied_ns": _occupied(inside.filter(pl.col("kind") == COMPUTE), rows),
+            "communication_occupied_ns": _occupied(inside.filter(pl.col("kind") == COMMUNICATION), rows),
+            "kernel_ns": union_lengths(kernels, windows),
+            "occupancy_pct": rated["occupancy_pct"],
+            "occupancy_weight_ns": rated["occupancy_weight_ns"].fill_null(0),
+            "rated_kernels": rated["rated_kernels"].fill_null(0),
+            "kernels": rated["kernels"].fill_null(0),
+        }
+    )
+
+
+def _occupied(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Return, for each window, the integral of the summed `occupied` shares, each instant capped at 1.
+
+    Shares are counted in millionths so that a kernel's end takes away exactly what its start added.
+    """
+    share = (pl.col("occupied") * _PPM).round().cast(pl.Int64)
+    known = inside.select("window", "start_ns", "end_ns", change=share).drop_nulls("change")
+    rises = known.select("window", "change", at="start_ns")
+    falls = known.select("window", -pl.col("change"), at="end_ns")
+    levels = (
+        pl.concat([rises, falls])
+        .sort("window", "at")
+        .with_columns(
+            pl.col("change").cum_sum().over("window").clip(0, _PPM).alias("level"),
+            (pl.col("at").shift(-1).over("window") - pl.col("at")).alias("length"),
+        )
+    )
+    sums = levels.group_by("window").agg((pl.col("level") * pl.col("length")).sum() / _PPM)
+    return windows.join(sums, on="window", how="left", maintain_order="left")["level"].fill_null(0.0)
+
+
+HOST, KERNEL, OTHER = "host", "kernel", "other"
+
+_CAUSES = ("idle_ns", "host_wait_ns", "kernel_wait_ns", "other_ns")
+
+CONSECUTIVE_KERNEL_DELAY_NS = 30_000
+"""Gap below which two kernels in the queue follow on each other: HTA's default of 30, in its microseconds."""
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    idle_ns=("Int64", "time without any work on the device, ns"),
+    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
+    other_ns=(
+        "Int64",
+        "of it, in longer gaps before work that was launched earlier or by nobody knows whom, ns",
+    ),
+)
+def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: its idle time by cause. No rows on a run without a device.
+
+    The work that ends a gap tells its cause, as HTA has it: the host was late if that was
+    launched after the gap began. A gap that nothing ends in the trace counts as waiting
+    for the host, for nothing that was launched is left to run.
+    """
+    if not origins["on_device"].any():
+        return DERIVED.get("idle").table.empty()
+    windows = device_windows(steps)
+    gaps = _caused(_device_gaps(origins, windows))
+    return _by_cause(gaps, windows).select(steps["step"], "window_ns", *_CAUSES)
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    stream=("Int64", "stream"),
+    idle_ns=("Int64", "time between the work of this stream in the step, ns"),
+    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
+    other_ns=("Int64", "of it, in longer gaps before work that was launched earlier, ns"),
+)
+def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
+    """One stream in one step of one trace: the gaps between its work by cause [HTA].
+
+    What lies before the first and after the last work of a stream is no gap, and other streams may
+    be busy meanwhile, so these times add up to more than the device was idle.
+    """
+    if not origins["on_device"].any():
+        return DERIVED.get("stream_idle").table.empty()
+    windows = device_windows(steps)
+    parts = []
+    for stream in origins["stream"].unique().sort():
+        own = origins.filter(pl.col("stream").eq_missing(pl.lit(stream, dtype=pl.Int64)))
+        found = _by_cause(_caused(_stream_gaps(own)), windows)
+        parts.append(found.select(steps["step"], pl.lit(stream, dtype=pl.Int64).alias("stream"), *_CAUSES))
+    return pl.concat(parts).filter(pl.col("idle_ns") > 0)
+
+
+def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals without work between the edges of all windows, each with what ended it."""
+    busy = merge_intervals(origins)
+    first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
+    last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
+    begins = pl.concat([first, busy["end_ns"]])
+    ends = pl.concat([busy["start_ns"], last])
+    lasting = (pl.col("start_ns") < pl.col("end_ns")).any()
+    enders = origins.group_by("start_ns").agg(pl.col("launch_ns").min(), lasting.alias("ended"))
+    return (
+        pl.DataFrame({"start_ns": begins, "end_ns": ends})
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .join(enders.rename({"start_ns": "end_ns"}), on="end_ns", how="left", maintain_order="left")
+        .with_columns(pl.col("ended").fill_null(value=False))
+    )
+
+
+def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals between the work of one stream, each with what ended it."""
+    ordered = origins.sort("start_ns", maintain_order=True)
+    return ordered.select(
+        pl.col("end_ns").cum_max().shift(1).alias("start_ns"),
+        pl.col("start_ns").alias("end_ns"),
+        "launch_ns",
+        pl.lit(value=True).alias("ended"),
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _caused(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Add to each gap its cause."""
+    late = (pl.col("launch_ns") > pl.col("start_ns")).fill_null(value=False)
+    short = pl.col("end_ns") - pl.col("start_ns") < CONSECUTIVE_KERNEL_DELAY_NS
+    known = pl.col("launch_ns").is_not_null()
+    return gaps.with_columns(
+        pl.when(late | ~pl.col("ended"))
+        .then(pl.lit(HOST))
+        .when(short & known)
+        .then(pl.lit(KERNEL))
+        .otherwise(pl.lit(OTHER))
+        .alias("cause")
+    )
+
+
+def _by_cause(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a window: its length and its idle time in all and by cause."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = (
+        clip(gaps, windows)
+        .group_by("window")
+        .agg(
+            length.sum().alias("idle_ns"),
+            length.filter(pl.col("cause") == HOST).sum().alias("host_wait_ns"),
+            length.filter(pl.col("cause") == KERNEL).sum().alias("kernel_wait_ns"),
+            length.filter(pl.col("cause") == OTHER).sum().alias("other_ns"),
+        )
+    )
+    return (
+        windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=length)
+        .join(sums, on="window", how="left", maintain_order="left")
+        .with_columns(pl.col(*_CAUSES).fill_null(0))
+    )
+
+
+SM_ACTIVE = "SM Active"
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    samples=("Int64", "samples of `SM Active` in the window"),
+    sm_active_pct=("Float64", "their mean, %; null without samples"),
+)
+def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: the share of multiprocessors that had work, as the hardware sampled it."""
+    windows = device_windows(steps)
+    sampled = counters.filter(pl.col("name") == SM_ACTIVE)
+    means = (
+        assign_window(sampled, windows, "time_ns")
+        .group_by("window")
+        .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
+    )
+    found = sum_per_window(windows, means)
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "samples": found["samples"].fill_null(0),
+            "sm_active_pct": found["sm_active_pct"],
+        }
+    )

@@ -1,0 +1,133 @@
+"""What it costs to launch work on a device: calls, delays and queues."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.breakdown import device_windows
+from ccl_bench.analysis.device.markers import matching
+from ccl_bench.analysis.windows import assign_window, sum_per_window
+from ccl_bench.base.lazy_polars import pl
+
+LAUNCH_CALL = (
+    r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?"
+    r"(?:Launch(?:Cooperative)?(?:MultiDevice)?Kernel|Mem(?:cpy|set)|GraphLaunch)"
+)
+"""Runtime and driver calls that start work on a device, in all their variants."""
+
+GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
+
+_EARLIEST = -(1 << 62)
+
+
+@derived(
+    reads={"launches": ("start_ns", "end_ns", "name", "correlation")},
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step as recorded, ns"),
+    launches=("Int64", "calls that start device work, made in the step"),
+    call_ns=("Int64", "time the CPU spent in those calls, ns"),
+    graph_launches=("Int64", "those that launch a CUDA graph, whose parts a profiler may not see"),
+    fruitless=("Int64", "those without any device work in the trace"),
+    delay_ns=(
+        "Int64",
+        "sum over fruitful calls of the time from the call's end to the start of its work, ns",
+    ),
+    idle_launches=("Int64", "fruitful calls made when their stream had nothing left to do"),
+    idle_delay_ns=(
+        "Float64",
+        "median over those of the time from the call's start to the start of its work, ns",
+    ),
+    queue_peak=("Int64", "most launches that waited on one stream at one time"),
+    work=("Int64", "kernels, copies and sets that started in the step's device window"),
+    unlaunched=("Int64", "those whose launch is not in the trace"),
+)
+def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: how its work was launched. No rows on a run without a device."""
+    if not origins["on_device"].any():
+        return DERIVED.get("launching").table.empty()
+    calls = _fates(launches, origins)
+    made = (
+        assign_window(calls, steps.select("start_ns", "end_ns"), "launch_ns")
+        .group_by("window")
+        .agg(
+            pl.len().cast(pl.Int64).alias("launches"),
+            (pl.col("launch_end_ns") - pl.col("launch_ns")).sum().alias("call_ns"),
+            pl.col("is_graph").sum().cast(pl.Int64).alias("graph_launches"),
+            pl.col("work_start_ns").is_null().sum().cast(pl.Int64).alias("fruitless"),
+            (pl.col("work_start_ns") - pl.col("launch_end_ns")).clip(0).sum().alias("delay_ns"),
+            pl.col("stream_idle").sum().cast(pl.Int64).alias("idle_launches"),
+            (pl.col("work_start_ns") - pl.col("launch_ns"))
+            .filter("stream_idle")
+            .median()
+            .alias("idle_delay_ns"),
+            pl.col("queue").max().alias("queue_peak"),
+        )
+    )
+    windows = device_windows(steps)
+    done = (
+        assign_window(origins, windows)
+        .group_by("window")
+        .agg(
+            pl.len().cast(pl.Int64).alias("work"),
+            pl.col("launch_ns").is_null().sum().cast(pl.Int64).alias("unlaunched"),
+        )
+    )
+    counts = sum_per_window(windows, made, done).with_columns(pl.exclude("idle_delay_ns").fill_null(0))
+    lengths = steps.select("step", window_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return lengths.hstack(counts).select(*DERIVED.get("launching").table.columns)
+
+
+def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that start work, each with the first work it started and the state of the stream."""
+    columns = ("correlation", "stream", pl.col("start_ns").alias("work_start_ns"), _busy_until(origins))
+    started = origins.select(*columns, "launch_ns").drop_nulls("launch_ns").drop("launch_ns")
+    started = started.unique("correlation", keep="first", maintain_order=True)
+    starts_work = launches["correlation"].is_in(started["correlation"].implode())
+    may_start_work = (launches["correlation"] > 0) & (matching(launches["name"], LAUNCH_CALL) | starts_work)
+    own = launches.filter(may_start_work).unique("correlation", keep="first", maintain_order=True)
+    calls = (
+        own.with_columns(is_graph=matching(own["name"], GRAPH_LAUNCH))
+        .drop("name")
+        .join(started, on="correlation", how="left", maintain_order="left")
+        .rename({"start_ns": "launch_ns", "end_ns": "launch_end_ns"})
+        .sort("launch_ns", maintain_order=True)
+    )
+    is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))
+    return calls.join(_queues(calls), on="correlation", how="left", maintain_order="left").with_columns(
+        stream_idle=is_idle.fill_null(value=False)
+    )
+
+
+def _busy_until(origins: pl.DataFrame) -> pl.Series:
+    """Return for each piece of work until when those before it on its stream ran, ns, as `until_ns`.
+
+    Pieces that start together have the same; the first ones on a stream, and those on none, the earliest
+    time there is.
+    """
+    order = origins.select(pl.arg_sort_by("stream", "start_ns", maintain_order=True)).to_series()
+    stream, start = pl.col("stream"), pl.col("start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("stream").fill_null(_EARLIEST)
+    is_first = (stream != stream.shift(1)) | (start != start.shift(1))
+    until = (
+        pl.when(stream.is_null()).then(_EARLIEST).when(is_first.fill_null(value=True)).then(before)
+    ).forward_fill()
+    ordered = origins.select(pl.col("stream", "start_ns", "end_ns").gather(order))
+    return ordered.select(until.alias("until_ns")).to_series().gather(order.arg_sort())
+
+
+def _queues(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how many calls wait on the stream of each once it is made, by correlation."""
+    fruitful = calls.drop_nulls("work_start_ns").select(
+        "correlation", "stream", "launch_ns", ended=pl.max_horizontal("work_start_ns", "launch_ns")
+    )
+    streams = (fruitful.clear(), *fruitful.partition_by("stream"))
+    return pl.concat([_waiting(calls_of_one) for calls_of_one in streams])
+
+
+def _waiting(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return for each call on one stream, in order of time, how many wait there once it is made.
+
+    Work that starts as a call is made waits no longer.
+    """
+    made = pl.int_range(1, calls.height + 1, eager=True)
+    over = calls["ended"].sort().search_sorted(calls["launch_ns"], side="right").cast(pl.Int64)
+    return pl.DataFrame([calls["correlation"], (made - over).alias("queue")])

@@ -1,0 +1,175 @@
+"""Which kernels, collectives and copies the time of each step went to, and which calls were exposed."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.breakdown import device_windows
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, FUSED, with_launch
+from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
+from ccl_bench.analysis.windows import assign_step
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.kernel_types import kernel_type
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    type=("String", "type of kernel, such as `gemm`"),
+    name=("String", "name of the kernel"),
+    collective=("String", "canonical collective; null unless the type is communication"),
+    count=("Int64", "kernels that belong to the step: launched in it, else started in its device window"),
+    duration_ns=("Int64", "sum of their durations inside the window, overlapping ones each for itself, ns"),
+)
+def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
+    """One kind of kernel in one step of one trace, by type and name.
+
+    A kernel that reaches over the edge of a step gives each step its part; the step that launched it
+    counts it.
+    """
+    windows = device_windows(steps)
+    keys = ("window", "name", "kind", "collective")
+    kernels = device_work.filter("is_kernel")
+    own = kernels.with_columns(assign_step(kernels, steps).alias("window")).drop_nulls("window")
+    counts = own.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
+    described = kernels.select("start_ns", "end_ns", *keys[1:])
+    length = pl.col("end_ns") - pl.col("start_ns")
+    times = clip(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
+    rows = (
+        counts.join(times, on=keys, how="full", coalesce=True, nulls_equal=True)
+        .with_columns(pl.col("name").cast(pl.String), pl.col("count", "duration_ns").fill_null(0))
+        .sort("window", "duration_ns", "name", "collective", descending=[False, True, False, False])
+    )
+    return rows.select(
+        steps["step"].gather(rows["window"]),
+        _types(rows).alias("type"),
+        "name",
+        "collective",
+        "count",
+        "duration_ns",
+    )
+
+
+def _types(rows: pl.DataFrame) -> pl.Series:
+    """Return the type of each kernel; what is communication or fused with it is that under any name."""
+    known = {name: kernel_type(name) for name in rows["name"].unique()}
+    by_name = rows["name"].replace_strict(
+        list(known), list(known.values()), default=None, return_dtype=pl.String
+    )
+    communicates = pl.when(rows["kind"].is_in([COMMUNICATION, FUSED])).then(rows["kind"])
+    return pl.select(communicates.otherwise(by_name)).to_series()
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    collective=("String", "canonical collective"),
+    union_ns=("Int64", "time in the step's device window with at least one such call, ns"),
+    duration_ns=("Int64", "sum of their durations inside the window, ns"),
+)
+def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One collective in one step of one trace, on a device or on the CPU.
+
+    A call of several kernels communicates while one of them runs, not in between.
+    """
+    keys = ("window", "collective")
+    whole = calls.select("start_ns", "end_ns", "collective")
+    communicating = work.filter(pl.col("kind") == COMMUNICATION).select("start_ns", "end_ns")
+    ran = subtract(whole, subtract(whole, communicating).select("start_ns", "end_ns"))
+    inside = clip(ran, device_windows(steps))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    unions = merge_intervals(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
+    rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)
+    return rows.select(steps["step"].gather(rows["window"]), "collective", "union_ns", "duration_ns")
+
+
+SET = "memset"
+"""The kind in `memcpy` that moves nothing."""
+
+
+@derived(
+    reads={"launches": ("start_ns", "end_ns", "thread", "correlation")},
+    step=("Int64", "number of the step"),
+    kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
+    count=("Int64", "copies that belong to the step: launched in it, else started in its device window"),
+    bytes=("Int64", "bytes that those of known size moved or set"),
+    sized=("Int64", "those of known size"),
+    duration_ns=("Int64", "sum of the durations of those of known size, ns"),
+    time_ns=("Int64", "sum of durations inside the window, ns"),
+    union_ns=("Int64", "time inside the window with at least one copy of this kind, ns"),
+)
+def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """One kind of copy in one step of one trace."""
+    windows = device_windows(steps)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    own = memcpy.with_columns(assign_step(with_launch(memcpy, launches), steps).alias("window"))
+    begun = (
+        own.drop_nulls("window")
+        .group_by("window", "kind")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("bytes").sum(),
+            pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+            length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
+        )
+    )
+    inside = clip(memcpy.select("start_ns", "end_ns", "kind"), windows)
+    times = inside.group_by("window", "kind").agg(length.sum().alias("time_ns"))
+    unions = (
+        merge_intervals(inside, "window", "kind")
+        .group_by("window", "kind")
+        .agg(length.sum().alias("union_ns"))
+    )
+    rows = begun
+    for part in (times, unions):
+        rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
+    rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")
+    return rows.with_columns(steps["step"].gather(rows["window"]).alias("step")).select(
+        "step", "kind", "count", "bytes", "sized", "duration_ns", "time_ns", "union_ns"
+    )
+
+
+@derived(
+    reads={"kernels": ("start_ns", "end_ns")},
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's device window, ns"),
+    copy_ns=("Int64", "time with at least one copy, memory sets left out, ns"),
+    exposed_ns=("Int64", "time with a copy and no kernel, ns"),
+    kernel_ns=("Int64", "time with at least one kernel, ns"),
+)
+def copy_time(steps: pl.DataFrame, memcpy: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: its copies of all kinds together, and what of them no kernel hides."""
+    windows = device_windows(steps)
+    moved = memcpy.filter(pl.col("kind") != SET).select("start_ns", "end_ns")
+    ran = kernels.select("start_ns", "end_ns")
+    busy = union_lengths(ran, windows)
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "copy_ns": union_lengths(moved, windows),
+            "exposed_ns": union_lengths(pl.concat([moved, ran]), windows) - busy,
+            "kernel_ns": busy,
+        }
+    )
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    call=("Int64", "number of the call in this trace"),
+    collective=("String", "canonical collective"),
+    start_ns=("Int64", "start of the stretch, ns"),
+    end_ns=("Int64", "end of the stretch, ns"),
+)
+def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a call inside a step in which nothing computed; stretches add up to the step's exposed.
+
+    While several calls run, the time is that of the one that started first, so that no instant
+    counts twice.
+    """
+    ordered = calls.select("call", "collective", "start_ns", "end_ns").sort("start_ns", maintain_order=True)
+    reach = pl.col("end_ns").cum_max().shift(1)
+    own = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
+    exposed = subtract(own.filter(pl.col("start_ns") < pl.col("end_ns")), compute)
+    inside = clip(exposed, device_windows(steps))
+    return inside.with_columns(steps["step"].gather(inside["window"])).select(
+        *DERIVED.get("exposed_calls").table.columns
+    )

@@ -1,0 +1,359 @@
+"""Work: what occupied the device, or on a run without one the CPU; of which kind, and who launched it.
+
+The kind of a kernel follows from metadata, then from the operator that launched it, then from its name.
+"""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.communication.arguments import starters
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.intervals import merge_intervals
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
+
+COMPUTE, COMMUNICATION, FUSED, MEMORY = "compute", "communication", "fused", "memory"
+
+PEER = "PtoP"
+"""The kind of copy that goes from one device to another."""
+
+TORCH = ("c10d::", "_c10d_functional::", "record_param_comms")
+"""Operators of torch that start or await communication; each kernel of theirs is a call of its own."""
+
+_RANGES = ("host", "op", "nccl", "library", "mpi")
+"""Rows of `collectives` that are ranges of a CPU thread around what they launch."""
+
+
+@derived(
+    reads={
+        "kernels": (
+            *("start_ns", "end_ns", "name", "collective", "stream", "correlation"),
+            *("blocks_per_sm", "occupancy_pct"),
+        ),
+        "memcpy": ("start_ns", "end_ns", "kind", "stream", "correlation"),
+        "launches": ("start_ns", "end_ns", "thread", "correlation"),
+        "cpu_ops": ("start_ns", "end_ns", "name", "thread"),
+        "collectives": ("start_ns", "end_ns", "source", "name", "thread"),
+    },
+    start_ns=("Int64", "start of the work, ns"),
+    end_ns=("Int64", "end of the work, ns"),
+    name=("Categorical", "name of the kernel; null for copies and sets"),
+    is_kernel=("Boolean", "whether a kernel ran; else a copy engine worked"),
+    kind=("String", "`compute`, `communication`, `fused` (both in one) or `memory`"),
+    collective=("String", "canonical collective; null unless the kind is communication"),
+    stream=("Int64", "stream of the device"),
+    correlation=("Int64", "launch correlation"),
+    occupied=("Float64", "share of the multiprocessors that its blocks can occupy, 0 to 1; else null"),
+    occupancy_pct=("Float64", "estimated achieved occupancy, 0 to 100 %; else null"),
+    launch_ns=("Int64", "start of the call that launched it, ns; null where that is not recorded"),
+    launch_end_ns=("Int64", "end of that call, ns"),
+    thread=("Int64", "CPU thread of that call"),
+    launched_before=("Boolean", "whether it was launched before the recording"),
+    operator=("String", "what the operator of communication around its launch carries out; null without one"),
+    operator_ns=("Int64", "start of that operator, ns"),
+    call_ns=("Int64", "start of that operator, where all it launches is one call, ns"),
+)
+def device_work(
+    kernels: pl.DataFrame,
+    memcpy: pl.DataFrame,
+    launches: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    collectives: pl.DataFrame,
+) -> pl.DataFrame:
+    """One kernel, copy or memory set of a device with its kind and its launch. No rows without a device.
+
+    An operator of communication launches communication, but for kernels of libraries that work on one
+    device alone and for copies inside the device. All that an operator launches which multiplies
+    matrices and communicates at once is `fused`. All kernels of a CUDA graph have the same launch.
+    """
+    work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
+    placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
+    told = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
+    whole = told.with_columns(_collective().alias("collective"))
+    return whole.select(*DERIVED.get("device_work").table.columns)
+
+
+def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
+    per_sm = pl.col("blocks_per_sm")
+    return kernels.select(
+        "start_ns",
+        "end_ns",
+        "name",
+        pl.lit(value=True).alias("is_kernel"),
+        pl.lit(value=False).alias("between_devices"),
+        "stream",
+        "correlation",
+        pl.when(per_sm >= 0).then(per_sm.clip(upper_bound=1.0)).alias("occupied"),
+        pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
+        naming.recorded_collectives(kernels["collective"]).alias("recorded"),
+        naming.map_distinct(kernels["name"], of_kernel).alias("by_name"),
+        naming.holds_for(kernels["name"], is_fused).alias("is_fused"),
+        naming.holds_for(kernels["name"], is_local).alias("is_local"),
+    )
+
+
+def _moved(memcpy: pl.DataFrame) -> pl.DataFrame:
+    none, number = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.Float64)
+    return memcpy.select(
+        "start_ns",
+        "end_ns",
+        none.cast(pl.Categorical).alias("name"),
+        pl.lit(value=False).alias("is_kernel"),
+        (pl.col("kind") == PEER).fill_null(value=False).alias("between_devices"),
+        "stream",
+        "correlation",
+        number.alias("occupied"),
+        number.alias("occupancy_pct"),
+        none.alias("recorded"),
+        none.alias("by_name"),
+        pl.lit(value=False).alias("is_fused"),
+        pl.lit(value=False).alias("is_local"),
+    )
+
+
+def _kind() -> pl.Expr:
+    launched = pl.col("operator").is_not_null()
+    by_operator = launched & (pl.col("between_devices") | (pl.col("is_kernel") & ~pl.col("is_local")))
+    return (
+        pl.when(pl.col("recorded").is_not_null())
+        .then(pl.lit(COMMUNICATION))
+        .when(pl.col("is_fused") | (pl.col("operator") == FUSED).fill_null(value=False))
+        .then(pl.lit(FUSED))
+        .when(pl.col("by_name").is_not_null() | by_operator)
+        .then(pl.lit(COMMUNICATION))
+        .when("is_kernel")
+        .then(pl.lit(COMPUTE))
+        .otherwise(pl.lit(MEMORY))
+    )
+
+
+def _collective() -> pl.Expr:
+    """Return what communication carries out: its operator tells of a part of a call, its name of a kernel."""
+    whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
+    sure = pl.when(pl.col("by_name") != naming.OTHER).then("by_name")
+    told = pl.coalesce("recorded", whole, sure, "operator", "by_name")
+    return pl.when(pl.col("kind") == COMMUNICATION).then(told)
+
+
+def _call() -> pl.Expr:
+    """Return the operator that a piece of communication is one call with; null where it is a call itself.
+
+    A barrier beside what moves data is a call of its own.
+    """
+    communicates = pl.col("kind") == COMMUNICATION
+    copies = (communicates & ~pl.col("is_kernel")).any().over("thread", "operator_ns")
+    unrecorded = (pl.col("recorded").is_null() & ~pl.col("of_torch")).fill_null(value=False)
+    is_barrier = (pl.col("by_name") == "barrier").fill_null(value=False)
+    return pl.when(communicates & ~is_barrier & (copies | unrecorded)).then("operator_ns")
+
+
+def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Add time and thread of the call that launched each piece, null where it was not recorded.
+
+    CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
+    first that was recorded was launched before the recording.
+    """
+    earliest = pl.lit(launches["correlation"].filter(launches["correlation"] > 0).min(), dtype=pl.Int64)
+    before = (pl.col("correlation") > 0) & (pl.col("correlation") < earliest)
+    started_some = launches["correlation"].is_in(work["correlation"].implode())
+    calls = launches.filter((launches["correlation"] > 0) & started_some).select(
+        "correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"
+    )
+    first = calls.unique("correlation", keep="first", maintain_order=True)
+    return work.join(first, on="correlation", how="left", maintain_order="left").with_columns(
+        launched_before=before.fill_null(value=False)
+    )
+
+
+def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators and ranges on the CPU that launch communication, each with what it carries out."""
+    columns = ("start_ns", "end_ns", "thread", "name")
+    ranges = collectives.filter(pl.col("source").is_in(_RANGES)).select(columns)
+    means = naming.map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
+    recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
+    launches_some = naming.holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
+    own = cpu_ops.filter(launches_some).select(*columns[:3], pl.col("name").cast(pl.String))
+    named = own.with_columns(
+        operator=naming.map_distinct(own["name"], of_launcher),
+        of_torch=pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in TORCH),
+    )
+    return pl.concat([recorded, named]).drop("name").drop_nulls("operator")
+
+
+def _outermost(operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that lie in no other one of their thread."""
+    ordered = operators.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    reach = pl.col("end_ns").cum_max().shift(1).over("thread")
+    return ordered.filter((pl.col("start_ns") >= reach).fill_null(value=True))
+
+
+def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """Add to each piece the outermost operator of communication around its launch, null without one."""
+    around = _outermost(operators).select(
+        "thread", "operator", "of_torch", operator_ns="start_ns", until_ns="end_ns"
+    )
+    if around.is_empty():
+        return work.join(around.drop("until_ns"), on="thread", how="left")
+    found = (
+        work.with_row_index("row")
+        .sort("launch_ns", nulls_last=True)
+        .join_asof(
+            around.sort("operator_ns"),
+            left_on="launch_ns",
+            right_on="operator_ns",
+            by="thread",
+            strategy="backward",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .sort("row")
+    )
+    inside = pl.col("launch_ns") < pl.col("until_ns")
+    return found.with_columns(pl.when(inside).then(name) for name in ("operator", "of_torch", "operator_ns"))
+
+
+__all__ = ["COMMUNICATION", "COMPUTE", "FUSED", "MEMORY"]
+
+COMPUTING = (COMPUTE, FUSED)
+"""Kinds of work in which a rank computes, alone or communicating in the same kernel."""
+
+
+@derived(
+    reads={"cpu_ops": ("start_ns", "end_ns", "name", "process", "thread")},
+    start_ns=("Int64", "start, ns"),
+    end_ns=("Int64", "end, ns"),
+    kind=("String", "`compute`, `communication`, `fused` (both in one) or `memory`"),
+    is_kernel=("Boolean", "whether a kernel or an operator ran; else a copy engine worked"),
+    stream=("Int64", "stream of the device, or thread of the CPU"),
+    occupied=("Float64", "share of the multiprocessors that its blocks can occupy, 0 to 1; else null"),
+    occupancy_pct=("Float64", "estimated achieved occupancy, 0 to 100 %; else null"),
+)
+def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """One interval in which something was worked on; which collective it was, `calls` says.
+
+    On a device: kernels, copies and memory sets, never synchronisation events. On a run without
+    a device the CPU is the device: `gloo:*` ranges are communication, operators that call no
+    other operator are compute.
+    """
+    if device_work.height:
+        return device_work.select(*DERIVED.get("work").table.columns)
+    return _host_work(cpu_ops, annotations)
+
+
+def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges on the CPU in which gloo communicated."""
+    on_cpu = annotations.filter(~pl.col("on_device"))
+    return on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(naming.GLOO))
+
+
+def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    ranges = gloo_ranges(annotations)
+    communicated = ranges.select("start_ns", "end_ns", pl.lit(COMMUNICATION).alias("kind"), "thread")
+    computed = _outside(_leaves(cpu_ops), ranges).select(
+        "start_ns",
+        "end_ns",
+        pl.lit(COMPUTE).alias("kind"),
+        "thread",
+    )
+    return (
+        pl.concat([communicated, computed])
+        .rename({"thread": "stream"})
+        .with_columns(
+            pl.lit(value=True).alias("is_kernel"),
+            pl.lit(None, dtype=pl.Float64).alias("occupied"),
+            pl.lit(None, dtype=pl.Float64).alias("occupancy_pct"),
+        )
+        .sort("start_ns", maintain_order=True)
+        .select(*DERIVED.get("work").table.columns)
+    )
+
+
+def _leaves(cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators in which no other operator ran, without those of communication.
+
+    In the order (thread, start, longest first) the operator after a caller is its first callee.
+    """
+    ordered = cpu_ops.sort("process", "thread", "start_ns", "end_ns", descending=[False, False, False, True])
+    follower = pl.col("start_ns").shift(-1).over("process", "thread")
+    names = ordered["name"].cast(pl.String)
+    communicates = pl.any_horizontal(names.str.starts_with(prefix) for prefix in TORCH)
+    is_leaf = (follower >= pl.col("end_ns")).fill_null(value=True)
+    return ordered.filter(is_leaf & ~communicates)
+
+
+def _outside(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that are not part of a communication range on their own thread."""
+    if ranges.is_empty():
+        return operators
+    enclosing = merge_intervals(ranges, "thread").rename({"end_ns": "range_end_ns"}).sort("start_ns")
+    placed = operators.sort("start_ns").join_asof(
+        enclosing.with_columns(pl.col("start_ns").alias("range_start_ns")),
+        on="start_ns",
+        by="thread",
+        strategy="backward",
+        check_sortedness=False,
+    )
+    return placed.filter((pl.col("start_ns") >= pl.col("range_end_ns")).fill_null(value=True))
+
+
+@derived(
+    start_ns=("Int64", "start of the work, ns"),
+    end_ns=("Int64", "end of the work, ns"),
+    kind=("String", "`compute`, `communication`, `fused` or `memory`"),
+    collective=("String", "canonical collective, that of its call; null unless the kind is communication"),
+    stream=("Int64", "stream of the device, or thread of the CPU"),
+    on_device=("Boolean", "whether a device did it; on a run without one the CPU does all"),
+    correlation=("Int64", "launch correlation; null on the CPU"),
+    launch_ns=("Int64", "start of the call that launched it, ns; null where that is not recorded"),
+    launch_end_ns=("Int64", "end of that call, ns"),
+    thread=("Int64", "CPU thread of that call"),
+)
+def origins(
+    work: pl.DataFrame,
+    device_work: pl.DataFrame,
+    described_calls: pl.DataFrame,
+    annotations: pl.DataFrame,
+    collectives: pl.DataFrame,
+) -> pl.DataFrame:
+    """One interval of work with its launch.
+
+    On a device the two are joined by their correlation; all kernels of a CUDA graph have the
+    same launch. Without a device an operator is its own launch, and a `gloo:*` range was launched
+    by the operator that started it, where that is certain.
+    """
+    if device_work.height:
+        by_name = device_work["collective"]
+        found = device_work.drop("collective").with_columns(on_device=pl.lit(value=True))
+    else:
+        found = _on_host(work, annotations, collectives)
+        by_name = pl.Series("collective", [None] * found.height, dtype=pl.String)
+    key = ["start_ns", "stream"]
+    called = described_calls.select(*key, "collective").unique(key, keep="first", maintain_order=True)
+    named = found.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
+    is_call = pl.col("kind") == COMMUNICATION
+    true_name = pl.when(is_call).then(pl.coalesce("collective", by_name)).alias("collective")
+    return named.with_columns(true_name).select(*_columns())
+
+
+def _columns() -> list[str]:
+    return list(DERIVED.get("origins").table.columns)
+
+
+def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    is_call = pl.col("kind") == COMMUNICATION
+    computed = work.filter(~is_call).with_columns(
+        launch_ns=pl.col("start_ns"), launch_end_ns=pl.col("start_ns"), thread=pl.col("stream")
+    )
+    begun = starters(gloo_ranges(annotations), collectives)
+    communicated = work.filter(is_call).join(
+        begun.rename({"thread": "stream", "operator_thread": "thread"}).select(
+            "start_ns", "stream", "thread", launch_ns="operator_ns", launch_end_ns="operator_end_ns"
+        ),
+        on=["start_ns", "stream"],
+        how="left",
+    )
+    return (
+        pl.concat([computed, communicated], how="diagonal")
+        .sort("start_ns", maintain_order=True)
+        .with_columns(on_device=pl.lit(value=False), correlation=pl.lit(None, dtype=pl.Int64))
+    )

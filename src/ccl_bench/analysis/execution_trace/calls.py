@@ -1,0 +1,170 @@
+"""Communication calls of Execution Traces, and which call of a Kineto trace each of them is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.communication.arguments import launched, starters
+from ccl_bench.analysis.communication.groups import with_groups
+from ccl_bench.analysis.communication.message_size import with_sizes
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.work import gloo_ranges
+from ccl_bench.analysis.execution_trace.linking import links_of_ranks
+from ccl_bench.base.lazy_polars import pl
+
+OPERATOR = "record_param_comms"
+C10D = "c10d::"
+
+MESSAGES = ("send", "recv")
+
+_FILLED = ("sent_bytes", "received_bytes", "size_bytes", "dtype", "peer", "own_sizes", "uneven")
+
+_DESCRIBED: dict[str, Any] = {
+    "node": ("Int64", "number of the node in the Execution Trace"),
+    "collective": ("String", "canonical collective"),
+    "name": ("String", "name as recorded"),
+    "group": ("String", "name of the group, the same on every member"),
+    "group_name": ("String", "process group name, or its address in old traces"),
+    "group_size": ("Int64", "members of the process group"),
+    "sequence": ("Int64", "running number of the call on its group"),
+    "dtype": ("String", "element type as recorded"),
+    "sent_bytes": ("Int64", "bytes sent by this rank"),
+    "received_bytes": ("Int64", "bytes received by this rank"),
+    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
+    "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
+    "peer": ("Int64", "the other rank of a send or receive"),
+}
+
+
+@derived(**_DESCRIBED)
+def et_described_calls(
+    et_communication: pl.DataFrame, et_groups: pl.DataFrame, identity: pl.DataFrame
+) -> pl.DataFrame:
+    """One communication call of one Execution Trace; waiting and other bookkeeping left out."""
+    canonical = naming.call_collectives(et_communication["name"])
+    calls = et_communication.with_columns(canonical.alias("collective")).filter(canonical.is_not_null())
+    grouped, groups = with_groups(
+        calls.with_columns(
+            pl.col("group_name").rank("dense").cast(pl.Int64).alias("stream"),
+            pl.lit(None, dtype=pl.List(pl.Int64)).alias("group_ranks"),
+            naming.has_own_sizes(calls["name"]).alias("own_sizes"),
+        ),
+        et_groups,
+    )
+    known = grouped.join(groups.select("group", "members"), on="group", how="left", maintain_order="left")
+    rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
+    place = pl.col("members").list.eval(pl.element() == rank).list.arg_max()
+    own = pl.when(pl.col("members").list.contains(rank)).then(place).otherwise("rank_argument")
+    peer = pl.col("members").list.get(pl.col("rank_argument"), null_on_oob=True)
+    described = known.with_columns(
+        own.cast(pl.Int64).alias("own_position"),
+        pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("rank_argument") >= 0))
+        .then(peer)
+        .alias("peer"),
+    )
+    return with_sizes(described).select(*_DESCRIBED)
+
+
+@derived(
+    start_ns=("Int64", "start of the call, ns"),
+    stream=("Int64", "stream of the device, or thread of the CPU"),
+    op=("Int64", "number of the operator in its trace, in order of start"),
+)
+def call_operators(
+    kernels: pl.DataFrame,
+    launches: pl.DataFrame,
+    annotations: pl.DataFrame,
+    linkable_ops: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    collectives: pl.DataFrame,
+) -> pl.DataFrame:
+    """One communication call of one Kineto trace and the operator that alone stands for it."""
+    names = linkable_ops["name"].cast(pl.String)
+    is_call = names == OPERATOR
+    if not is_call.any():
+        is_call = names.str.starts_with(C10D) & naming.call_collectives(names).is_not_null()
+    spans = cpu_ops.select("start_ns", "end_ns", "thread").with_columns(linkable_ops["op"])
+    operators = spans.filter(is_call).sort("start_ns", maintain_order=True)
+    if kernels.height:
+        found = _launching(kernels, launches, operators)
+    else:
+        sources = ("host",) if (names == OPERATOR).any() else ("op",)
+        begun = starters(gloo_ranges(annotations), collectives, sources)
+        found = begun.join(
+            operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
+        ).select("start_ns", pl.col("thread").alias("stream"), "op")
+    return found.drop_nulls("op").filter(pl.len().over("op") == 1)
+
+
+def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """Return communication kernels with the operator in which each was launched."""
+    calls = launched(kernels.filter(naming.kernel_collectives(kernels).is_not_null()), launches)
+    within = operators.rename({"start_ns": "launch_ns", "end_ns": "_until", "thread": "launch_thread"})
+    found = calls.sort("launch_ns").join_asof(
+        within, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
+    )
+    inside = pl.col("launch_ns") < pl.col("_until")
+    return found.select("start_ns", "stream", pl.when(inside).then("op").alias("op"))
+
+
+@derived(
+    across_ranks=True,
+    rows_of="et_described_calls",
+    iteration=("Int64", "recording window"),
+    rank=("Int64", "rank"),
+    trace=("Int64", "the Execution Trace"),
+    **_DESCRIBED,
+    call_trace=("Int64", "the Kineto trace that holds the call; null where none does"),
+    call_start_ns=("Int64", "start of the call in the Kineto trace, ns"),
+    call_stream=("Int64", "stream or thread of the call in the Kineto trace"),
+)
+def et_calls(
+    et_described_calls: pl.DataFrame,
+    communication_nodes: pl.DataFrame,
+    communication_ops: pl.DataFrame,
+    call_operators: pl.DataFrame,
+) -> pl.DataFrame:
+    """One communication call of one Execution Trace, and the call of a Kineto trace that it is."""
+    columns = list(DERIVED.get("et_calls").table.columns)
+    parts = [
+        link.pairs.select(pl.lit(key[2], dtype=pl.Int64).alias("trace"), "node", "op").with_columns(
+            pl.lit(op_trace, dtype=pl.Int64).alias("call_trace")
+        )
+        for key, op_trace, link in links_of_ranks(communication_nodes, communication_ops)
+    ]
+    numbers = dict.fromkeys(("trace", "node", "op", "call_trace"), pl.Int64)
+    pairs = pl.concat(parts) if parts else pl.DataFrame(schema=numbers)
+    where = call_operators.select(
+        pl.col("trace").alias("call_trace"),
+        "op",
+        pl.col("start_ns").alias("call_start_ns"),
+        pl.col("stream").alias("call_stream"),
+    )
+    placed = pairs.join(where, on=["call_trace", "op"], how="inner").drop("op")
+    return et_described_calls.join(placed, on=["trace", "node"], how="left", maintain_order="left").select(
+        columns
+    )
+
+
+def completed(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the `calls` of a run with what Execution Traces know where Kineto does not.
+
+    Kineto does not know a size, or, before it recorded split sizes, that an all-to-all had a size of its
+    own for each member. Everything about the message is then taken from the Execution Trace together.
+    """
+    if et_calls.is_empty():
+        return calls
+    known = et_calls.drop_nulls("call_start_ns").select(
+        pl.col("call_trace").alias("trace"),
+        pl.col("call_start_ns").alias("start_ns"),
+        pl.col("call_stream").alias("stream"),
+        *(pl.col(name).alias(f"et {name}") for name in (*_FILLED, "collective")),
+    )
+    found = calls.join(known, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
+    lacks = pl.col("size_bytes").is_null() | (pl.col("et own_sizes") & ~pl.col("own_sizes"))
+    better = lacks & (pl.col("collective") == pl.col("et collective")) & pl.col("et size_bytes").is_not_null()
+    return found.with_columns(
+        pl.when(better).then(pl.coalesce(f"et {name}", name)).otherwise(name).alias(name) for name in _FILLED
+    ).select(calls.columns)

@@ -1,0 +1,113 @@
+"""Call sites: which stacks hold memory, how often memory is requested, and where it ran out."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.base.lazy_polars import pl
+
+_SECOND_NS = 1_000_000_000
+_LONGEST_STACK = 30
+
+
+@derived(
+    device=("Int64", "device number"),
+    stack=("Int64", "call stack that allocated it; null where none was recorded"),
+    category=("String", "what it is for, where a profiler knew"),
+    bytes=("Int64", "bytes of its blocks that are allocated at the peak"),
+    blocks=("Int64", "how many blocks these are"),
+    is_before_history=("Boolean", "whether they were allocated before the history"),
+    frames=("List(String)", "frames of the stack, the innermost first, as `function (file:line)`"),
+)
+def memory_holders(
+    memory_lives: pl.DataFrame,
+    memory_peaks: pl.DataFrame,
+    memory_stacks: pl.DataFrame,
+    memory_frames: pl.DataFrame,
+) -> pl.DataFrame:
+    """One call stack and what it holds of a device's peak, the largest first."""
+    lives = memory_lives.join(memory_peaks.select("device", "peak_order").drop_nulls(), on="device")
+    order = pl.col("peak_order")
+    held = lives.filter((pl.col("born") <= order) & (pl.col("freed").is_null() | (pl.col("freed") > order)))
+    sums = held.group_by("device", "stack", "category", (pl.col("born") < 0).alias("is_before_history")).agg(
+        pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("blocks")
+    )
+    shown = sums.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
+    ordered = shown.sort(["device", "bytes", "stack"], descending=[False, True, False], nulls_last=True)
+    return ordered.select(*DERIVED.get("memory_holders").table.columns)
+
+
+def _texts(memory_stacks: pl.DataFrame, memory_frames: pl.DataFrame) -> pl.DataFrame:
+    """Return each stack's frames as texts."""
+    place = pl.format("{}:{}", pl.col("file").fill_null("?"), pl.col("line").fill_null(0))
+    text = pl.format("{} ({})", pl.col("function").fill_null("?"), place).alias("text")
+    innermost = memory_stacks.select("stack", pl.col("frames").list.head(_LONGEST_STACK).alias("frame"))
+    long = innermost.explode("frame").join(
+        memory_frames.select("frame", text), on="frame", how="left", maintain_order="left"
+    )
+    return long.group_by("stack", maintain_order=True).agg(pl.col("text").alias("frames"))
+
+
+@derived(
+    device=("Int64", "device number"),
+    span_ns=("Int64", "from the first event to the last, ns; null where no times are recorded"),
+    allocations=("Int64", "blocks allocated"),
+    frees=("Int64", "blocks freed"),
+    allocated_bytes=("Int64", "bytes that were asked for in all"),
+    freed_bytes=("Int64", "bytes freed in all"),
+    segment_allocations=("Int64", "pieces taken from the driver"),
+    segment_frees=("Int64", "pieces given back to it"),
+    ooms=("Int64", "times that memory ran out"),
+    allocations_per_s=("Float64", "blocks allocated in a second; null where no times are recorded"),
+    frees_per_s=("Float64", "blocks freed in a second"),
+    allocated_bytes_per_s=("Float64", "bytes asked for in a second"),
+)
+def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
+    """One device's history in numbers."""
+    action, size = pl.col("action").cast(pl.String), pl.col("bytes")
+    taken, given = (
+        action.is_in(["segment_alloc", "segment_map"]),
+        action.is_in(["segment_free", "segment_unmap"]),
+    )
+    counted = memory_events.group_by("device").agg(
+        (pl.col("time_ns").max() - pl.col("time_ns").min()).alias("span_ns"),
+        (action == "alloc").sum().cast(pl.Int64).alias("allocations"),
+        (action == "free_completed").sum().cast(pl.Int64).alias("frees"),
+        size.filter(action == "alloc").sum().alias("allocated_bytes"),
+        size.filter(action == "free_completed").sum().alias("freed_bytes"),
+        taken.sum().cast(pl.Int64).alias("segment_allocations"),
+        given.sum().cast(pl.Int64).alias("segment_frees"),
+        (action == "oom").sum().cast(pl.Int64).alias("ooms"),
+    )
+    seconds = pl.when(pl.col("span_ns") > 0).then(pl.col("span_ns") / _SECOND_NS)
+    rates = counted.with_columns(
+        (pl.col(name) / seconds).alias(f"{name}_per_s")
+        for name in ("allocations", "frees", "allocated_bytes")
+    )
+    return rates.sort("device").select(*DERIVED.get("memory_rates").table.columns)
+
+
+@derived(
+    device=("Int64", "device number"),
+    order=("Int64", "order of the event"),
+    time_ns=("Int64", "time, ns; null where none is recorded"),
+    requested_bytes=("Int64", "bytes that were asked for and not to be had"),
+    device_free_bytes=("Int64", "free bytes of the device, as the driver said"),
+    allocated_bytes=("Int64", "bytes in tensors at that time"),
+    reserved_bytes=("Int64", "bytes held from the driver at that time"),
+    stack=("Int64", "call stack that asked; null where none was recorded"),
+    frames=("List(String)", "frames of the stack, the innermost first"),
+)
+def memory_ooms(
+    memory_events: pl.DataFrame,
+    memory_timeline: pl.DataFrame,
+    memory_stacks: pl.DataFrame,
+    memory_frames: pl.DataFrame,
+) -> pl.DataFrame:
+    """One time that memory ran out."""
+    failed = memory_events.filter(pl.col("action").cast(pl.String) == "oom").rename(
+        {"bytes": "requested_bytes"}
+    )
+    states = memory_timeline.sort("order").select("device", "order", "allocated_bytes", "reserved_bytes")
+    rows = failed.sort("order").join_asof(states, on="order", by="device", check_sortedness=False)
+    rows = rows.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
+    return rows.sort("device", "order").select(*DERIVED.get("memory_ooms").table.columns)

@@ -1,0 +1,1 @@
+"""Inference servers: the requests of a benchmark, and forward passes."""

@@ -1,0 +1,234 @@
+"""The requests of a serving benchmark: which benchmark a run holds, and the times of its requests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.statistics import percentile, spread
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OK = "ok"
+OTHER_ENDS = ("failed", "cancelled", "warmup")
+
+OBJECTIVE = "objective"
+"""Statistic under which a quantity's longest tolerated time is kept."""
+
+_NS = 1_000_000_000
+_SOURCE = ["trace", "benchmark"]
+_REQUEST_TIMES = ("ttft", "tpot", "latency", "own_tpot")
+_SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
+_TOLERANCE = 1e-3
+"""Share by which the mean latency of the requests may differ from that of the summary beside them."""
+
+_ONE_OF_THEM = "give the file or directory of one of them; of a sweep, one such as run=0.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One benchmark: the requests that succeeded, how many did not, and what the tool said of all."""
+
+    tool: str
+    ok: pl.DataFrame
+    """Rows of `requests` that succeeded; empty where the file lists none."""
+    ends: Mapping[str, int]
+    """How requests ended → how many."""
+    stored: Mapping[tuple[str, str], float]
+    """Quantity and statistic → what the tool itself computed; without times that were never measured."""
+    unmeasured: frozenset[str]
+    """Times of which the tool stored 0 or less: what it does where it measured none."""
+    in_one_piece: bool
+    """Whether every answer of several tokens came at once: when the first token came is not known."""
+    duration_s: float | None
+    """Length of the benchmark."""
+    duration_source: str
+
+    @property
+    def objectives(self) -> dict[str, float]:
+        """Quantity → longest time, s, of each service-level objective that the tool itself was given."""
+        return {name: value for (name, kind), value in self.stored.items() if kind == OBJECTIVE}
+
+
+def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark | None:
+    """Return the benchmark that a run holds, or None; NotMeasurable where it holds several.
+
+    The requests of one tool and its summary in another file are one benchmark, if they agree.
+    """
+    tool = _only_tool(requests, statistics)
+    if tool is None:
+        return None
+    numbers = statistics.select("quantity", "statistic", "value")
+    said = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
+    ok = requests.filter(pl.col("status") == OK)
+    ends = dict(requests.group_by("status").len().iter_rows())
+    if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
+        _need_agreement(ok, said)
+    unmeasured = _unmeasured(said)
+    in_one_piece = _in_one_piece(ok) if ends else _said_to_be_in_one_piece(said)
+    unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
+    stored = {key: value for key, value in said.items() if key[0] not in unknown or key[1] == OBJECTIVE}
+    if in_one_piece:
+        ok = ok.with_columns(pl.lit(None, pl.Float64).alias("ttft_s"))
+    return Benchmark(tool, ok, ends, stored, unmeasured, in_one_piece, *_duration(ok, stored))
+
+
+def _sources(*tables: pl.DataFrame) -> int:
+    """Return how many benchmarks of files there are in all."""
+    return pl.concat([table.select(_SOURCE) for table in tables]).unique().height
+
+
+def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> None:
+    """Raise NotMeasurable where requests in one file and statistics in another are not of one benchmark."""
+    completed, mean = said.get(("completed", "total")), said.get(("latency", "mean"))
+    own = ok["latency_s"].mean()
+    if completed is not None and completed != ok.height:
+        what = f"one file lists {ok.height} requests that succeeded, and the summary counts {completed:g}"
+    elif mean is not None and isinstance(own, float) and not math.isclose(own, mean, rel_tol=_TOLERANCE):
+        what = f"the mean latency is {own:.6g} s by the requests of one file, and {mean:.6g} s by the summary"
+    else:
+        return
+    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is not whole", fix=_ONE_OF_THEM)
+
+
+def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:
+    """Return the times that some statistic says were 0 or less; single gaps alone may be."""
+    empty = {key for key, value in said.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
+    return frozenset(
+        name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
+    )
+
+
+def _in_one_piece(ok: pl.DataFrame) -> bool:
+    """Whether each answer of several tokens ended with its first token, and there are such answers."""
+    several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
+    return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
+
+
+def _said_to_be_in_one_piece(said: Mapping[tuple[str, str], float]) -> bool:
+    """Whether there were more tokens than answers, and no time between them."""
+    answers, tokens = said.get(("completed", "total"), 0.0), said.get(("output_tokens", "total"), 0.0)
+    return tokens > answers > 0 and said.get(("itl", "mean"), 1.0) <= 0
+
+
+def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
+    """Return the tool of the only benchmark, or None where there is no benchmark."""
+    listed, said = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
+    apart = said.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
+    both = pl.concat([listed, apart])
+    has_summary_apart = listed.height == apart.height == 1 == said.height and both["tool"].n_unique() == 1
+    if both.height > 1 and not has_summary_apart:
+        raise NotMeasurable(
+            f"the run holds {both.height} results of serving benchmarks; a mean over them would be of none",
+            fix=_ONE_OF_THEM,
+        )
+    return str(both["tool"][0]) if both.height else None
+
+
+def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
+    """Return how long a benchmark took, and who says so."""
+    said = stored.get(("duration", "total"), 0.0)
+    if said > 0:
+        return said, "as the tool recorded it"
+    first, last = ok["start_ns"].min(), ok["end_ns"].max()
+    if not isinstance(first, int) or not isinstance(last, int) or last <= first:
+        return None, ""
+    return (last - first) / _NS, "from the first request sent to the last token received"
+
+
+def times_to_first_token(ok: pl.DataFrame) -> list[float]:
+    """Return the TTFT of each request that has one, s."""
+    return ok["ttft_s"].drop_nulls().to_list()
+
+
+def latencies(ok: pl.DataFrame) -> list[float]:
+    """Return the latency of each request, s."""
+    return ok["latency_s"].drop_nulls().to_list()
+
+
+def tpot_of_each(ok: pl.DataFrame) -> pl.Series:
+    """Return the TPOT of every request, s; null where it has one token or came at once, or lacks a time."""
+    rest = pl.col("latency_s") - pl.col("ttft_s")
+    several = (pl.col("output_tokens") > 1) & (rest > 0)
+    return ok.select(pl.when(several).then(rest / (pl.col("output_tokens") - 1)).alias("tpot_s")).to_series()
+
+
+def times_per_output_token(ok: pl.DataFrame) -> list[float]:
+    """Return the TPOT of each request whose two output tokens or more came one after the other, s."""
+    return tpot_of_each(ok).drop_nulls().to_list()
+
+
+def gaps(ok: pl.DataFrame) -> list[float]:
+    """Return all times between consecutive chunks of output, of all requests, s."""
+    return ok["gaps_s"].drop_nulls().explode(empty_as_null=False).to_list()
+
+
+def total(found: Benchmark, quantity: str) -> int | None:
+    """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
+
+    None where nobody counted them, for which tools store 0.
+    """
+    if found.ok.is_empty():
+        return round(found.stored.get((quantity, "total"), 0.0)) or None
+    return None if found.ok[quantity].null_count() else int(found.ok[quantity].sum()) or None
+
+
+def all_tokens(found: Benchmark) -> int | None:
+    """Return the tokens that were taken in and given out; None where they are not known."""
+    parts = total(found, "input_tokens"), total(found, "output_tokens")
+    if None not in parts:
+        return sum(filter(None, parts))
+    return round(found.stored.get(("tokens", "total"), 0.0)) or None
+
+
+def ends_of(found: Benchmark) -> dict[str, int]:
+    """Return how many requests ended how, as listed, else as the tool counted them; those that are known."""
+    if found.ends:
+        return {OK: found.ok.height} | {end: n for end, n in sorted(found.ends.items()) if end != OK}
+    said = {OK: found.stored.get(("completed", "total"))}
+    said |= {end: found.stored.get((end, "total")) or None for end in OTHER_ENDS}
+    return {end: round(count) for end, count in said.items() if count is not None}
+
+
+def completed(found: Benchmark) -> int | None:
+    """Return how many requests succeeded."""
+    return ends_of(found).get(OK)
+
+
+def longest(found: Benchmark) -> float:
+    """Return the longest latency of a request, s; 0 where none is known."""
+    return max(latencies(found.ok), default=0.0)
+
+
+def distribution(values: Sequence[float]) -> dict[str, float]:
+    """Return count, mean, extremes, percentiles and deviation of values; the mean is rounded once.
+
+    Percentiles are interpolated linearly, as all five tools do. `std` is the sample deviation, as LLMPerf
+    has it; `std_population` divides by n, as the other four do.
+    """
+    mean = math.fsum(values) / len(values)
+    found = spread(values) | {"mean": mean, "p90": percentile(values, 90), "p99": percentile(values, 99)}
+    if "std" in found:
+        found["std_population"] = found["std"] * math.sqrt((len(values) - 1) / len(values))
+    return found
+
+
+def meeting(
+    ok: pl.DataFrame, *, ttft_s: float | None, tpot_s: float | None, latency_s: float | None
+) -> pl.DataFrame:
+    """Return the requests that keep every objective that is given.
+
+    A request whose tokens came with the first one has no TPOT and keeps any. One that lacks a time that is
+    needed keeps nothing.
+    """
+    one_token = (pl.col("output_tokens") == 1).fill_null(value=False)
+    rest, further = pl.col("latency_s") - pl.col("ttft_s"), pl.col("output_tokens") - 1
+    kept = [pl.lit(True)]
+    kept += [pl.col("ttft_s") <= ttft_s] if ttft_s is not None else []
+    kept += [one_token | (rest / further <= tpot_s)] if tpot_s is not None else []
+    kept += [pl.col("latency_s") <= latency_s] if latency_s is not None else []
+    return ok.filter(pl.all_horizontal(kept).fill_null(value=False))

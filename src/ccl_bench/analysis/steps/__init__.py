@@ -1,0 +1,1 @@
+"""Training steps and inference iterations: windows, the marks that show them, lengths, findings."""

@@ -1,0 +1,225 @@
+"""Findings about steps: unmarked or unequal ones, warm-up, outliers; and the steps that all ranks have."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.steps.steps import slowest, step_times
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.result import WHOLE_TRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_STEPS = ("steps",)
+"""What these findings touch: everything that is told of a step."""
+
+LAUNCHES_MISSING = 0.01
+"""Share of a device's work in steps that may lack its launch without a word."""
+
+
+def step_findings(steps: pl.DataFrame) -> list[Finding]:
+    """Return what speaks against the steps that were found in the traces of a run."""
+    return [*_not_marked(steps), *_unequal(steps), *_without_launch(steps)]
+
+
+def _not_marked(steps: pl.DataFrame) -> list[Finding]:
+    whole = steps.filter(pl.col("source") == WHOLE_TRACE)
+    if whole.is_empty():
+        return []
+    message = (
+        f"nothing marks a step in {_traces(whole)}: all of it counts as one, so that what is told of a step "
+        "is told of the whole trace"
+    )
+    return [Finding("steps-not-found", "warning", message, count=whole.height, touches=_STEPS)]
+
+
+def _unequal(steps: pl.DataFrame) -> list[Finding]:
+    """Tell which traces have steps that communicate more often than others of theirs."""
+    counted = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
+    odd = counted.filter(pl.col("calls").list.n_unique() > 1)
+    if odd.is_empty():
+        return []
+    calls = odd["calls"].list.unique().list.sort()[0].to_list()
+    seen = ", ".join(map(str, calls if len(calls) <= _LISTED else [*calls[: _LISTED - 1], "...", calls[-1]]))
+    message = (
+        f"steps of {_traces(odd)} hold different numbers of communication calls, as {seen}: they may "
+        "not be the program's steps, or not whole"
+    )
+    return [Finding("steps-unequal", "warning", message, count=odd.height, touches=_STEPS)]
+
+
+_LISTED = 5
+"""Numbers that a message lists."""
+
+
+def _without_launch(steps: pl.DataFrame) -> list[Finding]:
+    missing, work = (int(steps[name].sum()) for name in ("unlaunched", "work"))
+    if missing <= LAUNCHES_MISSING * work:
+        return []
+    message = (
+        f"{missing:,} of {work:,} kernels, copies and sets in steps have no recorded launch: they count to "
+        "the step in whose time they ran, whichever launched them"
+    )
+    return [Finding("launches-missing", "warning", message, count=missing, touches=_STEPS)]
+
+
+def _traces(rows: pl.DataFrame) -> str:
+    """Return of which trace, or of how many, rows are."""
+    if rows.height > 1:
+        return f"{rows.height} traces"
+    rank = rows["rank"][0]
+    return "the trace" if rank is None else f"the trace of rank {rank}"
+
+
+def common_steps(
+    steps: pl.DataFrame, left_out: Collection[int] = ()
+) -> tuple[dict[int, frozenset[int]], list[Finding]]:
+    """Return for traces with steps that others lack those that all have, and what to say of it.
+
+    Traces are compared within one recording window; those `left_out` are not.
+    """
+    own = steps.filter(~pl.col("trace").is_in([*left_out]))
+    each = own.group_by("iteration", "trace", maintain_order=True).agg(pl.col("step").unique())
+    kept: dict[int, frozenset[int]] = {}
+    for _, traces in each.group_by("iteration"):
+        numbers = {trace: frozenset(found) for trace, found in traces.select("trace", "step").iter_rows()}
+        common = frozenset.intersection(*numbers.values())
+        kept |= {trace: common for trace, found in numbers.items() if found != common}
+    if not kept:
+        return {}, []
+    counts = each.filter(pl.col("trace").is_in([*kept])).select(pl.col("step").list.len())
+    lost = sum(counts.to_series()) - sum(map(len, kept.values()))
+    return kept, [_steps_differ(lost, any(not common for common in kept.values()))]
+
+
+def _steps_differ(lost: int, nothing_left: bool) -> Finding:
+    if nothing_left:
+        message = "the ranks recorded different steps and have none in common"
+        return Finding("no-common-step", "error", message, touches=_STEPS)
+    message = f"the ranks recorded different steps: {lost:,} steps that not all of them have are left out"
+    return Finding("steps-differ", "warning", message, count=lost, touches=_STEPS)
+
+
+WARM_UP_FACTOR = 1.5
+"""Times the median of the other steps that a first step must take to be warm-up."""
+
+OUTLIER_FACTOR = 2.0
+"""Times longer or shorter than the median that a step must be to be an outlier."""
+
+DEVIATIONS = 6.0
+"""Standard deviations from the median that an outlier must lie away."""
+
+OUTLIER_SHARE = 0.2
+"""Share of the steps above which those that differ are no outliers: the run has several kinds of steps."""
+
+_FEWEST_OTHERS = 2
+_FEWEST_FOR_OUTLIERS = 5
+_WORTH = 0.01
+"""Relative change of the mean from which warm-up is more than a note."""
+
+_SHOWN = 3
+_SECOND_NS = 1_000_000_000
+_OF_NORMAL = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step of the run: how it is called and how long it took on its slowest rank."""
+
+    label: str
+    length_ns: int
+
+
+def warm_up(lengths: Sequence[float]) -> int:
+    """Return how many steps at the beginning are warm-up.
+
+    Each takes longer than 1.5 times the median of the steps after them, and is further above the longest of
+    those than that is above the shortest. At least half of the steps are no warm-up.
+    """
+    most = min(len(lengths) // 2, len(lengths) - _FEWEST_OTHERS)
+    for count in range(most, 0, -1):
+        others = lengths[count:]
+        longest = max(others)
+        limit = max(WARM_UP_FACTOR * statistics.median(others), 2 * longest - min(others))
+        if min(lengths[:count]) > limit:
+            return count
+    return 0
+
+
+def outliers(lengths: Sequence[float]) -> list[int]:
+    """Return the places of steps that are at least twice as long or short as the median, beyond all noise.
+
+    Where more than a fifth are, none is: the run has several kinds of steps.
+    """
+    if len(lengths) < _FEWEST_FOR_OUTLIERS:
+        return []
+    middle = statistics.median(lengths)
+    noise = _OF_NORMAL * statistics.median(abs(length - middle) for length in lengths)
+    found = [
+        place
+        for place, length in enumerate(lengths)
+        if not middle / OUTLIER_FACTOR <= length <= OUTLIER_FACTOR * middle
+        and abs(length - middle) > DEVIATIONS * noise
+    ]
+    return found if len(found) <= OUTLIER_SHARE * len(lengths) else []
+
+
+def transient_findings(steps: pl.DataFrame | None, recorded: pl.DataFrame | None) -> list[Finding]:
+    """Return what is to be said of steps unlike the others, in the traces and in a file of step times."""
+    found: list[Finding] = []
+    if steps is not None:
+        found += _findings(step_times(steps), "steps")
+    if recorded is not None:
+        found += _findings(recorded, "step_times")
+    return found
+
+
+def _findings(times: pl.DataFrame, touches: str) -> Iterator[Finding]:
+    windows = _by_window(times)
+    counts = [warm_up([step.length_ns for step in window]) for window in windows]
+    if any(counts):
+        yield _of_warm_up(windows, counts, touches)
+    rest = [window[count:] for window, count in zip(windows, counts, strict=True)]
+    unlike = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
+    if unlike:
+        usual = statistics.median(step.length_ns for window in rest for step in window)
+        message = f"{_told(unlike)}, where the median step takes {_seconds(usual)}"
+        yield Finding("outlier-steps", "note", message, count=len(unlike), touches=(touches,))
+
+
+def _of_warm_up(windows: list[list[_Step]], counts: list[int], touches: str) -> Finding:
+    every = [step.length_ns for window in windows for step in window]
+    first = [step for window, count in zip(windows, counts, strict=True) for step in window[:count]]
+    others = [step.length_ns for window in windows for step in window[max(counts) :]]
+    mean, without = statistics.fmean(every), statistics.fmean(others)
+    message = (
+        f"{_told(first)}, the median of the others {_seconds(statistics.median(others))}: warm-up, it seems; "
+        f"the mean step is {_seconds(mean)}, without it (--skip-steps {max(counts)}) {_seconds(without)}"
+    )
+    severity = "warning" if mean > (1 + _WORTH) * without else "note"
+    return Finding("warmup-steps", severity, message, count=len(first), touches=(touches,))
+
+
+def _by_window(times: pl.DataFrame) -> list[list[_Step]]:
+    """Return the steps of each recording window in order, as long as on the slowest rank."""
+    windows: dict[int | None, list[_Step]] = {}
+    several = times["iteration"].n_unique() > 1
+    for window, step, length_ns in slowest(times).select("iteration", "step", "duration_ns").iter_rows():
+        label = f"{window}:{step}" if several else str(step)
+        windows.setdefault(window, []).append(_Step(label, length_ns))
+    return list(windows.values())
+
+
+def _told(steps: Sequence[_Step]) -> str:
+    named = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
+    more = [f"{len(steps) - _SHOWN} more differ as well"] if len(steps) > _SHOWN else []
+    return ", ".join([*named, *more])
+
+
+def _seconds(length_ns: float) -> str:
+    return f"{length_ns / _SECOND_NS:.4g} s"

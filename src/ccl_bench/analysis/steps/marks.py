@@ -1,0 +1,238 @@
+"""Marks of steps: what in a trace shows where each step begins and ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.device.markers import EVALUATE, matching
+from ccl_bench.analysis.device.work import COMMUNICATION
+from ccl_bench.analysis.intervals import outermost
+from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
+from ccl_bench.analysis.windows import PATTERN
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.kernel_types import kernel_type
+from ccl_bench.result import WHOLE_TRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+OPTIMIZER_RANGE = "Optimizer.step#"
+
+
+def update_ends(ranges: pl.DataFrame, backward: pl.Series, loads: pl.Series) -> pl.Series:
+    """Return when each update of all parameters ends, in order.
+
+    `ranges` are those of optimizers, `backward` the starts of backward operators, `loads` those of reads
+    from a data loader. Optimizers without a backward pass between them are of one step, as are Muon and
+    AdamW on parts of the parameters. Where each has a backward pass of its own, as in adversarial
+    training, they take turns: then the last of each turn ends a step.
+    """
+    steps = outermost(ranges)
+    passed = backward.sort().search_sorted(steps["start_ns"]).cast(pl.Int64)
+    since = passed - passed.shift(1, fill_value=0)
+    opens = (since > 0) if backward.len() else pl.Series([True]).new_from_index(0, steps.height)
+    joined = steps.with_columns(since.alias("since"), update=opens.cum_sum())
+    updates = joined.group_by("update", maintain_order=True).agg(
+        pl.col("name"), pl.col("since").sum(), pl.col("start_ns").first(), pl.col("end_ns").last()
+    )
+    turn = _turn(updates, loads)
+    return updates["end_ns"].gather_every(turn, turn - 1)
+
+
+def _turn(updates: pl.DataFrame, loads: pl.Series) -> int:
+    """Return how many updates make one step: all of them where they take no turns.
+
+    Optimizers of different names take turns by name. Those of one name do where the backward passes before
+    them take turns in size, unless data are read for each. What precedes the first one may lie before
+    the recording, and proves nothing.
+    """
+    names = [tuple(found) for found in updates["name"].to_list()]
+    by_name = _cycle(names)
+    sizes = list(zip(names, updates["since"], strict=True))[1:]
+    read = loads.sort().search_sorted(updates["start_ns"])
+    reads_for_each = bool(loads.len()) and bool((read.diff().drop_nulls() > 0).all())
+    by_size = by_name if by_name == 1 and reads_for_each else _cycle(sizes)
+    return by_size or by_name or updates.height
+
+
+def _cycle(keys: Sequence[Hashable]) -> int | None:
+    """Return after how many keys they repeat, seen twice at least; None where they do not."""
+    for length in range(1, len(keys) // 2 + 1):
+        if keys[length:] == keys[:-length]:
+            return length
+    return None
+
+
+PROFILER_STEP = r"^ProfilerStep\s*#\s*(\d+)$"
+NUMBERED_RANGE = (
+    r"(?i)^\W*(?:(?:train(?:ing)?|global)[\W_]*)?(?:step|iteration|iter)[\W_]*(\d+)(?:\s*(?:/|of)\s*\d+)?\W*$"
+)
+LOADER_RANGE = r"^enumerate\(DataLoader\)#"
+
+OPTIMIZER_KERNEL = "optimizer"
+"""Type of the kernels that update parameters."""
+
+MIN_REPEATS = 3
+"""Repetitions of the communication pattern below which it is no evidence of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one trace holds that can show its steps."""
+
+    ranges: pl.DataFrame
+    """Named ranges of CPU threads: annotations, and operators where an old profiler wrote ranges as such."""
+    cpu_ops: pl.DataFrame
+    device_work: pl.DataFrame
+
+
+def marked_steps(
+    annotations: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.DataFrame
+) -> pl.DataFrame | None:
+    """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
+    evidence = Evidence(_ranges(annotations, cpu_ops), cpu_ops, device_work)
+    for source, find in SOURCES.items():
+        found = find(evidence)
+        if found is not None and found.height:
+            return found.with_columns(pl.lit(source).alias("source"))
+    return None
+
+
+def whole_trace(*tables: pl.DataFrame) -> pl.DataFrame:
+    """Return all of a trace as one window; no row for a trace that holds nothing."""
+    spans = pl.concat([table.select("start_ns", "end_ns") for table in tables])
+    whole = spans.select(
+        pl.lit(0, dtype=pl.Int64).alias("step"),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        pl.lit(WHOLE_TRACE).alias("source"),
+    )
+    return whole if spans.height else whole.clear()
+
+
+def _ranges(annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the named ranges of the CPU; torch 1.8 wrote them as operators."""
+    marks = "|".join((PROFILER_STEP, NUMBERED_RANGE, f"^{OPTIMIZER_RANGE}", LOADER_RANGE))
+    operators = cpu_ops.filter(matching(cpu_ops["name"], marks))
+    columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String))
+    return pl.concat([annotations.filter(~pl.col("on_device")).select(columns), operators.select(columns)])
+
+
+def _profiler_steps(evidence: Evidence) -> pl.DataFrame | None:
+    return _numbered(evidence.ranges, PROFILER_STEP)
+
+
+def _numbered_ranges(evidence: Evidence) -> pl.DataFrame | None:
+    return _numbered(evidence.ranges, NUMBERED_RANGE)
+
+
+def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
+    """Return the outermost ranges that are numbered as steps, all of one name."""
+    chosen = ranges.filter(matching(ranges["name"], pattern))
+    number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
+    outer = outermost(chosen.with_columns(number.alias("step")).drop_nulls("step"))
+    if outer.is_empty():
+        return None
+    disjoint = outer.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
+    return _counted_on(_in_one_piece(_of_one_name(disjoint)))
+
+
+def _of_one_name(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges of the name, its numbers left out, that covers most time."""
+    called = found.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
+    covered = called.group_by("kind", maintain_order=True).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    most = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
+    return called.filter(pl.col("kind") == most).select("step", "start_ns", "end_ns")
+
+
+def _in_one_piece(found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for ranges of one number that follow on each other, unless all have that number."""
+    if found["step"].n_unique() == 1:
+        return found
+    runs = found.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
+    return runs.agg(pl.col("step", "start_ns").first(), pl.col("end_ns").last()).drop("run")
+
+
+def _counted_on(found: pl.DataFrame) -> pl.DataFrame:
+    """Return steps with numbers that go on where those of the trace begin again, as in each epoch."""
+    begins = (pl.col("step") <= pl.col("step").shift(1)).fill_null(value=False)
+    rows = found.with_columns(epoch=begins.cum_sum())
+    epochs = rows.group_by("epoch", maintain_order=True).agg(
+        first=pl.col("step").first(), length=pl.col("step").last() - pl.col("step").first() + 1
+    )
+    before = epochs["length"].cum_sum() - epochs["length"]
+    shifts = epochs.select("epoch", shift=epochs["first"][0] + before - epochs["first"])
+    on = rows.join(shifts, on="epoch", maintain_order="left")
+    return on.select(pl.col("step") + pl.col("shift"), "start_ns", "end_ns")
+
+
+def _between(marks: pl.Series) -> pl.DataFrame | None:
+    """Return the windows between consecutive times, counted from 0."""
+    windows = pl.DataFrame({"start_ns": marks, "end_ns": marks.shift(-1)}).drop_nulls()
+    return windows.with_row_index("step").cast({"step": pl.Int64}) if windows.height else None
+
+
+def _by_optimizer(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the windows from the end of one update of all parameters to the end of the next."""
+    ranges, operators = evidence.ranges, evidence.cpu_ops
+    updates = ranges.filter(pl.col("name").str.starts_with(OPTIMIZER_RANGE))
+    if updates.height < 2:
+        return None
+    backward = operators.filter(matching(operators["name"], f"^{EVALUATE}"))["start_ns"]
+    loads = ranges.filter(matching(ranges["name"], LOADER_RANGE))["start_ns"]
+    return _between(update_ends(updates, backward, loads))
+
+
+def _by_pass(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the windows from the start of one forward pass of an inference server to the next."""
+    names = evidence.ranges["name"]
+    for pattern in (PASS, OF_UNKNOWN_PHASE):
+        passes = outermost(evidence.ranges.filter(matching(names, pattern)))
+        found = _between(passes["start_ns"])
+        if found is not None:
+            return found
+    return None
+
+
+def _by_communication(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the repetitions of the sequence of communication kernels, if it is that of steps.
+
+    One repetition must hold two different kernels at least: a trace of equal calls has every
+    period and so tells nothing. It must also update parameters, which a layer does not: the calls of one
+    layer repeat within one pass as those of a step do over a run.
+    """
+    kernels = evidence.device_work.filter("is_kernel")
+    calls = kernels.filter(pl.col("kind") == COMMUNICATION).sort("start_ns")
+    period = _period(calls["name"].to_physical().to_list())
+    if period is None:
+        return None
+    marks = calls["start_ns"].gather_every(period)
+    updates = kernels.filter(_of_optimizer(kernels["name"]))["start_ns"]
+    updated = marks.search_sorted(updates, side="right").unique()
+    return _between(marks) if set(range(1, marks.len() + 1)) <= set(updated) else None
+
+
+def _of_optimizer(names: pl.Series) -> pl.Series:
+    distinct = names.unique()
+    updating = [kernel_type(name) == OPTIMIZER_KERNEL for name in distinct.cast(pl.String)]
+    return names.is_in(distinct.filter(pl.Series(updating, dtype=pl.Boolean)).implode())
+
+
+def _period(names: list[int]) -> int | None:
+    """Return the shortest period of a sequence that repeats it wholly, or None."""
+    longest = len(names) // MIN_REPEATS
+    for period in range(2, longest + 1):
+        if len(names) % period == 0 and names[period:] == names[:-period] and len(set(names[:period])) > 1:
+            return period
+    return None
+
+
+SOURCES: dict[str, Callable[[Evidence], pl.DataFrame | None]] = {
+    "ProfilerStep": _profiler_steps,
+    "numbered range": _numbered_ranges,
+    "optimizer range": _by_optimizer,
+    "forward pass": _by_pass,
+    PATTERN: _by_communication,
+}
+"""How steps are found, the best way first."""

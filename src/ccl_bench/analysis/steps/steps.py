@@ -1,0 +1,187 @@
+"""The tables of steps: their windows, their lengths, and which of them a truncated file holds whole."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.device.breakdown import device_windows
+from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
+from ccl_bench.analysis.steps import marks
+from ccl_bench.analysis.steps.choice import chosen_ranges
+from ccl_bench.analysis.windows import BY_START, assign_step, assign_window, sum_per_window, window_at
+from ccl_bench.base.lazy_polars import pl
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "number of the recording window, where there are several"),
+    rank=("Int64", "rank; null where the source does not tell ranks apart"),
+    step=("Int64", "number of the step"),
+    duration_ns=("Int64", "length of the step as recorded, ns"),
+    source=("String", "file, or how the step was found in the trace"),
+)
+def step_times(steps: pl.DataFrame) -> pl.DataFrame:
+    """One step on one rank: how long it took, from a side file where the run has one."""
+    return steps.select(
+        "iteration", "rank", "step", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"), "source"
+    )
+
+
+def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a step: the duration on the slowest rank, in order."""
+    return (
+        step_times.group_by("iteration", "step", maintain_order=True)
+        .agg(
+            pl.col("duration_ns").max(),
+            pl.col("rank").get(pl.col("duration_ns").arg_max()).alias("slowest_rank"),
+            pl.col("rank").n_unique().alias("ranks"),
+        )
+        .sort("iteration", "step", nulls_last=False)
+    )
+
+
+@derived(
+    reads={"launches": ("start_ns", "end_ns"), "cpu_ops": ("start_ns", "end_ns", "name")},
+    step=("Int64", "number of the step as recorded, counted on where it begins again, else from 0"),
+    start_ns=("Int64", "start as recorded, ns"),
+    end_ns=("Int64", "end as recorded, ns"),
+    device_start_ns=("Int64", "start of the step's window on the device, ns"),
+    device_end_ns=("Int64", "end of the step's window on the device, ns"),
+    source=("String", "how the step was found"),
+    calls=("Int64", "communication calls that belong to the step"),
+    work=("Int64", "kernels, copies and sets of a device that belong to the step"),
+    unlaunched=("Int64", "those whose launch is not in the trace"),
+)
+def steps(
+    annotations: pl.DataFrame,
+    device_work: pl.DataFrame,
+    launches: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    marker: pl.DataFrame,
+) -> pl.DataFrame:
+    """One step of one trace.
+
+    Under asynchronous launch the device works on a step after the CPU has left it. The device
+    window of a step therefore ends with the last work launched in the step. It starts where
+    the previous one ended, where what was launched outside of the steps before it ended, or where the
+    CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
+    holds what another one launched [torch-tb-profiler, OverallParser].
+    """
+    found = chosen_ranges(annotations, marker)
+    if found is None:
+        found = marks.marked_steps(annotations, cpu_ops, device_work)
+    if found is None:
+        found = marks.whole_trace(annotations, device_work, launches, cpu_ops)
+    windows = _with_device_windows(found.sort("start_ns"), device_work)
+    return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
+
+
+def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
+    if windows["source"].is_in(BY_START).any():
+        return windows.with_columns(device_start_ns="start_ns", device_end_ns="end_ns").select(_WINDOW)
+    placed = work.with_columns(window_at(work["launch_ns"], windows).alias("row"))
+    own = placed.drop_nulls("row").group_by("row")
+    first = pl.col("start_ns").filter("is_kernel").min()
+    reach = own.agg(pl.col("end_ns").max().alias("last_ns"), first.alias("first_ns"))
+    rows = windows.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64), ahead_ns=_ahead(placed, windows))
+    begins = pl.max_horizontal(
+        "start_ns",
+        pl.col("device_end_ns").shift(1),
+        pl.when(pl.col("first_ns") < pl.col("ahead_ns"))
+        .then("first_ns")
+        .when(pl.col("first_ns").is_not_null())
+        .then("ahead_ns"),
+    )
+    return (
+        rows.join(reach, on="row", how="left", maintain_order="left")
+        .with_columns(device_end_ns=pl.max_horizontal("end_ns", "last_ns").cum_max())
+        .with_columns(device_start_ns=begins)
+        .select(_WINDOW)
+    )
+
+
+_WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "source")
+
+
+def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Return until when work of no step ran that was launched before each window; null without any."""
+    known = pl.col("launched_before") | pl.col("launch_ns").is_not_null()
+    outside = placed.filter(pl.col("row").is_null() & known).sort("launch_ns", nulls_last=False)
+    until = outside["end_ns"].cum_max()
+    launches = outside["launch_ns"].drop_nulls()
+    earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
+    return until.extend_constant(None, 1).gather(earlier - 1)
+
+
+def _begins_call() -> pl.Expr:
+    """Return whether a piece of work is a call or the first of one."""
+    first = pl.col("call_ns").is_null() | pl.struct("thread", "call_ns").is_first_distinct()
+    return (pl.col("kind") == COMMUNICATION) & first
+
+
+def _counts(steps: pl.DataFrame, work: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how much work belongs to each step; without a device the calls are those of the CPU."""
+    if work.is_empty():
+        starts = window_at(host_calls["start_ns"], device_windows(steps))
+        work = pl.DataFrame({"row": starts}).with_columns(is_call=True, unlaunched=False, counts=False)
+    else:
+        unlaunched = pl.col("launch_ns").is_null()
+        work = work.select(
+            assign_step(work, steps).alias("row"),
+            _begins_call().alias("is_call"),
+            unlaunched=unlaunched,
+            counts=True,
+        )
+    sums = (
+        work.drop_nulls("row")
+        .group_by(window="row")
+        .agg(
+            pl.col("is_call").sum().cast(pl.Int64).alias("calls"),
+            pl.col("counts").sum().cast(pl.Int64).alias("work"),
+            pl.col("unlaunched").sum().cast(pl.Int64),
+        )
+    )
+    return sum_per_window(steps, sums).select(pl.col("calls", "work", "unlaunched").fill_null(0))
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    is_whole=("Boolean", "whether everything of it must be in a file that was cut off"),
+)
+def whole_steps(
+    steps: pl.DataFrame,
+    kernels: pl.DataFrame,
+    launches: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    annotations: pl.DataFrame,
+    collectives: pl.DataFrame,
+    devices: pl.DataFrame,
+) -> pl.DataFrame:
+    """One step of one trace, and whether a file that was cut off can lack anything of it.
+
+    Profilers write the CPU's part first and the device's after it, each in order of time: a step is whole
+    once all of these go on beyond its end. A file that was cut before the device's part holds no
+    whole step. On a CPU alone the threads follow each other, and one may be missing altogether:
+    there a step must also hold a `gloo:*` range for each operator that starts one.
+    """
+    parts = [table for table in (cpu_ops, launches, kernels) if table.height]
+    reached = min((int(table["start_ns"].max()) for table in parts), default=0)  # type: ignore[arg-type]
+    goes_on = steps.select(pl.max_horizontal("end_ns", "device_end_ns") <= reached).to_series()
+    if kernels.is_empty() and devices.height:
+        goes_on = pl.Series([False] * steps.height, dtype=pl.Boolean)
+    elif kernels.is_empty():
+        goes_on &= _has_all_calls(steps, gloo_ranges(annotations), collectives)
+    return pl.DataFrame({"step": steps["step"], "is_whole": goes_on})
+
+
+def _has_all_calls(steps: pl.DataFrame, ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
+    """Whether each step holds as many ranges of communication as operators that start one."""
+    sources = [collectives.filter(pl.col("source") == source) for source in ("host", "op")]
+    starters = next((rows for rows in sources if rows.height), sources[-1])
+    counts = [_counted(table, steps, name) for table, name in ((ranges, "ran"), (starters, "started"))]
+    counted = sum_per_window(steps, *counts).fill_null(0)
+    return counted["ran"] == counted["started"]
+
+
+def _counted(table: pl.DataFrame, steps: pl.DataFrame, name: str) -> pl.DataFrame:
+    return assign_window(table, steps).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

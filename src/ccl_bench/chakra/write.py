@@ -1,0 +1,138 @@
+"""Write the Chakra execution trace of every rank of a run that has an Execution Trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import storage
+from ccl_bench.analysis.execution_trace.calls import et_described_calls
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.chakra.device_timing import TABLES, Timing, timing
+from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
+from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
+from ccl_bench.schema import TABLES as RAW
+from ccl_bench.storage import remote
+from ccl_bench.trace.formats import execution_trace
+from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
+from ccl_bench.trace.formats.execution_trace.pieces import Document
+from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
+from ccl_bench.trace.reading import content_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.run import Run
+    from ccl_bench.trace.content import TraceContent
+    from ccl_bench.trace.discovery import TraceFile
+
+_ET_TABLES = ("et_nodes", "et_communication", "et_groups")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One file that was written."""
+
+    path: Path
+    rank: int | None
+    nodes: int
+    """Nodes in it."""
+    collectives: int
+    """Communication nodes among them, sends and receives too."""
+    rule: str
+    """How operators were found in the Kineto trace: one of `linking.RULES`, or `none`."""
+    rate: float
+    """Share of operators that were found."""
+
+
+def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Exported]:
+    """Write `chakra.<rank>.et` into `directory` for each Execution Trace of `run`.
+
+    Durations and device work come from the Kineto trace of the same rank, where there is one. Raises
+    InputError where the run has no Execution Trace, UsageError where a file exists and `force` is not given.
+    """
+    traces = [trace for trace in run.traces if trace.form.name == execution_trace.NAME]
+    if not traces:
+        fix = "record one with torch.profiler.ExecutionTraceObserver"
+        raise InputError("holds no Execution Trace to make a Chakra trace of", where=str(run.path), fix=fix)
+    folder = Path(directory)
+    places = [folder / _file_name(trace, place) for place, trace in enumerate(traces)]
+    existing = next((path for path in places if path.exists()), None)
+    if existing and not force:
+        raise UsageError(f"{existing} exists", fix="give another directory, or say --force to replace it")
+    return [_exported(run, trace, path) for trace, path in zip(traces, places, strict=True)]
+
+
+def _file_name(trace: TraceFile, place: int) -> str:
+    window = "" if trace.iteration is None else f"iteration_{trace.iteration}."
+    return f"chakra.{window}{place if trace.rank is None else trace.rank}.et"
+
+
+def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
+    content, _ = content_of(trace, _ET_TABLES)
+    timed = _timed(run, trace, content.table("et_nodes"))
+    rank = content.rank if content.rank is not None else trace.rank
+    recorded = Recorded(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
+    nodes = collectives = 0
+    with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
+        stream.write(framed(_metadata(content, rank)))
+        for node in nodes_of(recorded, timed):
+            nodes, collectives = nodes + 1, collectives + any(a.name == "comm_size" for a in node.attr)
+            stream.write(framed(node))
+    rule, rate = (timed.link.rule, timed.link.rate) if timed.link else ("none", 0.0)
+    return Exported(path, rank, nodes, collectives, rule, rate)
+
+
+def _described(content: TraceContent, rank: int | None) -> pl.DataFrame:
+    """Return the communication calls with the bytes of their tensors."""
+    identity = RAW["identity"].frame({"rank": [rank], "world_size": [content.world_size]})
+    raw = content.table("et_communication")
+    calls = et_described_calls(raw, content.table("et_groups"), identity)
+    tensors = raw.select("node", "in_bytes", "out_bytes").unique("node", keep="first", maintain_order=True)
+    return calls.join(tensors, on="node", how="left", maintain_order="left")
+
+
+def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
+    """Return the times from the Kineto trace that fits best."""
+    same = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
+    if trace.iteration is not None:
+        same = [t for t in same if t.iteration == trace.iteration]
+    found = (timing(et_nodes, content_of(kineto, TABLES)[0]) for kineto in same)
+    return max(found, key=lambda timed: len(timed.spans), default=Timing())
+
+
+def _operands(trace: TraceFile) -> dict[int, Operands]:
+    """Return inputs and outputs of every node as they stand in the file."""
+    with remote.local_copy(trace.path) as path, storage.open_file(path) as stream:
+        return dict(_each(stream))
+
+
+def _each(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
+    for nodes in nodes_in_file(stream, Document(), Losses()):
+        for node in nodes:
+            number = whole(node.id)
+            if number is not None:
+                sides = (node.read(), node.written())
+                texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
+                schema = node.op_schema or node.attribute("op_schema") or ""
+                yield number, Operands(texts[0], texts[1], str(schema))
+
+
+def _text(raw: bytes) -> str:
+    return bytes(raw).decode("utf-8", "replace")
+
+
+def _metadata(content: TraceContent, rank: int | None) -> Any:
+    stated = content.attributes
+    attributes = [
+        attribute(key, "string", stated[f"et_{key}"]) for key in ("schema", "time") if f"et_{key}" in stated
+    ]
+    numbers = {key: whole(stated.get(f"et_{key}")) for key in ("pid", "start_ts", "finish_ts")}
+    numbers |= {"rank": rank, "world_size": content.world_size}
+    attributes += [
+        attribute(key, "uint64", value) for key, value in numbers.items() if value is not None and value >= 0
+    ]
+    return message("GlobalMetadata")(version=VERSION, attr=attributes)

@@ -1,0 +1,73 @@
+"""What must be recorded before a metric can be computed: communication, kernels, launches, ranges of FSDP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import NotApplicable, NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.metrics.shared.rows import RECORD, label, need_rows
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
+
+def need_communication(breakdown: pl.DataFrame) -> None:
+    """Raise NotMeasurable where nothing communicated in any step: a run of several ranks does."""
+    need_rows(breakdown, "steps", RECORD)
+    if not breakdown["communication_ns"].sum():
+        raise NotMeasurable(
+            "no communication is recognised in any step",
+            fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
+        )
+
+
+def need_kernels(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> None:
+    """Raise NotMeasurable where no kernel ran in any step."""
+    need_rows(steps, "steps", RECORD)
+    if not kernel_time["duration_ns"].sum():
+        raise NotMeasurable(
+            "the traces hold no kernels in any step",
+            fix="record CUDA activity with torch.profiler; a run on CPUs has no kernels",
+        )
+
+
+def need_launches(launching: pl.DataFrame, steps: pl.DataFrame) -> None:
+    """Raise NotApplicable on a run without a device, NotMeasurable where launches were not recorded."""
+    need_rows(steps, "steps", RECORD)
+    if launching.is_empty():
+        raise NotApplicable(
+            "the traces hold no work of a device: the run was on CPUs, or CUDA activity was not recorded"
+        )
+    if not launching["launches"].sum():
+        raise NotMeasurable(
+            "no launch is recorded in any step, so nothing tells when work was launched",
+            fix="record CPU activity beside CUDA activity with torch.profiler",
+        )
+
+
+def need_sharding(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> None:
+    """Raise where no trace holds ranges of FSDP: NotApplicable unless the run is known to shard weights."""
+    need_rows(steps, "steps", RECORD)
+    if not fsdp.is_empty():
+        return
+    degree = facts.dp_shard
+    if degree and degree.value > 1:
+        raise NotMeasurable(
+            f"dp_shard is {degree.value} in {degree.source}, but the traces hold no ranges of FSDP",
+            fix="record CPU activity with torch.profiler; FSDP2 marks FSDP::all_gather and the like",
+        )
+    raise NotApplicable("the traces hold no ranges of FSDP, and nothing says that weights are sharded")
+
+
+def need_attribution(fsdp: pl.DataFrame) -> None:
+    """Raise NotMeasurable where a rank was inside ranges of FSDP and nothing that ran was launched there."""
+    totals = fsdp.group_by("rank").agg(pl.col("host_ns", "work_ns").sum()).sort("rank")
+    without = totals.filter((pl.col("host_ns") > 0) & (pl.col("work_ns") == 0))["rank"]
+    if without.is_empty():
+        return
+    ranks = ", ".join(label(rank) for rank in without)
+    raise NotMeasurable(
+        f"the traces hold ranges of FSDP, but no work can be traced back to them (rank {ranks})",
+        fix="record CPU and CUDA activity with torch.profiler, launches included",
+    )

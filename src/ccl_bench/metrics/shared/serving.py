@@ -1,0 +1,181 @@
+"""What the metrics of inference share: the benchmark, its times and rates, times of forward passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.serving.benchmark import OK, Benchmark, benchmark_of, distribution, ends_of, longest
+from ccl_bench.analysis.serving.forward_passes import MIXED
+from ccl_bench.analysis.statistics import evenly, percentile_curve, spread
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.serving_tools import lacks, meaning, title
+from ccl_bench.metrics import Measurement
+from ccl_bench.metrics.shared.rows import SECOND_NS, by_rank, ranks_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_LISTED = 5000
+"""Requests that details list one by one; of more, as many evenly spread ones are listed."""
+
+BENCHMARK_IT = (
+    "put the result of a serving benchmark into the run: vllm bench serve --save-result --save-detailed, "
+    "SGLang bench_serving --output-details, genai-bench, AIPerf or LLMPerf"
+)
+
+_TOLERANCE = 1e-3
+"""Share by which a latency that is put together from gaps may exceed the benchmark it is of."""
+
+_PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
+
+
+def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
+    """Return the run's serving benchmark, or raise NotMeasurable where it has none.
+
+    `instead` is the metric that tells something like it from traces alone.
+    """
+    found = benchmark_of(requests, statistics)
+    if found is None:
+        reason, fix = "the run holds no result of a serving benchmark", BENCHMARK_IT
+        if instead:
+            reason += f", and traces alone give {instead}, the time of a pass and not of a request"
+            fix += f"; or ask for {instead}"
+        raise NotMeasurable(reason, fix=fix)
+    return found
+
+
+def window_of(found: Benchmark) -> str:
+    """Return what stands in the place of steps."""
+    return f"serving benchmark, {title(found.tool)}"
+
+
+def need_success(found: Benchmark) -> None:
+    """Raise NotMeasurable where no request succeeded."""
+    ends = ends_of(found)
+    if ends.pop(OK, None) == 0:
+        ended = ", ".join(f"{count} {end}" for end, count in ends.items())
+        reason = "no request succeeded" + (f": {ended}" if ended else "")
+        raise NotMeasurable(reason, fix="repeat it against a server that answers")
+
+
+def times(
+    found: Benchmark, quantity: str, values: Sequence[float], *, missing: str, **more: Any
+) -> Measurement:
+    """Return the mean of times in s with their distribution; `missing` says why there are none.
+
+    Where the tool recorded no single requests, its own mean stands, if it is of the same quantity.
+    """
+    need_success(found)
+    own = {name: found.stored[quantity, name] for name in _PERCENTILES if (quantity, name) in found.stored}
+    about = {
+        "tool": title(found.tool),
+        "fields": meaning(found.tool),
+        "requests": ends_of(found),
+        **({"as_stored_s": own} if own else {}),
+    }
+    if values:
+        spread = distribution(values)
+        about |= {"source": "each request", "distribution_s": spread, **sampled_times(values), **more}
+        return Measurement(spread["mean"], about, window_of(found))
+    if found.ok.is_empty() and "mean" in own:
+        about["source"] = "statistics that the tool stored; it recorded no single requests"
+        return Measurement(own["mean"], about, window_of(found))
+    raise NotMeasurable(_why_none(found, quantity, missing), fix=BENCHMARK_IT)
+
+
+def _why_none(found: Benchmark, quantity: str, missing: str) -> str:
+    """Return why a time is not known; `missing` is what is to be said where requests are listed."""
+    tool = title(found.tool)
+    if found.in_one_piece:
+        return "the answers were not streamed: each came in one piece, with all its tokens"
+    if not found.ok.is_empty():
+        return missing
+    if quantity in found.unmeasured:
+        return f"{tool} stored 0 for it, as it does where nothing was measured"
+    return lacks(found.tool) or f"the {tool} result holds no single requests and no mean of it"
+
+
+def sampled_times(values: Sequence[float]) -> dict[str, Any]:
+    """Return times in s for details: every percentile of all of them, and single ones in order."""
+    shown = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
+    return shown | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
+
+
+def rate(found: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
+    """Return an amount for each second of the benchmark."""
+    need_success(found)
+    if amount is None:
+        raise NotMeasurable(f"the {title(found.tool)} result does not say how many {what} there were")
+    if found.duration_s is None:
+        raise NotMeasurable(
+            f"the {title(found.tool)} result does not say how long the benchmark took",
+            fix="put the tool's summary beside it, which does",
+        )
+    if longest(found) > found.duration_s * (1 + _TOLERANCE):
+        raise NotMeasurable(
+            f"a request took {longest(found):.4g} s in a benchmark of {found.duration_s:.4g} s, which is not "
+            "the length of all of it",
+            fix="copy the result again, or repeat the benchmark",
+        )
+    details = {
+        "tool": title(found.tool),
+        what.replace(" ", "_"): amount,
+        "duration_s": found.duration_s,
+        "duration": found.duration_source,
+        "requests": ends_of(found),
+        **more,
+    }
+    return Measurement(amount / found.duration_s, details, window_of(found))
+
+
+PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
+
+PROFILE_DEVICE = "record CPU and CUDA activity together, so that launches lead to the work on the device"
+
+LAUNCHED_ONLY = (
+    "the ranges are on the CPU, which only launches a pass, and no work of the device can be traced back to "
+    "them"
+)
+
+
+def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
+    """Return the mean time of the passes of `phase` over ranks and passes, s."""
+    named = forward_passes.filter(pl.col("phase") == phase)
+    if named.is_empty():
+        raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=PROFILE_IT)
+    mine = named.drop_nulls("on_device")
+    if mine.is_empty():
+        raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
+    timed = mine.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
+    per_rank = timed.group_by("rank").agg(pl.col("s").mean())
+    each = _each(timed)
+    details = {
+        "distribution_s": spread(each),
+        **sampled_times(each),
+        "per_rank_s": by_rank(per_rank, "s"),
+        "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
+        "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
+        "timed": "on the device" if timed["on_device"].all() else "on the CPU, which is the device",
+        "passes_without_a_time": named.height - mine.height,
+    }
+    value = float(per_rank.select(pl.col("s").mean()).item())
+    return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))
+
+
+def _each(timed: pl.DataFrame) -> list[float]:
+    """Return the time of each pass, mean over the ranks that took part in it, in order."""
+    numbered = timed.sort("trace", "start_ns").with_columns(
+        pl.int_range(pl.len()).over("trace").alias("number")
+    )
+    passes = numbered.group_by("iteration", "number", maintain_order=True).agg(pl.col("s"))
+    return passes.sort("iteration", "number")["s"].list.mean().to_list()
+
+
+def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> str:
+    if forward_passes.is_empty():
+        return "no range in the traces says that it is a forward pass, and whether of prefill or decode"
+    others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
+    said = " and ".join(f"{count} {name}" for name, count in others)
+    more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
+    return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"

@@ -1,0 +1,176 @@
+"""What a timeline loads: first what all ranks share, then the slices of one rank after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench import engine
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.evaluate import gathered
+from ccl_bench.evaluate.choosing import check_numbers, recorded_steps
+from ccl_bench.timeline import activity
+from ccl_bench.timeline.activity import overall_slices, ranks_waiting, shown_waits, wait_slices
+from ccl_bench.timeline.clocks import Clocks, clocks_of
+from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ccl_bench.engine import Progress, Reduced
+    from ccl_bench.run import Run
+
+_TABLES = ("contents", "steps", "matched", "clock_offsets", "waits", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What is known of a run before its ranks are looked at one by one."""
+
+    clocks: Clocks
+    zero_ns: int
+    """Where the timeline begins on the common clock, ns."""
+    traces: tuple[int, ...]
+    """Traces that hold anything, in order of rank and recording window."""
+    has_windows: bool
+    """Whether ranks were recorded in several windows."""
+    counted: frozenset[int]
+    """Traces that numbers rest on; others are cut short or were recorded differently."""
+    chosen: frozenset[int] | None
+    """Numbers of the steps to show; None for everything."""
+    whole: pl.DataFrame
+    """Slices of all ranks together, on the common clock."""
+    waiting: pl.DataFrame
+    """How many ranks wait from each moment of the common clock on."""
+    members: pl.DataFrame
+    """Members of collectives whose waiting can be told."""
+    messages: pl.DataFrame
+    """Messages between two ranks with both sides recorded."""
+
+
+def load_common(
+    run: Run,
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> Common:
+    """Return what the ranks of a run have in common; every trace is read, and only small tables are kept.
+
+    Raises InputError where no trace holds anything to show, UsageError for chosen steps that no trace has.
+    """
+    evidence = gathered(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    inputs = evidence.inputs
+    contents = inputs["contents"].drop_nulls("start_ns")
+    if contents.is_empty():
+        fix = "give a run that was recorded with torch.profiler or Nsight Systems"
+        raise InputError("holds no trace with times", where=str(run.path), fix=fix)
+    check_numbers(run.choice, recorded_steps(evidence.traces))
+    chosen = frozenset(inputs["steps"]["step"]) if run.choice else None
+    clocks = clocks_of(contents, inputs["clock_offsets"])
+    known = shown_waits(inputs["matched"], clocks.offsets_ns)
+    kept = known if chosen is None else _of_steps(known, chosen)
+    timed = clocks.applied(inputs["steps"])
+    together = overall_slices(timed, inputs["waits"])
+    return Common(
+        clocks,
+        _zero([timed, clocks.applied(contents)] if chosen is None else [_of_steps(timed, chosen)], kept),
+        tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
+        contents["iteration"].n_unique() > 1,
+        frozenset(inputs["steps"]["trace"]),
+        chosen,
+        together if chosen is None else _of_steps(together, chosen),
+        ranks_waiting(kept),
+        kept,
+        inputs["messages"],
+    )
+
+
+def _of_steps(table: pl.DataFrame, steps: frozenset[int]) -> pl.DataFrame:
+    return table.filter(pl.col("step").is_in([*steps]))
+
+
+def _zero(spans: Iterable[pl.DataFrame], members: pl.DataFrame) -> int:
+    """Return the earliest start; a rank may be late from before the first thing that is shown."""
+    held = members.filter("last").select(pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns"))
+    starts = pl.concat([*(table["start_ns"] for table in spans), held["start_ns"]])
+    return int(starts.min() or 0)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class RankSlices:
+    """What one trace shows."""
+
+    place: int
+    """Place of the trace in the order of ranks and recording windows, from 0."""
+    trace: int
+    name: str
+    slices: pl.DataFrame
+    """In lanes, in the order of a viewer, on the common clock."""
+    merged: Merged
+
+
+def load_ranks(
+    run: Run,
+    common: Common,
+    most: int,
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> Iterator[RankSlices]:
+    """Yield the slices of each trace in order, at most `most` of each where that is possible."""
+    needs = (
+        *activity.ACTIVITY_TABLES,
+        *activity.EXPOSURE_TABLES,
+        *(activity.PIPELINE_TABLES if _is_pipeline(run) else ()),
+    )
+    tasks = [engine.Task(run.traces[position], needs, use_cache, run.choice) for position in common.traces]
+    early: dict[int, Reduced] = {}
+    expected = 0
+    for number, trace in engine.results(tasks, jobs=jobs, progress=progress):
+        early[number] = trace
+        while expected in early:
+            found = early.pop(expected)
+            if found.tables:
+                yield _rank(run, common, expected, found, most)
+            expected += 1
+
+
+def _is_pipeline(run: Run) -> bool:
+    return run.facts.pp is not None and run.facts.pp.value > 1
+
+
+def _rank(run: Run, common: Common, place: int, trace: Reduced, most: int) -> RankSlices:
+    position = common.traces[place]
+    found = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
+    found.append(wait_slices(common.members.filter(pl.col("trace") == position)))
+    if position in common.counted:
+        found += [activity.exposed_slices(tables) for tables in (trace.tables, *trace.further)]
+        if _is_pipeline(run):
+            found.append(activity.bubble_slices(trace.tables, common.messages, position))
+    slices = _in_steps(pl.concat(found), trace.tables["steps"])
+    if common.chosen is not None:
+        slices = slices.filter(pl.col("step").is_in([*common.chosen]))
+    offset = common.clocks.offsets_ns.get(position, 0)
+    slices = slices.with_columns(pl.col("start_ns", "end_ns") - offset)
+    fewer, merged = merge_short_slices(slices, most)
+    return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
+
+
+def _name(common: Common, trace: Reduced) -> str:
+    """Return how a viewer calls a trace."""
+    if trace.rank is None:
+        return trace.trace.relative
+    window = f", window {trace.trace.iteration}" if common.has_windows else ""
+    return f"rank {trace.rank}{window}"
+
+
+def _in_steps(slices: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Give every slice that names no step the one in whose device window it starts."""
+    windows = steps.select(number="step", start_ns="device_start_ns", until_ns="device_end_ns")
+    ordered = slices.sort("start_ns", maintain_order=True)
+    placed = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
+    inside = pl.when(pl.col("start_ns") < pl.col("until_ns")).then("number")
+    return placed.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)

@@ -1,0 +1,209 @@
+"""Slices of a timeline: their tracks, their lanes, and merging of short ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of a viewer, or several where slices overlap."""
+
+    title: str
+    """What the viewer shows; streams add their number."""
+    noun: str
+    """What many slices of it are called."""
+    is_activity: bool = False
+    """Whether it shows work as it was recorded, which is the first to be merged where there is too much."""
+
+
+STEP = "step"
+DEVICE_STEP = "device step"
+BUBBLE = "bubble"
+EXPOSED = "exposed"
+WAIT = "wait"
+LATE = "late"
+COMMUNICATION = "communication"
+COMPUTE = "compute"
+MEMORY = "memory"
+
+TRACKS = {
+    STEP: Track("steps", "steps"),
+    DEVICE_STEP: Track("steps on the device", "steps"),
+    LATE: Track("keeps others waiting", "delays"),
+    WAIT: Track("collectives: waiting, then moving data", "collectives"),
+    EXPOSED: Track("exposed communication", "stretches"),
+    BUBBLE: Track("pipeline bubble", "gaps"),
+    COMMUNICATION: Track("communication", "calls", is_activity=True),
+    COMPUTE: Track("compute", "kernels", is_activity=True),
+    MEMORY: Track("copies", "copies", is_activity=True),
+}
+"""Tracks in order, by key."""
+
+COLUMNS = {
+    "track": pl.String,
+    "stream": pl.Int64,
+    "category": pl.String,
+    "name": pl.String,
+    "step": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "args": pl.String,
+    "flow": pl.Int64,
+    "role": pl.String,
+}
+"""Columns of a table of slices: `args` are JSON members without braces; `flow` joins slices of several ranks,
+and `role` is `s` in the first, `f` in the last and `t` in between."""
+
+
+def slices(table: pl.DataFrame, track: str, **columns: pl.Expr) -> pl.DataFrame:
+    """Return a table of intervals as slices of a track; a column that is not given is null."""
+    given = {"track": pl.lit(track), "category": pl.lit(track), **columns}
+    present = set(table.columns)
+    found = [
+        (given[name] if name in given else pl.col(name) if name in present else pl.lit(None))
+        .cast(kind)
+        .alias(name)
+        for name, kind in COLUMNS.items()
+    ]
+    return table.select(found)
+
+
+_ROW = ("track", "stream")
+
+
+def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
+    """Return slices in the order in which a viewer takes them, each with its `lane` within its track.
+
+    In one lane two slices are apart, or one lies in the other. The longer of two that start together
+    comes first.
+    """
+    ordered = slices.sort(
+        *_ROW, "start_ns", "end_ns", descending=[False, False, False, True], maintain_order=True
+    )
+    reach = pl.col("end_ns").cum_max().shift(1).over(_ROW)
+    crowded = (pl.col("start_ns") < reach).any().over(_ROW)
+    marked = ordered.with_columns(crowded.fill_null(value=False).alias("crowded"))
+    lanes = pl.zeros(marked.height, dtype=pl.Int64, eager=True).to_list()
+    rows = marked.with_row_index("row").filter("crowded")
+    for part in rows.partition_by(*_ROW, maintain_order=True):
+        for row, lane in zip(part["row"], _lanes(part["start_ns"], part["end_ns"]), strict=True):
+            lanes[row] = lane
+    return ordered.with_columns(pl.Series("lane", lanes, dtype=pl.Int64))
+
+
+def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
+    """Return the first lane in which each slice of one track fits; they come in order of start."""
+    open_ends: list[list[int]] = []
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        for lane, waiting in enumerate(open_ends):  # noqa: B007
+            while waiting and waiting[-1] <= start:
+                waiting.pop()
+            if not waiting or end <= waiting[-1]:
+                break
+        else:
+            lane, waiting = len(open_ends), []
+            open_ends.append(waiting)
+        waiting.append(end)
+        found.append(lane)
+    return found
+
+
+_SHORTEST_NS = 1_000
+_QUARTERS = 4 * 44
+"""Steps of the fourth root of 2 from 1 us after which everything on a track is one: half a year."""
+
+_REDUCTION_ROW = ("track", "stream", "category", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What reduction did to the slices of a trace."""
+
+    before: int = 0
+    """Slices of the trace."""
+    after: int = 0
+    """Slices that are written."""
+    shorter_than_ns: int = 0
+    """Slices of work as short as this may be merged; 0 where none is."""
+
+
+def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, Merged]:
+    """Return at most `most` slices where that is possible, and what was done for it.
+
+    Fewer than one for each kind on a track and step there cannot be.
+
+    Work as it was recorded is merged first, then what is derived from it; steps never are. Merging
+    takes neighbours on one track, of one kind and step, that are shorter than some length and less
+    than that apart. Each slice that stands for several says how many and how long they were together.
+    """
+    if slices.height <= most:
+        return slices, Merged(slices.height, slices.height)
+    activity = [key for key, track in TRACKS.items() if track.is_activity]
+    every = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
+    tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else every
+    low, high = 0, _QUARTERS
+    while low < high:
+        middle = (low + high) // 2
+        fits = _count(slices, tracks, _length_ns(middle)) <= most
+        low, high = (low, middle) if fits else (middle + 1, high)
+    length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
+    found = _merged(slices, tracks, length_ns)
+    return found, Merged(slices.height, found.height, length_ns)
+
+
+def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:
+    """Return the span of the slices of some tracks: nothing among them is longer, or further apart."""
+    chosen = slices.filter(pl.col("track").is_in([*tracks]))
+    return int(chosen.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
+
+
+def _length_ns(quarters: int) -> int:
+    """Return the length below which slices are merged: 1 us, and more by a fourth root of 2 each time."""
+    return round(_SHORTEST_NS * 2 ** (quarters / 4))
+
+
+def _count(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> int:
+    return int(_runs(slices, tracks, length_ns)["run"].n_unique())
+
+
+def _runs(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> pl.DataFrame:
+    """Return slices in order, each with the `run` that it is part of; most are alone in theirs."""
+    ordered = slices.sort(*_REDUCTION_ROW, "start_ns", maintain_order=True)
+    short = pl.col("track").is_in([*tracks]) & (pl.col("end_ns") - pl.col("start_ns") < length_ns)
+    before = pl.col("end_ns").cum_max().shift(1).over(_REDUCTION_ROW)
+    follows = short & short.shift(1).over(_REDUCTION_ROW) & (pl.col("start_ns") - before < length_ns)
+    return ordered.with_columns((~follows.fill_null(value=False)).cum_sum().alias("run"))
+
+
+def _merged(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> pl.DataFrame:
+    runs = _runs(slices, tracks, length_ns)
+    several = pl.len() > 1
+    nouns = pl.col("track").first().replace_strict({key: track.noun for key, track in TRACKS.items()})
+    together = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    counts = pl.format('"slices":{},"sum_ns":{}', pl.len(), together)
+    return (
+        runs.group_by("run", maintain_order=True)
+        .agg(
+            pl.col(*_REDUCTION_ROW).first(),
+            pl.when(several)
+            .then(pl.format("{} {}", pl.len(), nouns))
+            .otherwise(pl.col("name").first())
+            .alias("name"),
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            pl.when(several).then(counts).otherwise(pl.col("args").first()).alias("args"),
+            *(
+                pl.when(several).then(None).otherwise(pl.col(name).first()).alias(name)
+                for name in ("flow", "role")
+            ),
+        )
+        .select(slices.columns)
+    )
