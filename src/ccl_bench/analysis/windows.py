@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.device.breakdown import device_windows
 from ccl_bench.analysis.intervals import END, START
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result import WHOLE_TRACE
@@ -38,7 +37,7 @@ def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
 def window_at(times: pl.Series, windows: pl.DataFrame) -> pl.Series:
     """Return for each time the row of the window that it lies in; null for none.
 
-    `windows` is as for `placed`.
+    `windows` is as for `assign_window`.
     """
     rows = windows[END].search_sorted(times.fill_null(0), side="right").cast(pl.Int64)
     begins = windows[START].extend_constant(None, 1).gather(rows)
@@ -58,3 +57,8 @@ def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     launched = window_at(work["launch_ns"], steps.select(START, END))
     unknown = work["launch_ns"].is_null() & ~work["launched_before"]
     return pl.select(pl.when(unknown).then(started).otherwise(launched)).to_series()
+
+
+def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the device windows of `steps` as plain intervals, in the same order."""
+    return steps.select(start_ns="device_start_ns", end_ns="device_end_ns")

@@ -1,4 +1,8 @@
-"""Execution Traces and their device work as Chakra execution traces, one protobuf file for each rank."""
+"""Execution Traces and their device work as Chakra execution traces, one protobuf file for each rank.
+
+`graph` builds the nodes, `device_timing` finds their times in a Kineto trace, `protobuf` holds Chakra's
+schema, and `write` writes the files.
+"""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def _aligned(known: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
     residuals = dict(known.select("trace", "residual_ns").iter_rows())
     worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
     statement = (
-        f"clocks are aligned by the ends of collectives: up to {format_duration(largest)} taken off, after which the "
-        f"ends lie within {format_duration(worst)} (median of the worst rank)"
+        f"clocks are aligned by the ends of collectives: up to {format_duration(largest)} taken off, "
+        f"after which the ends lie within {format_duration(worst)} (median of the worst rank)"
     )
     return Clocks("aligned", statement, offsets, residuals)
 

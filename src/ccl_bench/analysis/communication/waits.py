@@ -148,9 +148,9 @@ def waits_by_member(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
 
 
 def late_ranks(members: pl.DataFrame) -> list[int]:
-    """Return the ranks that are late in a group of `in_groups` and did not wait as long in another, sorted.
+    """Return the ranks that are late in a group and did not wait as long in another, sorted.
 
-    Where every late rank waited as long elsewhere, all of them.
+    `members` is what `waits_by_member` returns. Where every late rank waited as long elsewhere, all of them.
     """
     late = members.filter("is_late").drop_nulls("rank").group_by("rank").agg(pl.col("lag_ns").max())
     waited = members.filter("is_victim").group_by("rank").agg(pl.col("wait_ns").max().alias("waited_ns"))

@@ -5,15 +5,10 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths
-from ccl_bench.analysis.windows import assign_window, sum_per_window
+from ccl_bench.analysis.windows import assign_window, device_windows, sum_per_window
 from ccl_bench.base.lazy_polars import pl
 
 _PPM = 1_000_000
-
-
-def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the device windows of `steps` as plain intervals, in the same order."""
-    return steps.select(start_ns="device_start_ns", end_ns="device_end_ns")
 
 
 @derived(

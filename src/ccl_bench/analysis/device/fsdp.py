@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
-from ccl_bench.analysis.device.breakdown import device_windows
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING
 from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.analysis.windows import assign_window, sum_per_window
+from ccl_bench.analysis.windows import assign_window, device_windows, sum_per_window
 from ccl_bench.base.lazy_polars import pl
 
 OWN = (

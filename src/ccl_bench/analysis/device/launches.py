@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.breakdown import device_windows
 from ccl_bench.analysis.device.markers import matching
-from ccl_bench.analysis.windows import assign_window, sum_per_window
+from ccl_bench.analysis.windows import assign_window, device_windows, sum_per_window
 from ccl_bench.base.lazy_polars import pl
 
 LAUNCH_CALL = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.breakdown import device_windows
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, FUSED, with_launch
 from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
-from ccl_bench.analysis.windows import assign_step
+from ccl_bench.analysis.windows import assign_step, device_windows
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 

@@ -1,1 +1,4 @@
-"""Execution Traces joined to the Kineto traces of the same ranks."""
+"""Execution Traces joined to the Kineto traces of the same ranks.
+
+`linking` pairs their operators, `calls` their communication calls; `findings` reports where they disagree.
+"""

@@ -1,1 +1,1 @@
-"""Inference servers: the requests of a benchmark, and forward passes."""
+"""Inference servers: the requests of a `benchmark`, and the `forward_passes` that a trace shows."""

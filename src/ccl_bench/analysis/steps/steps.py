@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.device.breakdown import device_windows
 from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.choice import chosen_ranges
-from ccl_bench.analysis.windows import BY_START, assign_step, assign_window, sum_per_window, window_at
+from ccl_bench.analysis.windows import (
+    BY_START,
+    assign_step,
+    assign_window,
+    device_windows,
+    sum_per_window,
+    window_at,
+)
 from ccl_bench.base.lazy_polars import pl
 
 
