@@ -21,7 +21,7 @@ from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
 from ccl_bench.comparison.compared import json_schema as comparison_schema
 from ccl_bench.observe_run import observed
-from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.page import report_page
 from ccl_bench.report.render.images import image
 from ccl_bench.result import json_schema
 from ccl_bench.result.observation import json_schema as report_schema
@@ -233,7 +233,7 @@ def _toml(entry: str | tuple[str, object]) -> str:
 def draw_pictures(folder: Path) -> None:
     """Draw the charts of the example run."""
     folder.mkdir()
-    for chart in charts_of(report_page(observed(open_run(str(EXAMPLE)), jobs=1))):
+    for chart in report_page(observed(open_run(str(EXAMPLE)), jobs=1)).charts():
         (folder / f"{chart.key}.svg").write_bytes(image(chart, "svg"))
 
 

@@ -22,7 +22,7 @@ def test_the_report_of_a_run_goes_to_stdout(sharded: Path, capsys: Captured) -> 
     assert main(["report", str(sharded), "--text"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("CCL-Bench report: llama-tiny\n")
-    assert "Network bandwidth" in out
+    assert "\nBus bandwidth\n" in out
     assert err == ""
 
 

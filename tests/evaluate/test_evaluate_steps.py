@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from small_runs import TRACE_METRICS, codes, measured, step_events, trace, write, write_ranks
 
-from ccl_bench.inspect_run import looked_at
+from ccl_bench.observe_run import observed
+from ccl_bench.report.page import report_page
 from ccl_bench.report.render.text import text
 from ccl_bench.run import open_run
 
@@ -71,11 +72,11 @@ def test_a_whole_trace_that_counts_as_a_step_is_said_with_every_number_of_a_step
 
 
 def test_the_time_of_a_whole_trace_is_not_called_that_of_a_step(tmp_path: Path):
-    assert "step time" not in (shown := _report(_unmarked(tmp_path / "unmarked")))
+    shown = _report(_unmarked(tmp_path / "unmarked"))
+    assert "step time" not in shown
     assert "traced span" in shown
     assert "step time" in _report(write_ranks(tmp_path / "marked"))
 
 
 def _report(folder: Path) -> str:
-    found, results, _ = looked_at(open_run(folder), use_cache=False, jobs=1)
-    return text(found, results)
+    return text(report_page(observed(open_run(folder), use_cache=False, jobs=1))).lower()

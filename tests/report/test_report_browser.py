@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from observations import observation_of, renamed
 
-from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page
 from ccl_bench.testing import Plan, Straggler, Style, write_run
 
@@ -85,7 +85,7 @@ def test_a_report_opens_without_a_network_and_draws_every_chart(
     name: str, browser: Browser, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     observed = observation_of(_run(name, tmp_path, request))
-    charts = list(charts_of(report_page(observed)))
+    charts = list(report_page(observed).charts())
     file = _written(observed, tmp_path)
     assert len(charts) >= 4
     assert file.stat().st_size < MOST_BYTES
@@ -145,7 +145,7 @@ def test_the_keyboard_reaches_everything_and_every_chart_has_words(
     with _opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, _):
         page.keyboard.press("Tab")
         assert _said_by(page, "document.activeElement.textContent") == "Skip to the content"
-        for chart in charts_of(report_page(observed)):
+        for chart in report_page(observed).charts():
             figure = page.locator(f"#chart-{chart.key}")
             drawing = figure.locator("[role=img]")
             assert drawing.get_attribute("aria-label") == f"{chart.title}. {chart.summary}"
@@ -188,7 +188,7 @@ def test_hostile_names_in_card_and_traces_are_shown_and_do_nothing(browser: Brow
         assert _said_by(page, "document.images.length") == 0
         assert page.locator("h1").inner_text() == HOSTILE
         assert page.locator("#kernels").get_by_text(HOSTILE).count() > 0
-        for chart in charts_of(report_page(observed)):
+        for chart in report_page(observed).charts():
             page.locator(f"#chart-{chart.key} svg").hover()
         assert complaints == []
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ccl_bench.cli.bench import main
-from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.page import report_page
 from ccl_bench.result.observation import from_json
 
 FROM_CACHE_S = 5.0
@@ -48,8 +48,8 @@ def test_every_chart_becomes_a_picture(
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
     main(["report", str(example), "--format", "json"])
     page = report_page(from_json(capsys.readouterr().out.encode()))
-    assert [path.name for path in written] == [f"{chart.key}.{chart_format}" for chart in charts_of(page)]
-    for path, chart in zip(written, charts_of(page), strict=True):
+    assert [path.name for path in written] == [f"{chart.key}.{chart_format}" for chart in page.charts()]
+    for path, chart in zip(written, page.charts(), strict=True):
         if chart_format == "png":
             assert path.read_bytes().startswith(b"\x89PNG\r\n")
         else:

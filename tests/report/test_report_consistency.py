@@ -17,9 +17,10 @@ from observations import observation_of, quantity, tables, words
 
 from ccl_bench.observe_run import DRAWN_WITH
 from ccl_bench.report.formatting import percent, with_unit
-from ccl_bench.report.page import charts_of, report_page
+from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import render
+from ccl_bench.result.observation import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +114,7 @@ def test_times_of_requests_are_one_distribution(run: Observation) -> None:
             cell = told.get(f"p{share}", "-")
             if curve and isinstance(cell, Quantity):
                 assert cell.value == same(curve[share])
-    for chart in (each for each in charts_of(page) if each.key.startswith("serving-")):
+    for chart in (each for each in page.charts() if each.key.startswith("serving-")):
         _same_as_percentiles(chart, results)
 
 
@@ -128,7 +129,7 @@ def _same_as_percentiles(chart: Chart, results: dict[str, Result]) -> None:
 
 def test_shares_of_the_step_are_those_of_the_metrics(run: Observation) -> None:
     known = _valued(run)
-    charts = {chart.key: chart for chart in charts_of(report_page(run))}
+    charts = {chart.key: chart for chart in report_page(run).charts()}
     if "time-parts" not in charts:
         return
     chart = charts["time-parts"]
@@ -172,7 +173,7 @@ def _numbers_in(spec: Any) -> Iterator[float]:
 
 
 def test_what_is_drawn_stands_in_the_table_under_it(run: Observation) -> None:
-    for chart in charts_of(report_page(run)):
+    for chart in report_page(run).charts():
         if not chart.key.startswith(("time-", "bytes-", "kernel-", "phases")):
             continue
         told = sorted(
@@ -186,7 +187,19 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: Observation) -> None:
         assert drawn == [same(scale * value) for value in told], chart.key
 
 
-def test_all_forms_tell_the_same_numbers(run: Observation) -> None:
+def test_all_forms_have_the_same_sections_in_the_same_order(run: Observation) -> None:
+    outline = report_page(run).outline()
+    keys, titles = zip(*outline, strict=True)
+    places = re.findall(r'<(?:section|details)[^>]* id="([^"]+)"', render(run, "html"))
+    assert [key for key in places if key in keys] == [*keys]
+    markdown = render(run, "markdown").replace("\\", "")
+    assert re.findall(r"^## (.*)$", markdown, flags=re.MULTILINE) == [*titles]
+    text = render(run, "text")
+    assert re.findall(r"^(\S.*)$", text, flags=re.MULTILINE)[1:] == [*titles]
+    assert report_page(from_json(render(run, "json").encode())).outline() == outline
+
+
+def test_all_forms_have_the_same_numbers(run: Observation) -> None:
     page, known = report_page(run), _valued(run)
     html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", render(run, "html"))))
     markdown = render(run, "markdown").replace("\\", "")
@@ -194,8 +207,9 @@ def test_all_forms_tell_the_same_numbers(run: Observation) -> None:
     for number in (*page.headline, *(n for section in page.sections for n in section.numbers)):
         assert number.quantity.text in html
         assert number.quantity.text in markdown
-    told = {result["metric"]: result["value"] for result in json.loads(render(run, "json"))["results"]}
-    assert {name: value for name, value in told.items() if value is not None} == known
+        assert number.quantity.text in text
+    stored = {result["metric"]: result["value"] for result in json.loads(render(run, "json"))["results"]}
+    assert {name: value for name, value in stored.items() if value is not None} == known
     for metric in ("gpu_busy", "total_communication_time", "TTFT", "TPOT", "ITL", "request_latency"):
         if metric in known:
             assert with_unit(known[metric], _by_name(run)[metric].unit) in text

@@ -11,7 +11,7 @@ import pytest
 from observations import made, missing, ok, renamed, rows, tables
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.report.page import SECTIONS, charts_of, report_page
+from ccl_bench.report.page import SECTIONS, report_page
 from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import form_of, render, render_json
 from ccl_bench.report.render.html import LIBRARY, SCRIPT, STYLES, html_page, run_page, shared_files
@@ -97,7 +97,7 @@ def test_every_term_and_tile_is_defined_on_the_page(observed: Observation) -> No
 
 def test_the_parts_of_a_step_add_up_to_it_on_every_rank(observed: Observation) -> None:
     page = report_page(observed)
-    [table] = [chart.table for chart in charts_of(page) if chart.key == "time-parts"]
+    [table] = [chart.table for chart in page.charts() if chart.key == "time-parts"]
     for row in table.rows:
         *parts, step = [cell.value for cell in row if isinstance(cell, Quantity)]
         assert len(parts) == 4
@@ -139,7 +139,7 @@ def test_markdown_has_the_same_sections_numbers_and_tables(observed: Observation
         assert section.absent or f"## {section.title}\n" in text
     for tile in page.headline:
         assert f"| [{tile.label}](#{tile.metric}) | {tile.quantity.text} |" in text
-    for chart in charts_of(page):
+    for chart in page.charts():
         assert f"### {chart.title}\n\n{chart.summary}" in text.replace("\\", "")
     lines = set(text.replace("\\", "").splitlines())
     shown = [
@@ -214,7 +214,7 @@ def _points(spec: object) -> Iterator[int]:
 def test_the_largest_report_is_under_two_megabytes_with_few_points_in_each_chart() -> None:
     page = report_page(_largest())
     assert len(run_page(page).encode()) < MOST_BYTES
-    counts = {chart.key: sum(_points(chart.spec)) for chart in charts_of(page)}
+    counts = {chart.key: sum(_points(chart.spec)) for chart in page.charts()}
     assert counts["waits"] == 128 * 31
     assert max(counts.values()) <= MOST_POINTS
 

@@ -1,4 +1,4 @@
-"""The text report: one run as a page, and the name of its file."""
+"""The text report: the page of a run for a terminal, and the name of its file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from observations import ok
 
-from ccl_bench.report.render.text import COLUMNS, text, text_report_name
+from ccl_bench.report.console import to_text
+from ccl_bench.report.page import report_page
+from ccl_bench.report.render.text import COLUMNS, text, text_page, text_report_name
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
+from ccl_bench.result.observation import MessageSize, Observation, Series
 
 MADE = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
@@ -19,16 +23,16 @@ def _run(model: str = "llama3_8B", world_size: int | None = 16, **degrees: int) 
     return Inspection("runs/one", world_size, [0, 1], facts=facts, model=model)
 
 
-def _ok(metric: str, value: float, unit: str = "s", **details: Any) -> Result:
-    return Result(metric, "ok", unit, "neither", value, details=details)
+def _missing(metric: str, reason: str, fix: str = "") -> Result:
+    return Result(metric, "not_measurable", "s", "neither", reason=reason, fix=fix)
 
 
-def _missing(metric: str, reason: str) -> Result:
-    return Result(metric, "not_measurable", "s", "neither", reason=reason)
+def _text(found: Inspection, *results: Result, **series: Any) -> str:
+    return text(report_page(Observation(found, list(results), Series(**series))))
 
 
-def _lines(found: Inspection, *results: Result) -> list[str]:
-    return [" ".join(line.split()) for line in text(found, results).splitlines()]
+def _lines(found: Inspection, *results: Result, **series: Any) -> list[str]:
+    return [" ".join(line.split()) for line in _text(found, *results, **series).splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -50,15 +54,17 @@ def test_the_file_is_named_after_time_model_degrees_and_gpus(found: Inspection, 
 
 
 def test_an_empty_run_is_a_short_page() -> None:
-    assert _lines(Inspection("somewhere")) == [
+    lines = _lines(Inspection("somewhere"))
+    assert lines[:9] == [
         "CCL-Bench report: somewhere",
-        "",
-        "Run",
         "directory somewhere",
         "traces 0 files, 0 B",
         "",
-        "Findings",
-        "nothing wrong",
+        "Findings about the data",
+        "Nothing wrong was found.",
+        "",
+        "Headline numbers",
+        "No metric has a value for this run.",
     ]
 
 
@@ -67,13 +73,15 @@ def test_findings_stand_before_the_numbers() -> None:
     found.issues = [
         InspectedIssue("error", "half of it is lost", "file-truncated", "rank0.json", fix="again")
     ]
-    lines = _lines(found, _ok("gpu_busy", 50.0, "%", per_rank_pct={"0": 40.0, "1": 60.0}))
-    assert lines.index("error rank0.json: half of it is lost (file-truncated)") < lines.index("Throughput")
-    assert "device busy 50.00 % rank 0: 40.00 % to rank 1: 60.00 %" in lines
+    lines = _lines(found, ok("gpu_busy", 50.0, "%", per_rank_pct={"0": 40.0, "1": 60.0}))
+    error = lines.index("error rank0.json: half of it is lost (file-truncated)")
+    assert lines[error + 1] == "fix: again"
+    assert error < lines.index("Headline numbers")
+    assert "Device busy 50.00 % rank 0: 40.00 % to rank 1: 60.00 %" in lines
 
 
-def test_traffic_has_a_row_for_each_collective_and_one_for_all() -> None:
-    traffic = _ok(
+def test_traffic_has_a_row_for_each_collective() -> None:
+    traffic = ok(
         "traffic_distribution_16",
         0.004,
         "GB",
@@ -81,20 +89,19 @@ def test_traffic_has_a_row_for_each_collective_and_one_for_all() -> None:
         per_collective_calls={"all_reduce": 6.0, "all_gather": 2.0, "barrier": 1.0},
         unattributed_calls_count=3,
     )
-    times = _ok("total_communication_time", 0.02, per_collective_s={"all_reduce": 0.012, "barrier": 0.001})
+    times = ok("total_communication_time", 0.02, per_collective_s={"all_reduce": 0.012, "barrier": 0.001})
     lines = _lines(_run(), traffic, times)
-    start = lines.index("COLLECTIVE CALLS BYTES SHARE TIME")
-    assert lines[start + 1 : start + 6] == [
+    start = lines.index("COLLECTIVE CALLS BYTES SHARE OF BYTES TIME")
+    assert lines[start + 1 : start + 5] == [
         "all_reduce 6 3 MB 75.00 % 12 ms",
         "all_gather 2 1 MB 25.00 % -",
         "barrier 1 - - 1 ms",
-        "all 9 4 MB 20 ms",
-        "3 calls of unknown size in all",
+        "3 calls of unknown size in all.",
     ]
 
 
 def test_bandwidth_says_what_its_time_rests_on() -> None:
-    bandwidth = _ok(
+    bandwidth = ok(
         "bandwidth_utilization_allgather",
         146.8,
         "GB/s",
@@ -105,45 +112,58 @@ def test_bandwidth_says_what_its_time_rests_on() -> None:
         reach="between nodes",
         share_of_link_pct=29.36,
     )
-    lines = _lines(_run(), bandwidth, _missing("bandwidth_utilization_allreduce", "no allreduce"))
-    assert "all_gather 146.800 GB/s 167.770 GB/s 29.36 % 1,200 20 GB upper bound between nodes" in lines
-    assert "not measurable: no allreduce" in " ".join(lines[lines.index("No value for") :])
+    sizes = [MessageSize("all_gather", "dp", "between nodes", "raw", 8, 8, 1200, 1.0, 2.0, 3.0)]
+    lines = _lines(_run(), bandwidth, bus_bandwidth=sizes)
+    assert "all_gather 146.8 GB/s 167.8 GB/s 29.36 % 1,200 20 GB upper bound between nodes" in lines
 
 
-def test_what_is_missing_says_why_in_its_place_and_at_the_end() -> None:
+def test_what_is_missing_says_why_and_what_would_give_it() -> None:
     reason = "the number of tokens in a step is not known"
-    lines = _lines(_run(), _missing("throughput_tokens_sec", reason))
-    assert f"throughput - not measurable: {reason}" in lines
-    assert lines[-3:] == ["No value for", "throughput_tokens_sec", f"not measurable: {reason}"]
+    lines = _lines(_run(), _missing("throughput_tokens_sec", reason, "write seq_len"))
+    start = lines.index("No value for")
+    below = " ".join(lines[start : lines.index("Definitions")])
+    for part in ("throughput_tokens_sec", "not measurable", reason, "write seq_len"):
+        assert part in below
 
 
-def test_a_pipeline_is_shown_beside_its_theory() -> None:
-    theory = {"formula": "(p-1)/(m+p-1)", "fraction_ratio": 3 / 11}
-    bubble = _ok("bubble_size_pipeline", 0.1, fraction_ratio=0.4, theory=theory)
-    assert "bubble 100 ms 40.00 % of the traced step; (p-1)/(m+p-1) gives 27.27 %" in _lines(_run(), bubble)
+def test_a_chart_is_its_summary(observed: Observation) -> None:
+    page = report_page(observed)
+    shown = " ".join(text(page).split())
+    for chart in page.charts():
+        assert f"{chart.title}: {chart.summary}" in shown
 
 
-def test_no_line_of_a_file_is_longer_than_the_page() -> None:
+def test_no_line_of_a_file_is_longer_than_the_page(observed: Observation) -> None:
     found = _run(tp=2)
     found.issues = [InspectedIssue("warning", "long " * 60, "ranks-missing")]
-    found.traces = [InspectedTrace("rank0.json", "kineto", 10, 0, "file", None, [1, 2], "ProfilerStep")]
-    written = text(found, [_missing("mfu", "because " * 40)])
-    assert max(map(len, written.splitlines())) <= COLUMNS
+    found.traces = [InspectedTrace("rank0.json" * 20, "kineto", 10, 0, "file", None, [1, 2], "ProfilerStep")]
+    for written in (_text(found, _missing("mfu", "because " * 40)), text(report_page(observed))):
+        assert max(map(len, written.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize("columns", [60, COLUMNS, 1000])
+def test_nothing_is_cut_whatever_the_width(observed: Observation, columns: int) -> None:
+    page = report_page(observed)
+    shown = to_text(text_page(page), width=columns)
+    assert "…" not in shown
+    in_one = "".join(shown.split())
+    for section in page.appendix:
+        for table in section.tables:
+            for row in table.rows:
+                for cell in row:
+                    word = cell if isinstance(cell, str) else cell.text or getattr(cell, "metric", "")
+                    assert "".join(word.split()) in in_one or word == "-"
 
 
 def test_a_hostile_name_cannot_steer_the_terminal() -> None:
-    assert "\x1b" not in text(_run(model="\x1b[31mred"), [_missing("mfu", "\x1b[2J")])
+    assert "\x1b" not in _text(_run(model="\x1b[31mred"), _missing("mfu", "\x1b[2J"))
 
 
-def test_serving_results_are_told_with_their_percentiles() -> None:
+def test_serving_results_have_their_percentiles() -> None:
     spread = {"mean": 0.2, "p50": 0.1, "p99": 0.9}
-    lines = _lines(
-        _run(), _ok("TTFT", 0.2, distribution_s=spread), _ok("output_throughput", 1234.5, "tokens/s")
-    )
-    start = lines.index("Serving")
-    assert lines[start + 1 : start + 4] == [
-        "Output tokens 1,234 tokens/s",
-        "TIME MEAN P50 P90 P95 P99",
-        "Time to first token 200 ms 100 ms - - 900 ms",
-    ]
+    results = (ok("TTFT", 0.2, distribution_s=spread), ok("output_throughput", 1234.5, "tokens/s"))
+    lines = _lines(_run(), *results)
+    assert "Output throughput 1,234 tokens/s" in lines
+    start = lines.index("LATENCY MEAN P50 P99")
+    assert lines[start + 1] == "Time to first token 200 ms 100 ms 900 ms"
     assert "Serving" not in _lines(_run(), _missing("TTFT", "no benchmark"))

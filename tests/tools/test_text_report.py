@@ -67,12 +67,13 @@ def test_the_report_has_throughput_overlap_bandwidth_and_traffic(iteration: Path
     page = _report(capsys, str(iteration), "--config", "train.toml").read_text()
     assert page.startswith("CCL-Bench report: llama3_8B\n")
     sections = re.findall(r"^(\S.*)$", page, flags=re.MULTILINE)
-    assert sections[1:6] == [
-        "Run",
-        "Findings",
-        "Throughput",
-        "Overlap in a mean traced step, mean over ranks",
-        "Network bandwidth",
+    assert sections[1:7] == [
+        "Findings about the data",
+        "Headline numbers",
+        "Step times",
+        "Where the time goes",
+        "Communication",
+        "Bus bandwidth",
     ]
     plain = " ".join(page.split())
     assert f"{2 * 4 * 256:,} tokens a step" in plain

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -21,11 +22,24 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["Described", "Group", "Text", "aligned", "bullet", "heading", "indented", "show", "to_text"]
+__all__ = [
+    "Described",
+    "Fitted",
+    "Group",
+    "Text",
+    "aligned",
+    "bullet",
+    "heading",
+    "indented",
+    "show",
+    "to_text",
+]
 
 _UNWRAPPED = 1_000_000
 _ROOM_FOR_TWO = 110
 """Columns from which on names and descriptions stand side by side."""
+_WRAPPED = 30
+"""Columns to which a wide cell is wrapped at least."""
 
 
 def aligned(
@@ -33,25 +47,69 @@ def aligned(
     rows: Iterable[Sequence[str | Text]],
     *,
     right: Iterable[int] = (),
+    wide: Iterable[int] = (),
     cut: bool = False,
 ) -> Table:
     """Return a table without lines; columns in `right` align right.
 
-    Where the terminal is too narrow the last column is wrapped, or with `cut` cut short.
+    Where the terminal is too narrow the columns in `wide` are wrapped, or the last one; `cut`
+    cuts the last one short.
     """
     table = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="bold"
     )
-    turned, last = set(right), len(header) - 1
+    turned, wrapped = set(right), set(wide) or {len(header) - 1}
     for position, title in enumerate(header):
         justify: JustifyMethod = "right" if position in turned else "left"
-        table.add_column(title, justify=justify, no_wrap=position < last, overflow="fold")
+        table.add_column(title, justify=justify, no_wrap=position not in wrapped, overflow="fold")
     for row in rows:
         cells = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row]
         if cut:
             cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
         table.add_row(*cells)
     return table
+
+
+class Fitted:
+    """A table where there is room for it, else each row as a name with its cells below."""
+
+    def __init__(
+        self,
+        header: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        right: Iterable[int] = (),
+        wide: Iterable[int] = (),
+    ) -> None:
+        self._header, self._rows = header, [[plain(cell) for cell in row] for row in rows]
+        self._right, self._wide = set(right), set(wide)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay the rows out for the width that there is."""
+        if self._least_width() <= options.max_width:
+            yield aligned(self._header, self._rows, right=self._right, wide=self._wide)
+            return
+        for name, *cells in self._rows:
+            yield Text(name)
+            titled = [
+                (place, self._titled(place, cell)) for place, cell in enumerate(cells, 1) if cell != "-"
+            ]
+            short = "; ".join(text for place, text in titled if place not in self._wide)
+            for text in filter(None, (short, *(text for place, text in titled if place in self._wide))):
+                yield indented(Text(text))
+
+    def _titled(self, place: int, cell: str) -> str:
+        title = self._header[place].lower()
+        return f"{title}: {cell}" if title else cell
+
+    def _least_width(self) -> int:
+        """Return the columns that the table takes with its last wide column wrapped."""
+        lengths = [max(map(cell_len, column)) for column in zip(self._header, *self._rows, strict=True)]
+        kept = [
+            min(each, _WRAPPED) if place == max(self._wide, default=-1) else each
+            for place, each in enumerate(lengths)
+        ]
+        return sum(kept) + 2 * (len(kept) - 1)
 
 
 class Described:

@@ -54,10 +54,10 @@ def absent(key: str, title: str, why: str) -> Section:
 
 
 def tile(
-    looked: Context, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
+    context: Context, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
 ) -> list[Number]:
     """Return a metric's value as a number, or nothing where it has none."""
-    result = looked.valued(metric)
+    result = context.valued(metric)
     if result is None or result.value is None:
         return []
     text = shown(result.value) if shown else with_unit(result.value, result.unit)

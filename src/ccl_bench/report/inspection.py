@@ -181,11 +181,12 @@ def _files(found: Inspection) -> RenderableType | None:
 
 def issues(found: Iterable[InspectedIssue]) -> RenderableType:
     """Return what is wrong, one after the other: where, what, and what to do."""
-    return Group(*(bullet(_severity(issue), _issue_lines(issue)) for issue in found))
+    return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in found))
 
 
-def _severity(issue: InspectedIssue) -> Text:
-    return Text(f"{issue.severity:<7}", _SEVERITY_STYLES[issue.severity])
+def severity_mark(severity: str) -> Text:
+    """Return a severity in its colour, as wide as the longest."""
+    return Text(f"{severity:<7}", _SEVERITY_STYLES[severity])
 
 
 def _issue_lines(issue: InspectedIssue) -> Iterator[str | Text]:

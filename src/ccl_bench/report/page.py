@@ -23,7 +23,7 @@ from ccl_bench.report.sections.waiting import waiting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.report.page_model import Chart, Number, Section
+    from ccl_bench.report.page_model import Number, Section
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.observation import Observation
 
@@ -51,10 +51,10 @@ def identity(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "traces", f"{counted(len(traces), f'{formats} file')}, {size(sum(t.size_bytes for t in traces))}"
     windows = sorted({trace.window for trace in traces if trace.window is not None})
     yield "windows", ranges(windows)
-    steps = sorted({step for trace in traces for step in trace.steps})
+    numbers = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
     chosen = f"; chosen: {found.choice}" if found.choice else ""
-    yield "steps", f"{ranges(steps)}, from {sources}{chosen}" if steps else ""
+    yield "steps", f"{ranges(numbers)}, from {sources}{chosen}" if numbers else ""
 
 
 SECTIONS = (
@@ -75,17 +75,17 @@ SECTIONS = (
 
 def report_page(observed: Observation) -> Page:
     """Return the page of a run; the same observation gives the same page."""
-    looked = context_of(observed)
-    on_top = headline(looked)
+    context = context_of(observed)
+    on_top = headline(context)
     return Page(
         title(observed.inspection),
         tuple((name, text) for name, text in identity(observed.inspection) if text),
         on_top,
         findings(observed.inspection.issues),
-        tuple(_without(section(looked), on_top) for section in SECTIONS),
+        tuple(_without(section(context), on_top) for section in SECTIONS),
         definitions(observed.results, metrics.load()),
         f"ccl-bench {__version__}",
-        tuple(reference(looked)),
+        tuple(reference(context)),
     )
 
 
@@ -93,9 +93,3 @@ def _without(section: Section, told: Iterable[Number]) -> Section:
     """Return a section without the numbers that stand on top of the page already."""
     metrics_told = {number.metric for number in told}
     return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_told))
-
-
-def charts_of(page: Page) -> Iterator[Chart]:
-    """Yield every chart of a page, in order."""
-    for section in page.sections:
-        yield from section.charts

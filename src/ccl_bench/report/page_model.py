@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TITLES = {
+    "findings": "Findings about the data",
+    "headline": "Headline numbers",
+    "not-shown": "Nothing to show",
+    "definitions": "Definitions",
+}
+"""Parts that every page has around its sections, by their keys."""
 
 Spec = dict[str, Any]
 """A Vega-Lite specification with its data. Colours are CSS variables of `report.theme`."""
@@ -135,3 +146,17 @@ class Page:
     made_by: str = ""
     appendix: tuple[Section, ...] = ()
     """Sections for looking things up."""
+
+    def outline(self) -> tuple[tuple[str, str], ...]:
+        """Return the key and the title of each part, in the order of every form."""
+        shown = [(each.key, each.title) for each in self.sections if not each.absent]
+        is_complete = len(shown) == len(self.sections)
+        first, last = [("findings", TITLES["findings"]), ("headline", TITLES["headline"])], "definitions"
+        absent = [] if is_complete else [("not-shown", TITLES["not-shown"])]
+        appendix = [(each.key, each.title) for each in self.appendix]
+        return (*first, *shown, *absent, *appendix, (last, TITLES[last]))
+
+    def charts(self) -> Iterator[Chart]:
+        """Yield every chart, in order."""
+        for section in self.sections:
+            yield from section.charts

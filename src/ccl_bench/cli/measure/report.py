@@ -112,9 +112,10 @@ def _show(observed: Observation, form: Form) -> None:
         sys.stdout.write(reported(observed, form))
         return
     from ccl_bench.report.console import show
-    from ccl_bench.report.render.text import page
+    from ccl_bench.report.page import report_page
+    from ccl_bench.report.render.text import text_page
 
-    show(page(observed.inspection, observed.results))
+    show(text_page(report_page(observed)))
 
 
 def _write(target: Path, observed: Observation, form: Form) -> None:
@@ -126,11 +127,11 @@ def _write(target: Path, observed: Observation, form: Form) -> None:
 
 def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
     """Write every chart of the report and print the paths."""
-    from ccl_bench.report.page import charts_of, report_page
+    from ccl_bench.report.page import report_page
     from ccl_bench.report.render.images import image
     from ccl_bench.storage import write_atomically
 
-    drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in charts_of(report_page(observed))}
+    drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in report_page(observed).charts()}
     if not drawn:
         raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect tells what is in it")
     for path in drawn:

@@ -40,13 +40,13 @@ def render(observed: Observation, form: Form) -> str:
         from ccl_bench.result.observation import to_json
 
         return to_json(observed).decode() + "\n"
-    if form == "text":
-        from ccl_bench.report.render.text import text
-
-        return text(observed.inspection, observed.results)
     from ccl_bench.report.page import report_page
 
     page = report_page(observed)
+    if form == "text":
+        from ccl_bench.report.render.text import text
+
+        return text(page)
     if form == "markdown":
         from ccl_bench.report.render.markdown import markdown
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
 from ccl_bench.report import theme
-from ccl_bench.report.page import charts_of
+from ccl_bench.report.page_model import TITLES
 from ccl_bench.report.theme import CHART_CONFIG
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
         .get_template("run.html")
         .render(
             page=page,
+            titles=TITLES,
             findings=findings(page.findings),
             headline=numbers(page.headline),
             sections=[section(each) for each in shown],
@@ -202,17 +203,13 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
             definitions=definitions(page.definitions),
         )
     )
-    places = [
-        *before,
-        ("#findings", "Findings"),
-        ("#headline", "Headline"),
-        *((f"#{s.key}", s.title) for s in shown),
-    ]
-    places += [(f"#{each.key}", each.title) for each in page.appendix] + [("#definitions", "Definitions")]
+    short = TITLES | {"findings": "Findings", "headline": "Headline"}
+    outline = [(key, title) for key, title in page.outline() if key != "not-shown"]
+    places = [*before, *((f"#{key}", short.get(key, title)) for key, title in outline)]
     return html_page(
         f"{page.title} - ccl-bench report",
         body,
-        charts={chart.key: chart.spec for chart in charts_of(page)},
+        charts={chart.key: chart.spec for chart in page.charts()},
         navigation=places,
         description=f"Report of one run, made by {page.made_by}",
         assets=assets,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.formatting import plain
-from ccl_bench.report.page_model import Quantity, Term
+from ccl_bench.report.page_model import TITLES, Quantity, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,19 +18,23 @@ _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": 
 
 def markdown(page: Page) -> str:
     """Return the whole report."""
-    blocks = [f"# {_text(page.title)}", *_identity(page.identity), "## Findings about the data"]
+    blocks = [f"# {_text(page.title)}", *_identity(page.identity), f"## {TITLES['findings']}"]
     blocks += _findings(page.findings) if page.findings else ["Nothing wrong was found."]
-    blocks += ["## Headline numbers"]
+    blocks += [f"## {TITLES['headline']}"]
     blocks += [_numbers(page.headline)] if page.headline else ["No metric has a value for this run."]
     for section in page.sections:
         if not section.absent:
             blocks += _section(section)
     absent = [f"- **{_text(each.title)}.** {_text(each.absent)}" for each in page.sections if each.absent]
     if absent:
-        blocks += ["## Nothing to show", "\n".join(absent)]
+        blocks += [f"## {TITLES['not-shown']}", "\n".join(absent)]
     for section in page.appendix:
         blocks += _section(section)
-    blocks += ["## Definitions", *_definitions(page.definitions), f"Made by {_text(page.made_by)}."]
+    blocks += [
+        f"## {TITLES['definitions']}",
+        *_definitions(page.definitions),
+        f"Made by {_text(page.made_by)}.",
+    ]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -23,19 +23,19 @@ KEY, TITLE = "communication", "Communication"
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def communication(looked: Context) -> Section:
+def communication(context: Context) -> Section:
     """Return the section."""
-    traffic = looked.valued("traffic_distribution_16")
-    times = looked.valued("total_communication_time")
+    traffic = context.valued("traffic_distribution_16")
+    times = context.valued("total_communication_time")
     if traffic is None and times is None:
-        return absent(KEY, TITLE, looked.why("traffic_distribution_16", "total_communication_time"))
+        return absent(KEY, TITLE, context.why("traffic_distribution_16", "total_communication_time"))
     bytes_of = {
         name: value * GIGA
         for name, value in (traffic.details["per_collective_gb"] if traffic else {}).items()
     }
-    calls: dict[str, float] = traffic.details["per_collective_calls"] if traffic else _calls(looked)
+    calls: dict[str, float] = traffic.details["per_collective_calls"] if traffic else _calls(context)
     unions: dict[str, float] = times.details.get("per_collective_s", {}) if times else {}
-    dimensions = _dimensions(looked)
+    dimensions = _dimensions(context)
     charts = [
         *_bars("collective", "time", {name: unions[name] for name in sorted(unions)}),
         *_bars("collective", "bytes", bytes_of),
@@ -54,22 +54,24 @@ def communication(looked: Context) -> Section:
         "What one GPU communicates in a mean step. Time is that with at least one call running, waiting for "
         "other ranks included; bytes are the message as nccl-tests counts it.",
         (
-            *tile(looked, "total_communication_time", "Time in communication"),
-            *tile(looked, "traffic_distribution_16", "Bytes of one GPU"),
-            *tile(looked, "coll_call_num", "Calls of rank 0" if _is_first(looked) else "Calls", shown=amount),
+            *tile(context, "total_communication_time", "Time in communication"),
+            *tile(context, "traffic_distribution_16", "Bytes of one GPU"),
+            *tile(
+                context, "coll_call_num", "Calls of rank 0" if _is_first(context) else "Calls", shown=amount
+            ),
         ),
         tuple(charts),
         tuple(tables),
     )
 
 
-def _calls(looked: Context) -> dict[str, float]:
-    result = looked.valued("coll_call_num")
+def _calls(context: Context) -> dict[str, float]:
+    result = context.valued("coll_call_num")
     return result.details.get("per_collective", {}) if result else {}
 
 
-def _is_first(looked: Context) -> bool:
-    result = looked.valued("coll_call_num")
+def _is_first(context: Context) -> bool:
+    result = context.valued("coll_call_num")
     return bool(result and result.details.get("rank") == "0")
 
 
@@ -78,8 +80,8 @@ def _silent(details: Mapping[str, Any]) -> str:
     return f"{counted(count, 'call')} of unknown size in all." if count else ""
 
 
-def _dimensions(looked: Context) -> dict[str, dict[str, Any]]:
-    found = looked.valued("traffic_distribution")
+def _dimensions(context: Context) -> dict[str, dict[str, Any]]:
+    found = context.valued("traffic_distribution")
     return found.details["per_dimension"] if found else {}
 
 
@@ -163,26 +165,26 @@ _BITS = 8
 _FREE_OF_WAITING = {"wait-free", "shorter side"}
 
 
-def bandwidth(looked: Context) -> Section:
+def bandwidth(context: Context) -> Section:
     """Return the section."""
-    sizes = looked.series.bus_bandwidth
+    sizes = context.series.bus_bandwidth
     if not sizes:
-        return absent(BANDWIDTH_KEY, BANDWIDTH_TITLE, looked.why(*BANDWIDTHS.values()))
-    peaks, sources = _peaks(looked)
+        return absent(BANDWIDTH_KEY, BANDWIDTH_TITLE, context.why(*BANDWIDTHS.values()))
+    peaks, sources = _peaks(context)
     return Section(
         BANDWIDTH_KEY,
         BANDWIDTH_TITLE,
         "Bus bandwidth as nccl-tests defines it, which does not depend on the number of ranks and compares "
         "with the link. Small messages are bound by latency.",
         charts=(_chart(sizes, peaks),),
-        tables=(_all_calls(looked),),
+        tables=(_all_calls(context),),
         notes=tuple(sources),
     )
 
 
-def _peaks(looked: Context) -> tuple[list[tuple[str, float]], list[str]]:
+def _peaks(context: Context) -> tuple[list[tuple[str, float]], list[str]]:
     """Return the links' peaks in GB/s, one direction, with a sentence on where each is from."""
-    facts = looked.found.facts
+    facts = context.found.facts
     found, told = [], []
     for name, title in (("scale_up_gbps", "scale-up link"), ("scale_out_gbps", "scale-out network")):
         fact = facts.get(name)
@@ -190,7 +192,7 @@ def _peaks(looked: Context) -> tuple[list[tuple[str, float]], list[str]]:
             peak = fact.value / _BITS
             found.append((f"{title} {amount(peak)} GB/s", peak))
             told.append(f"Peak of the {title}: {amount(peak)} GB/s in one direction, from {fact.source}.")
-    if "scale_up_gbps" not in facts and (link := _link_in_catalog(looked)):
+    if "scale_up_gbps" not in facts and (link := _link_in_catalog(context)):
         peak, device = link
         found.append((f"scale-up link {amount(peak)} GB/s", peak))
         told.append(
@@ -199,10 +201,10 @@ def _peaks(looked: Context) -> tuple[list[tuple[str, float]], list[str]]:
     return found, told or ["No source states the peak of a link."]
 
 
-def _link_in_catalog(looked: Context) -> tuple[float, str] | None:
+def _link_in_catalog(context: Context) -> tuple[float, str] | None:
     from ccl_bench.catalog import devices
 
-    for seen in looked.found.devices:
+    for seen in context.found.devices:
         try:
             device = devices.device(seen.name, memory_bytes=seen.memory_bytes)
         except NotMeasurable:
@@ -264,10 +266,10 @@ def _row(entry: MessageSize) -> tuple[str | Quantity, ...]:
     )
 
 
-def _all_calls(looked: Context) -> Table:
+def _all_calls(context: Context) -> Table:
     rows = []
     for collective, metric in BANDWIDTHS.items():
-        result = looked.valued(metric)
+        result = context.valued(metric)
         if result is None or result.value is None:
             continue
         details = result.details

@@ -19,88 +19,123 @@ _ALIKE = 2
 """Findings of one kind that are told one by one; the others are counted."""
 
 
-def headline(looked: Context) -> tuple[Number, ...]:
+def headline(context: Context) -> tuple[Number, ...]:
     """Return those that have a value."""
     return (
-        *tile(looked, "throughput_tokens_sec", "Throughput", note=_each(looked)),
-        *tile(looked, "iteration_wall_clock_time", step_time_label(looked), note=_steps(looked)),
-        *tile(looked, "mfu", "Model FLOPs utilisation"),
-        *tile(looked, "total_token_throughput", "Token throughput", note="input and output"),
-        *tile(looked, "output_throughput", "Output throughput"),
-        *tile(looked, "request_throughput", "Request throughput"),
-        *tile(looked, "TTFT", "Time to first token", note=_percentiles(looked, "TTFT")),
-        *tile(looked, "TPOT", "Time per output token", note=_percentiles(looked, "TPOT")),
-        *tile(looked, "ITL", "Inter-token latency", note=_percentiles(looked, "ITL")),
-        *tile(looked, "request_latency", "Request latency", note=_percentiles(looked, "request_latency")),
-        *tile(looked, "goodput", "Goodput"),
-        *tile(looked, "gpu_busy", "Device busy"),
-        *tile(looked, "exposed_communication_time", "Exposed communication", note=_exposed(looked)),
-        *tile(looked, "comm_comp_overlap", "Communication hidden"),
-        *tile(looked, "bubble_size_pipeline", "Pipeline bubble", note=_bubble(looked)),
+        *tile(context, "throughput_tokens_sec", "Throughput", note=_each(context)),
+        *tile(context, "iteration_wall_clock_time", step_time_label(context), note=_steps(context)),
+        *tile(context, "mfu", "Model FLOPs utilisation", note=_peak(context)),
+        *tile(context, "total_token_throughput", "Token throughput", note="input and output"),
+        *tile(context, "output_throughput", "Output throughput"),
+        *tile(context, "request_throughput", "Request throughput"),
+        *tile(context, "TTFT", "Time to first token", note=_percentiles(context, "TTFT")),
+        *tile(context, "TPOT", "Time per output token", note=_percentiles(context, "TPOT")),
+        *tile(context, "ITL", "Inter-token latency", note=_percentiles(context, "ITL")),
+        *tile(context, "request_latency", "Request latency", note=_percentiles(context, "request_latency")),
+        *tile(context, "goodput", "Goodput"),
+        *tile(context, "gpu_busy", "Device busy", note=_over_ranks(context, "gpu_busy")),
+        *tile(context, "exposed_communication_time", "Exposed communication", note=_exposed(context)),
         *tile(
-            looked,
+            context,
+            "comm_comp_overlap",
+            "Communication hidden",
+            note=_over_ranks(context, "comm_comp_overlap"),
+        ),
+        *tile(context, "bubble_size_pipeline", "Pipeline bubble", note=_bubble(context)),
+        *tile(
+            context,
             "straggler",
             "Lost to stragglers",
             shown=lambda value: percent(100 * value),
-            note=_late(looked),
+            note=_late(context),
         ),
-        *tile(looked, "peak_memory_allocated", "Peak memory"),
         *tile(
-            looked, "memory_fragmentation", "Memory in no tensor", shown=lambda value: percent(100 * value)
+            context, "peak_memory_allocated", "Peak memory", note=_device(context, "peak_memory_allocated")
         ),
-        *tile(looked, "token_to_expert_assignment", "Imbalance of experts"),
-        *tile(looked, "training_quality", "Loss at the last step"),
+        *tile(
+            context,
+            "memory_fragmentation",
+            "Memory in no tensor",
+            shown=lambda value: percent(100 * value),
+            note=_device(context, "memory_fragmentation"),
+        ),
+        *tile(context, "token_to_expert_assignment", "Imbalance of experts"),
+        *tile(context, "training_quality", "Loss at the last step"),
     )
 
 
-def step_time_label(looked: Context) -> str:
+def step_time_label(context: Context) -> str:
     """Return what the length of a step is called; a whole trace that counts as one has another name."""
-    word = step_word(looked.valued("iteration_wall_clock_time"))
+    word = step_word(context.valued("iteration_wall_clock_time"))
     return "Step time" if word == "step" else word.capitalize()
 
 
-def _details(looked: Context, metric: str) -> dict[str, Any]:
-    result = looked.valued(metric)
+def _details(context: Context, metric: str) -> dict[str, Any]:
+    result = context.valued(metric)
     return result.details if result else {}
 
 
-def _each(looked: Context) -> str:
-    details = _details(looked, "throughput_tokens_sec")
+def _each(context: Context) -> str:
+    details = _details(context, "throughput_tokens_sec")
     per_gpu = details.get("tokens_per_s_per_gpu")
-    return f"{per_gpu:,.0f} for each of {details['gpus']} GPUs" if per_gpu else ""
+    each = f"{per_gpu:,.0f} for each of {details['gpus']} GPUs" if per_gpu else ""
+    tokens = f"{details['tokens_per_step']:,} tokens a step" if "tokens_per_step" in details else ""
+    return "; ".join(filter(None, (each, tokens)))
 
 
-def _steps(looked: Context) -> str:
-    result = looked.valued("iteration_wall_clock_time")
+def _peak(context: Context) -> str:
+    source = _details(context, "mfu").get("gpu_peak_source")
+    return f"of {source}" if source else ""
+
+
+def _over_ranks(context: Context, metric: str) -> str:
+    """Return the least and the most of a percentage that each rank has."""
+    per_rank: dict[str, float] = _details(context, metric).get("per_rank_pct", {})
+    if len(per_rank) < 2:
+        return ""
+    low, high = (pick(per_rank, key=lambda rank: per_rank[rank]) for pick in (min, max))
+    if per_rank[low] == per_rank[high]:
+        return "on every rank"
+    return f"rank {low}: {percent(per_rank[low])} to rank {high}: {percent(per_rank[high])}"
+
+
+def _device(context: Context, metric: str) -> str:
+    """Return the device that has the most."""
+    device = str(_details(context, metric).get("highest_device", ""))
+    return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
+
+
+def _steps(context: Context) -> str:
+    result = context.valued("iteration_wall_clock_time")
     spread = result.details.get("spread_s", {}) if result else {}
     count = spread.get("count", 0)
     if not result or not count:
         return ""
     source = f", from {result.window}" if result.window else ""
     if count < 2:
-        return f"of one {step_word(looked.valued('iteration_wall_clock_time'))}{source}"
+        return f"of one {step_word(context.valued('iteration_wall_clock_time'))}{source}"
     among = f"{duration(spread['min'])} to {duration(spread['max'])} in {counted(count, 'step')}"
     return f"mean; median {duration(spread['p50'])}, {among}{source}"
 
 
-def _percentiles(looked: Context, metric: str) -> str:
-    details = _details(looked, metric)
+def _percentiles(context: Context, metric: str) -> str:
+    details = _details(context, metric)
     spread = details.get("distribution_s") or details.get("as_stored_s") or {}
     return ", ".join(f"{name} {duration(spread[name])}" for name in ("p50", "p99") if name in spread)
 
 
-def _exposed(looked: Context) -> str:
-    share = _details(looked, "exposed_communication_time").get("pct_of_step")
+def _exposed(context: Context) -> str:
+    share = _details(context, "exposed_communication_time").get("pct_of_step")
     return "" if share is None else f"{percent(share)} {OF_STEP}"
 
 
-def _bubble(looked: Context) -> str:
-    share = _details(looked, "bubble_size_pipeline").get("fraction_ratio")
+def _bubble(context: Context) -> str:
+    share = _details(context, "bubble_size_pipeline").get("fraction_ratio")
     return "" if share is None else f"{percent(100 * share)} {OF_STEP}"
 
 
-def _late(looked: Context) -> str:
-    details = _details(looked, "straggler")
+def _late(context: Context) -> str:
+    details = _details(context, "straggler")
     late = details.get("late_ranks", [])
     who = f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"
     return f"{OF_STEP}; {who}"

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 KEY, TITLE = "kernels", "Kernels"
 
 
-def kernels(looked: Context) -> Section:
+def kernels(context: Context) -> Section:
     """Return the section."""
-    total = looked.valued("total_kernel_time")
+    total = context.valued("total_kernel_time")
     if total is None:
-        return absent(KEY, TITLE, looked.why("total_kernel_time"))
-    top = looked.valued("dominant_kernel_concentration")
+        return absent(KEY, TITLE, context.why("total_kernel_time"))
+    top = context.valued("dominant_kernel_concentration")
     launched = total.details.get("kernels_per_step")
     return Section(
         KEY,
         TITLE,
         "Sums of kernel durations in a mean step, mean over ranks; kernels that run at once count each.",
         (
-            *tile(looked, "total_kernel_time", "Time with a kernel", note=_launched(launched)),
-            *tile(looked, "dominant_kernel_concentration", "Share of the longest kernel"),
-            *tile(looked, "sm", "Multiprocessors in use"),
-            *tile(looked, "launch_overhead", "Launching, host time"),
+            *tile(context, "total_kernel_time", "Time with a kernel", note=_launched(launched)),
+            *tile(context, "dominant_kernel_concentration", "Share of the longest kernel"),
+            *tile(context, "sm", "Multiprocessors in use"),
+            *tile(context, "launch_overhead", "Launching, host time"),
         ),
         (_types(total),),
         (_top(top),) if top else (),

@@ -22,11 +22,11 @@ KEY, TITLE = "memory", "Device memory"
 _MOMENTS = {"snapshot": "at the snapshot", "peak": "when most was allocated"}
 
 
-def memory(looked: Context) -> Section:
+def memory(context: Context) -> Section:
     """Return the section."""
-    peak, unused = looked.valued("peak_memory_allocated"), looked.valued("memory_fragmentation")
+    peak, unused = context.valued("peak_memory_allocated"), context.valued("memory_fragmentation")
     if peak is None and unused is None:
-        return absent(KEY, TITLE, looked.why("peak_memory_allocated", "memory_fragmentation"))
+        return absent(KEY, TITLE, context.why("peak_memory_allocated", "memory_fragmentation"))
     return Section(
         KEY,
         TITLE,
@@ -34,17 +34,17 @@ def memory(looked: Context) -> Section:
         "measure of fragmentation; the table has those in use.",
         (
             *tile(
-                looked, "peak_memory_allocated", "Peak allocated", note=_where(peak.details if peak else {})
+                context, "peak_memory_allocated", "Peak allocated", note=_where(peak.details if peak else {})
             ),
             *tile(
-                looked,
+                context,
                 "memory_fragmentation",
                 "Reserved and in no tensor",
                 shown=lambda value: percent(100 * value),
                 note=f"at the {unused.details['basis']}" if unused else "",
             ),
         ),
-        (*_curves(looked), *_peaks(peak.details if peak else {})),
+        (*_curves(context), *_peaks(peak.details if peak else {})),
         (
             *_layouts(unused.details if unused else {}),
             *_holders(peak.details if peak else {}),
@@ -57,14 +57,14 @@ def _where(details: dict[str, Any]) -> str:
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
-def _curves(looked: Context) -> Iterator[Chart]:
-    curves = looked.series.memory
+def _curves(context: Context) -> Iterator[Chart]:
+    curves = context.series.memory
     for place, curve in enumerate(curves):
         note = (
             f"Each point stands for up to {curve.events_each:,} states of the allocator, with its extremes. "
         )
-        if place == 0 and looked.series.memory_devices > len(curves):
-            of_all = f"{len(curves)} of {looked.series.memory_devices:,} devices"
+        if place == 0 and context.series.memory_devices > len(curves):
+            of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
             note += f"Shown are the {of_all} with the highest peaks."
         yield _curve(curve, f"memory-{place}", note if curve.events_each > 1 else "")
 

@@ -34,11 +34,11 @@ _EVEN = 1.005
 Parts = dict[str, tuple[str, str]]
 
 
-def pipeline(looked: Context) -> Section:
+def pipeline(context: Context) -> Section:
     """Return the section."""
-    result = looked.valued("bubble_size_pipeline")
+    result = context.valued("bubble_size_pipeline")
     if result is None:
-        return absent(KEY, TITLE, looked.why("bubble_size_pipeline"))
+        return absent(KEY, TITLE, context.why("bubble_size_pipeline"))
     details: dict[str, Any] = result.details
     stages: dict[str, dict[str, float]] = details["per_stage"]
     divided = all({"warm_up_s", "steady_s", "cool_down_s"} <= stage.keys() for stage in stages.values())
@@ -48,7 +48,7 @@ def pipeline(looked: Context) -> Section:
         TITLE,
         "The bubble is time in which a stage neither computes nor moves data. Warm-up lasts until its first "
         "backward work, cool-down begins after its last forward work.",
-        tuple(tile(looked, "bubble_size_pipeline", "Bubble in a mean step", note=_share(details))),
+        tuple(tile(context, "bubble_size_pipeline", "Bubble in a mean step", note=_share(details))),
         (_chart(stages, parts),),
         notes=tuple(_notes(details)),
     )

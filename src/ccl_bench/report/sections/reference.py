@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "-"}
 
 
-def reference(looked: Context) -> Iterator[Section]:
+def reference(context: Context) -> Iterator[Section]:
     """Yield the sections that have anything to show."""
-    yield _results(looked.results.values())
-    missing = [result for result in looked.results.values() if result.value is None]
+    yield _results(context.results.values())
+    missing = [result for result in context.results.values() if result.value is None]
     if missing:
         yield _missing(missing)
-    if looked.found.facts:
-        yield _facts(looked)
-    if looked.found.traces or looked.found.files:
-        yield _files(looked)
+    if context.found.facts:
+        yield _facts(context)
+    if context.found.traces or context.found.files:
+        yield _files(context)
 
 
 def _results(results: Iterable[Result]) -> Section:
@@ -67,18 +67,18 @@ def _missing(results: Iterable[Result]) -> Section:
     return Section("no-value", "No value for", "Why other metrics have none.", tables=(shown,))
 
 
-def _facts(looked: Context) -> Section:
+def _facts(context: Context) -> Section:
     rows = [
         (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
-        for name, fact in looked.found.facts.items()
+        for name, fact in context.found.facts.items()
     ]
     shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
     return Section("facts", "Facts", "What is known of the run beside its traces.", tables=(shown,))
 
 
-def _files(looked: Context) -> Section:
+def _files(context: Context) -> Section:
     hashes: dict[str, str] = {}
-    for result in looked.results.values():
+    for result in context.results.values():
         hashes |= {trace.file: trace.sha256 for trace in result.provenance.traces} | result.provenance.files
     traces = [
         (
@@ -88,9 +88,9 @@ def _files(looked: Context) -> Section:
             Quantity(trace.size_bytes, size(trace.size_bytes)),
             hashes.get(trace.file, "-"),
         )
-        for trace in looked.found.traces
+        for trace in context.found.traces
     ]
-    others = [(name, "-", kind, "-", hashes.get(name, "-")) for name, kind in looked.found.files.items()]
+    others = [(name, "-", kind, "-", hashes.get(name, "-")) for name, kind in context.found.files.items()]
     head = ("file", "rank", "read as", "size", "SHA-256")
     shown = table(head, [*traces, *others], left=(0, 2, 4))
     return Section("files", "Files", "What the numbers rest on.", tables=(shown,))

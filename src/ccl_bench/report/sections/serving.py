@@ -37,19 +37,19 @@ _DRAWN = 99
 """Percent of the times that are drawn; the longest ones would leave no room for the others."""
 
 
-def serving(looked: Context) -> Section:
+def serving(context: Context) -> Section:
     """Return the section."""
-    times = {label: result for name, label in (TIMES | PASSES).items() if (result := looked.valued(name))}
-    rates = [number for name, label in RATES.items() for number in tile(looked, name, label)]
+    times = {label: result for name, label in (TIMES | PASSES).items() if (result := context.valued(name))}
+    rates = [number for name, label in RATES.items() for number in tile(context, name, label)]
     if not times and not rates:
-        return absent(KEY, TITLE, looked.why(*TIMES))
-    some = next(filter(None, map(looked.valued, [*TIMES, *RATES])), None)
+        return absent(KEY, TITLE, context.why(*TIMES))
+    some = next(filter(None, map(context.valued, [*TIMES, *RATES])), None)
     return Section(
         KEY,
         TITLE,
         "As the client of the benchmark measured it. Failed, cancelled and warm-up requests count nowhere.",
         (
-            *(number for name, label in TIMES.items() for number in tile(looked, name, label)),
+            *(number for name, label in TIMES.items() for number in tile(context, name, label)),
             *rates,
         ),
         tuple(chart for label, result in times.items() for chart in _chart(label, result)),

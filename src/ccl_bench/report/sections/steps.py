@@ -21,27 +21,45 @@ if TYPE_CHECKING:
 KEY, TITLE = "steps", "Step times"
 
 
-def steps(looked: Context) -> Section:
+def steps(context: Context) -> Section:
     """Return the section."""
-    times = looked.series.step_times
+    times = context.series.step_times
     if times is None:
-        return absent(KEY, TITLE, looked.why("iteration_wall_clock_time"))
+        return absent(KEY, TITLE, context.why("iteration_wall_clock_time"))
     charts = []
     if len(times.by_step) > 1:
         charts.append(_over_steps(times))
     if len(times.by_rank) > 1:
-        charts.append(_over_ranks(times))
+        charts.append(_over_ranks(times, step_time_label(context)))
     return Section(
         KEY,
-        TITLE if step_time_label(looked) == "Step time" else step_time_label(looked),
+        TITLE if step_time_label(context) == "Step time" else step_time_label(context),
         f"From {times.source}. A step of the run is as long as that of its slowest rank.",
         numbers=(
-            *tile(looked, "iteration_wall_clock_time", step_time_label(looked)),
-            *tile(looked, "load_imbalance_ratio", "Compute, busiest rank over mean"),
+            *tile(context, "iteration_wall_clock_time", step_time_label(context)),
+            *tile(context, "load_imbalance_ratio", "Compute, busiest rank over mean", note=_busiest(context)),
         ),
         charts=tuple(charts),
         tables=() if charts else (_spreads("step", times.by_step),),
+        notes=tuple(_noise(context)),
     )
+
+
+def _busiest(context: Context) -> str:
+    result = context.valued("load_imbalance_ratio")
+    rank = result.details.get("busiest_rank") if result else None
+    return "" if rank is None else f"most on rank {rank}"
+
+
+def _noise(context: Context) -> Iterator[str]:
+    """Yield how far the steps of the slowest rank lie apart."""
+    result = context.valued("iteration_wall_clock_time")
+    spread: dict[str, float] = result.details.get("spread_s", {}) if result else {}
+    if "cv" in spread and "p95" in spread:
+        yield (
+            f"Of the steps of the slowest rank 95 % take at most {duration(spread['p95'])}; "
+            f"their standard deviation is {percent(100 * spread['cv'])} of the mean."
+        )
 
 
 def _over_steps(times: StepTimes) -> Chart:
@@ -67,20 +85,21 @@ def _over_steps(times: StepTimes) -> Chart:
     return Chart("step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note)
 
 
-def _over_ranks(times: StepTimes) -> Chart:
+def _over_ranks(times: StepTimes, label: str) -> Chart:
     per, unit = time_unit(spread.max_s for spread in times.by_rank)
-    spec = ranges_over_names(_scaled(times.by_rank, per), x="rank", y=f"step time, {unit}")
+    spec = ranges_over_names(_scaled(times.by_rank, per), x="rank", y=f"{label.lower()}, {unit}")
     slowest = max(times.by_rank, key=lambda spread: spread.p50_s)
     fastest = min(times.by_rank, key=lambda spread: spread.p50_s)
     least, most = duration(fastest.p50_s), duration(slowest.p50_s)
-    summary = f"Median steps take from {least} on rank {fastest.name} to {most} on rank {slowest.name}."
+    what = "step" if label == "Step time" else label.lower()
+    summary = f"Median {what}s take from {least} on rank {fastest.name} to {most} on rank {slowest.name}."
     if least == most:
-        summary = f"The median step takes {most} on every rank."
+        summary = f"The median {what} takes {most} on every rank."
     several = any(spread.count > 1 for spread in times.by_rank)
     note = "Dots are medians, strokes reach from the shortest to the longest step. " if several else ""
     note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
     rows = _spreads("rank", times.by_rank)
-    return Chart("step-times-of-ranks", "Step times of each rank", spec, summary, rows, note.strip())
+    return Chart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
 
 
 def _each(count: int, one: str, stands_for: str, many: str) -> str:
@@ -134,18 +153,18 @@ _CAUSES = {
 }
 
 
-def time_breakdown(looked: Context) -> Section:
+def time_breakdown(context: Context) -> Section:
     """Return the section."""
-    parts, busy = looked.series.time_parts, looked.valued("gpu_busy")
+    parts, busy = context.series.time_parts, context.valued("gpu_busy")
     if not parts or busy is None:
-        return absent(TIME_KEY, TIME_TITLE, looked.why("gpu_busy"))
+        return absent(TIME_KEY, TIME_TITLE, context.why("gpu_busy"))
     shown = _shown(parts)
     numbers = (
-        *tile(looked, "gpu_busy", "Device busy"),
-        *tile(looked, "gpu_idle", "Device idle"),
-        *tile(looked, "communication_fraction", "In communication"),
-        *tile(looked, "comm_comp_overlap", "Communication hidden under compute"),
-        *tile(looked, "exposed_communication_time", "Exposed communication", note=_of_step(looked)),
+        *tile(context, "gpu_busy", "Device busy"),
+        *tile(context, "gpu_idle", "Device idle"),
+        *tile(context, "communication_fraction", "In communication"),
+        *tile(context, "comm_comp_overlap", "Communication hidden under compute"),
+        *tile(context, "exposed_communication_time", "Exposed communication", note=_of_step(context)),
     )
     return Section(
         TIME_KEY,
@@ -155,8 +174,8 @@ def time_breakdown(looked: Context) -> Section:
         f"The {'five' if 'fused' in shown else 'four'} add up to the traced step as the device saw it. "
         "Shares are of that step, each rank's of its own, mean over ranks.",
         numbers,
-        (_by_rank(parts, _shares(busy.details, shown), looked.series.ranks_each), *_phases(looked)),
-        tuple(_idle(looked)),
+        (_by_rank(parts, _shares(busy.details, shown), context.series.ranks_each), *_phases(context)),
+        tuple(_idle(context)),
     )
 
 
@@ -166,8 +185,8 @@ def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
     return {name: seen for name, seen in PARTS.items() if name != "fused" or has_fused}
 
 
-def _of_step(looked: Context) -> str:
-    result = looked.valued("exposed_communication_time")
+def _of_step(context: Context) -> str:
+    result = context.valued("exposed_communication_time")
     return f"{percent(result.details['pct_of_step'])} {OF_STEP}" if result else ""
 
 
@@ -210,8 +229,8 @@ def _time(value: float) -> Quantity:
     return Quantity(value, duration(value))
 
 
-def _phases(looked: Context) -> list[Chart]:
-    found = next(filter(None, map(looked.valued, _PHASES)), None)
+def _phases(context: Context) -> list[Chart]:
+    found = next(filter(None, map(context.valued, _PHASES)), None)
     phases: dict[str, float] = found.details.get("per_phase_s", {}) if found else {}
     shown = {name.replace("_", " "): value for name, value in phases.items() if value}
     if len(shown) < 2:
@@ -229,8 +248,8 @@ def _phases(looked: Context) -> list[Chart]:
     return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
 
 
-def _idle(looked: Context) -> Iterator[Table]:
-    result = looked.valued("idle_breakdown")
+def _idle(context: Context) -> Iterator[Table]:
+    result = context.valued("idle_breakdown")
     if result is None:
         return
     details: dict[str, Any] = result.details

@@ -23,18 +23,18 @@ _POINTS = 500
 _CHARTS = 4
 
 
-def training(looked: Context) -> Section:
+def training(context: Context) -> Section:
     """Return the section."""
-    result = looked.valued("training_quality")
+    result = context.valued("training_quality")
     if result is None:
-        return absent(KEY, TITLE, looked.why("training_quality"))
+        return absent(KEY, TITLE, context.why("training_quality"))
     perplexity = result.details.get("perplexity")
     note = f"perplexity {amount(perplexity)}" if perplexity else ""
     return Section(
         KEY,
         TITLE,
         "As the training wrote it down. A fast run that learns nothing is no good run.",
-        tuple(tile(looked, "training_quality", "Loss at the last step", note=note)),
+        tuple(tile(context, "training_quality", "Loss at the last step", note=note)),
         tuple(_charts(result.details.get("series", {}))),
     )
 
@@ -64,19 +64,19 @@ _GROUPS = 4
 _BARS = 256
 
 
-def experts(looked: Context) -> Section:
+def experts(context: Context) -> Section:
     """Return the section."""
-    result = looked.valued("token_to_expert_assignment")
+    result = context.valued("token_to_expert_assignment")
     if result is None:
-        return absent(EXPERTS_KEY, EXPERTS_TITLE, looked.why("token_to_expert_assignment"))
+        return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
     details: dict[str, Any] = result.details
     return Section(
         EXPERTS_KEY,
         EXPERTS_TITLE,
         f"Tokens that each device received for its experts, from {details['source']}. 1 is even.",
         (
-            *tile(looked, "token_to_expert_assignment", "Busiest device over mean"),
-            *tile(looked, "moe_fraction", "Kernel time in experts"),
+            *tile(context, "token_to_expert_assignment", "Busiest device over mean"),
+            *tile(context, "moe_fraction", "Kernel time in experts"),
         ),
         tuple(_expert_charts(details)),
         tuple(_layers(details)),

@@ -19,29 +19,32 @@ if TYPE_CHECKING:
 KEY, TITLE = "waiting", "Waiting and stragglers"
 
 
-def waiting(looked: Context) -> Section:
+def waiting(context: Context) -> Section:
     """Return the section."""
-    grid = looked.series.waits
+    grid = context.series.waits
     if grid is None:
-        return absent(KEY, TITLE, looked.why("straggler"))
+        return absent(KEY, TITLE, context.why("straggler"))
     return Section(
         KEY,
         TITLE,
         "Waiting is what a call takes longer than on the member that came last. The rank that waits least "
         "is late, the one that waits most is its victim.",
         (
-            *tile(looked, "straggler_lag_16", "Lag of the slowest rank"),
+            *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
             *tile(
-                looked, "straggler", "Lag, share of the traced step", shown=lambda value: percent(100 * value)
+                context,
+                "straggler",
+                "Lag, share of the traced step",
+                shown=lambda value: percent(100 * value),
             ),
         ),
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
-        notes=tuple(_late(looked)),
+        notes=tuple(_late(context)),
     )
 
 
-def _late(looked: Context) -> Iterator[str]:
-    result = looked.valued("straggler")
+def _late(context: Context) -> Iterator[str]:
+    result = context.valued("straggler")
     if result is None:
         return
     late = result.details.get("late_ranks", [])
