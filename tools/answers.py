@@ -44,8 +44,8 @@ def answers_of(
     A table that cannot be computed is absent. Raises InputError where there is nothing to read and
     UsageError for an unknown name or mode.
     """
-    from ccl_bench.evaluate import gathered, needs_of
     from ccl_bench.evaluate.answering import answered
+    from ccl_bench.evaluate.loading import gathered, needs_of
     from ccl_bench.run import open_run
 
     names, tables = list(names), list(tables)

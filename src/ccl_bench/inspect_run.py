@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ccl_bench import metrics
 from ccl_bench.base.findings import way_out
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.engine import UNREAD
-from ccl_bench.evaluate import gathered, needs_of, with_other_source
 from ccl_bench.evaluate.answering import answered
+from ccl_bench.evaluate.computing import with_other_source
+from ccl_bench.evaluate.loading import gathered, needs_of
 from ccl_bench.result.inspection import (
     InspectedDevice,
     InspectedFact,
@@ -19,6 +19,7 @@ from ccl_bench.result.inspection import (
     InspectedTrace,
     Inspection,
 )
+from ccl_bench.run.trace_tables import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from ccl_bench.base.findings import Finding
     from ccl_bench.card import Issue
     from ccl_bench.engine import Progress
-    from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evaluate.evidence import Evidence
     from ccl_bench.result import Result
     from ccl_bench.run import Run
+    from ccl_bench.run.trace_tables import Reduced
 
 TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 

@@ -65,7 +65,7 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
 
 def _run(place: str, **reading: Any) -> Validation:
     """Return what is wrong with a run: its files, the set of its traces, and each trace."""
-    from ccl_bench.evaluate import gathered
+    from ccl_bench.evaluate.loading import gathered
     from ccl_bench.inspect_run import issues
     from ccl_bench.run import discover_run
 

@@ -12,7 +12,8 @@ from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.engine import KEYS
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 

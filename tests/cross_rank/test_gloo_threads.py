@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from commands import EXAMPLE, ran
 
 from ccl_bench import engine, metrics
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run

@@ -18,7 +18,7 @@ from clusters import end, one_cluster, until
 
 from ccl_bench import engine, metrics
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 

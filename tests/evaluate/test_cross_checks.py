@@ -11,7 +11,7 @@ import pytest
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.analysis.findings import source_findings
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 

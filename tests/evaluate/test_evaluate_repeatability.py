@@ -7,7 +7,7 @@ import pytest
 from small_runs import FSDP, PIPELINE, measured, trace, write
 
 from ccl_bench import metrics, result
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace import cache
 

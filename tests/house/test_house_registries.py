@@ -10,7 +10,7 @@ import pytest
 
 from ccl_bench import analysis, metrics
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.evaluate import given_by
+from ccl_bench.evaluate.loading import given_by
 from ccl_bench.run import Run
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats

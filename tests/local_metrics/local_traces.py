@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 

@@ -14,7 +14,8 @@ from commands import ran
 from test_memory_replay import _busy
 
 from ccl_bench import metrics
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 from ccl_bench.testing import plans, write_run

@@ -5,7 +5,7 @@ import json
 import pytest
 from exports import export, kernel, mark
 
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 

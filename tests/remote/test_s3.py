@@ -12,7 +12,7 @@ from commands import EXAMPLE, ran
 from ccl_bench import metrics, storage
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine import local, processes
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 from ccl_bench.storage import remote

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 from ccl_bench.validation import validate

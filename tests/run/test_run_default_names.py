@@ -13,7 +13,7 @@ from profiled_ranks import STEPS
 
 from ccl_bench import metrics
 from ccl_bench.collect.layout import destination
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.inspect_run import inspect
 from ccl_bench.run import open_run
 

@@ -72,7 +72,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from ccl_bench import engine, metrics
-from ccl_bench.evaluate import given_by, needs_of
+from ccl_bench.evaluate.loading import given_by, needs_of
 from ccl_bench.run import open_run
 
 def kib(field):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.engine import Reduced, Task
+from ccl_bench.engine import Task
 from ccl_bench.engine.room import needed_bytes
 from ccl_bench.engine.turns import in_turn
-from ccl_bench.trace.discovery import TraceFile
+from ccl_bench.run.trace_tables import Reduced
+from ccl_bench.trace.format import TraceFile
 from ccl_bench.trace.formats import load
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from ccl_bench import card, metrics
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Host, Message, Plan, Straggler, Style, plans, values, write_run
 

@@ -10,7 +10,8 @@ import pytest
 from trace_events import TraceFile, read
 
 from ccl_bench.cli.bench import main
-from ccl_bench.evaluate import evaluate, gathered
+from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.run import open_run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"

@@ -23,7 +23,7 @@ from ccl_bench.trace.walking import files_under
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 FileStates = dict["Path", tuple[int, int]]
 """File -> size and time of its last change, ns."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 TRACES, EXECUTION_TRACES, SNAPSHOTS = "profile_trace", "execution_trace", "memory_snapshot"
 

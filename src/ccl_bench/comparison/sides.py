@@ -10,7 +10,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.comparison.fields import fields_of
 from ccl_bench.comparison.side import Side
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.computing import evaluate
 from ccl_bench.result import from_json
 from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.run import discover_run, open_run

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine import local
-from ccl_bench.engine.reduction import Answers, Reduced, Task
 from ccl_bench.engine.together import Together
 
 if TYPE_CHECKING:
-    from ccl_bench.engine.local import Progress
-    from ccl_bench.engine.together import Tables
+    from collections.abc import Iterator, Sequence
 
-Engine = Callable[[Sequence[Task], int | None], Answers]
-"""Reduces tasks with at most so many workers."""
+    from ccl_bench.engine.local import Engine, Progress
+    from ccl_bench.engine.reduction import Answers, Task
+    from ccl_bench.engine.together import Tables
+    from ccl_bench.run.trace_tables import Reduced
 
 _HERE: dict[str, Engine] = {"auto": local.as_pays, "local": local.here, "processes": local.beside}
 _SCHEDULERS = ("dask", "tcp", "tls")

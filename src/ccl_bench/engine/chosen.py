@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 RECORDED = "recorded_steps"
 """Name under which the steps of a trace are kept as they were before some were chosen."""

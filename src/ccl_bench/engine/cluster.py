@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import __version__, analysis
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine.processes import given_up
-from ccl_bench.engine.reduction import Answers, Reduced, Task, reduced
+from ccl_bench.engine.reduction import Answers, Task, reduced
+from ccl_bench.run.trace_tables import Reduced
 from ccl_bench.storage import remote
 from ccl_bench.trace import formats
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from ccl_bench.engine.choice import Engine
+    from ccl_bench.engine.local import Engine
 
     WithoutWorkers = Callable[[float], None]
     """Called again and again with how long there has been no worker, s; raises when that is too long."""

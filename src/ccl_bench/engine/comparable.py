@@ -15,14 +15,14 @@ from ccl_bench.analysis.derived import raw_needs
 from ccl_bench.analysis.steps.choice import CHOSEN_RANGE
 from ccl_bench.analysis.steps.marks import SOURCES
 from ccl_bench.base.findings import Finding
-from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.run.one_run import listed, several_runs_finding
+from ccl_bench.run.trace_tables import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ccl_bench.engine.reduction import Reduced
+    from ccl_bench.run.trace_tables import Reduced
 
 STEP_SOURCES = (CHOSEN_RANGE, *SOURCES, WHOLE_TRACE)
 """How steps are found, the best first."""

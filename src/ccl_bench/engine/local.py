@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.reduction import Answers, Task
 
+Engine = Callable[["Sequence[Task]", int | None], "Answers"]
+"""Reads traces with at most so many workers."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of traces done and the number in all."""
 

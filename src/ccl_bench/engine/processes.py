@@ -11,12 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.engine.reduction import Answers, Reduced, Task, reduced, unread
+from ccl_bench.engine.reduction import Answers, Task, reduced, unread
 from ccl_bench.engine.room import PROCESS_BYTES, room_bytes
 from ccl_bench.engine.turns import WorkersDied, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ccl_bench.run.trace_tables import Reduced
 
 ATTEMPTS = 3
 """Times that a trace may be begun before it is given up: once beside others, then alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
@@ -16,6 +16,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine.chosen import RECORDED, chosen, marker_table, names_to_choose, overlaps
 from ccl_bench.engine.devices import by_device, is_of_device
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run.trace_tables import CUT_SHORT, Reduced
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.reading import content_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
     from ccl_bench.trace.formats import Format
 
 
@@ -34,13 +35,8 @@ _SPAN = ("start_ns", "end_ns")
 _OF_EVERY_TRACE = {"identity", "findings", "marker"}
 """Raw tables that no format fills, because they are about the trace itself."""
 
-CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
-"""Findings after which nobody knows how much of a trace is missing."""
 
 _WHOLE, _COMPLETENESS = "whole_steps", "completeness"
-
-UNREAD = frozenset({"trace-unreadable", "worker-died"})
-"""Findings of traces of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,42 +47,6 @@ class Task:
     wanted: tuple[str, ...]
     use_cache: bool = True
     choice: StepChoice = EVERY_STEP
-
-
-@dataclass(slots=True)
-class Reduced:
-    """What one trace came to."""
-
-    trace: TraceFile
-    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    sha256: str = ""
-    rank: int | None = None
-    """Rank as the whole file says, else as its name or a map says."""
-    world_size: int | None = None
-    attributes: dict[str, str] = field(default_factory=dict)
-    on_device: bool | None = None
-    """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
-    sign_of_device: str = ""
-    """What shows that a trace without kernels is of a device all the same; empty where nothing does."""
-    communicates: bool | None = None
-    """Whether communication is recognised in it; None where it does not say that there should be any."""
-    steps_from: str = ""
-    """How its steps were found; empty where nothing wanted has any."""
-    filled: frozenset[str] = frozenset()
-    """Tables that the trace has rows in, of those behind what is wanted."""
-    devices: frozenset[str] = frozenset()
-    """Names of the devices that the recording process saw."""
-    span_ns: tuple[int, int] | None = None
-    """Start and end of what was recorded, on the clock of its host; None where nothing wanted has times."""
-    whole_steps: frozenset[int] | None = None
-    """Steps that are whole in a file that was cut short; None where it was not."""
-    further: list[dict[str, pl.DataFrame]] = field(default_factory=list)
-    """What `tables` hold of the first device, for each further one that the process worked on."""
-    recorded_steps: tuple[int, ...] = ()
-    """Numbers of its steps before some were chosen; empty where none were."""
-    range_names: tuple[str, ...] = ()
-    """Names of its ranges, the most frequent first, where none is what the chosen marker names."""
 
 
 Answers = Generator[tuple[int, Reduced], None, None]

@@ -14,7 +14,7 @@ from ccl_bench.storage import GZIP_MAGIC, remote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 SHARE = 0.8
 """Part of the available memory that is planned with; the rest is for results and for wrong estimates."""

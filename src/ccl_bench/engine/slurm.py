@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from ccl_bench.engine.choice import Engine
     from ccl_bench.engine.cluster import WithoutWorkers
+    from ccl_bench.engine.local import Engine
     from ccl_bench.engine.reduction import Answers, Task
 
 DEFAULTS = {"cores": "1", "memory": "4GB", "walltime": "00:30:00"}

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from ccl_bench.engine.reduction import Answers, Reduced, Task
+    from ccl_bench.engine.reduction import Answers, Task
+    from ccl_bench.run.trace_tables import Reduced
 
 
 def in_threads(tasks: Sequence[Task], workers: int) -> Answers:

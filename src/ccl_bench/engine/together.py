@@ -11,7 +11,7 @@ from ccl_bench.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.engine.reduction import Reduced
+    from ccl_bench.run.trace_tables import Reduced
 
 KEYS = ("trace", "rank", "iteration")
 """Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""

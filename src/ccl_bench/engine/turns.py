@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
-    from ccl_bench.engine.reduction import Answers, Reduced, Task
+    from ccl_bench.engine.reduction import Answers, Task
+    from ccl_bench.run.trace_tables import Reduced
 
 _LOOK_S = 60.0
 """Longest wait at a time, s. One without an end is deaf to Ctrl-C: polars has the system take it up again."""

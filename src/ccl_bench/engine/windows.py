@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.engine.reduction import CUT_SHORT
 from ccl_bench.run.one_run import listed, several_runs_finding
+from ccl_bench.run.trace_tables import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.engine.reduction import Reduced
     from ccl_bench.engine.together import Tables
+    from ccl_bench.run.trace_tables import Reduced
 
 EARLIEST_EPOCH_NS = 10**18
 """Times before this (2001) count from the start of a machine or session, and compare with no other's."""

@@ -11,20 +11,20 @@ from ccl_bench.analysis.derived import computation_order, missing_tables, raw_ne
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue
 from ccl_bench.base.findings import way_out
-from ccl_bench.engine import UNREAD
 from ccl_bench.evaluate.choosing import recorded_steps
 from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.facts import touched
 from ccl_bench.run.one_run import SEVERAL
+from ccl_bench.run.trace_tables import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccl_bench.base.findings import Finding
-    from ccl_bench.engine.reduction import Reduced
     from ccl_bench.evaluate.evidence import Evidence
     from ccl_bench.metrics import Measurement, Metric
+    from ccl_bench.run.trace_tables import Reduced
 
 Failures = dict[str, Exception]
 """Metric → what it raised that nobody expects of a metric."""

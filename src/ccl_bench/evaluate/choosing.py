@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ccl_bench.base.lazy_polars import pl
-    from ccl_bench.engine import Reduced
     from ccl_bench.result.step_choice import StepChoice
+    from ccl_bench.run.trace_tables import Reduced
 
 _NAMED = 12
 """Steps or ranges that are named at most; the others are counted or left out."""

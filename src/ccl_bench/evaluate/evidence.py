@@ -9,7 +9,7 @@ from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
 if TYPE_CHECKING:
     from ccl_bench.base.findings import Finding
-    from ccl_bench.engine.reduction import Reduced
+    from ccl_bench.run.trace_tables import Reduced
 
 
 @dataclass(slots=True)

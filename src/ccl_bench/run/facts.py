@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ccl_bench.card import Card
     from ccl_bench.run.stated import Stated
     from ccl_bench.side_files import RunMetadata, TrainConfig
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 Source = dict[str, Fact[Any]]
 

@@ -20,7 +20,7 @@ from ccl_bench.trace import identity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
     Said = Mapping[str, Sequence[str]]
     """What makes a run -> the files that say so."""

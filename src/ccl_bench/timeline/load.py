@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ccl_bench import engine
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.evaluate import gathered
 from ccl_bench.evaluate.choosing import check_numbers, recorded_steps
+from ccl_bench.evaluate.loading import gathered
 from ccl_bench.timeline import activity
 from ccl_bench.timeline.activity import overall_slices, ranks_waiting, shown_waits, wait_slices
 from ccl_bench.timeline.clocks import Clocks, clocks_of
@@ -18,8 +18,9 @@ from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.engine import Progress, Reduced
+    from ccl_bench.engine import Progress
     from ccl_bench.run import Run
+    from ccl_bench.run.trace_tables import Reduced
 
 _TABLES = ("contents", "steps", "matched", "clock_offsets", "waits", "messages")
 

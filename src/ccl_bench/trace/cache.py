@@ -25,12 +25,12 @@ from ccl_bench.schema import TABLES
 from ccl_bench.storage import remote
 from ccl_bench.trace import ondisk
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.ondisk import OnDisk
+from ccl_bench.trace.ondisk import OnDisk, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 LAYOUT = 1
 """Raised when the layout of a cached folder changes."""
@@ -105,7 +105,7 @@ def _write(place: Path, content: TraceContent, sha256: str) -> None:
         if isinstance(table, OnDisk):
             table.moved(path)
         elif table.height:
-            ondisk.put(table, path)
+            put(table, path)
     about = {
         "rank": content.rank,
         "world_size": content.world_size,

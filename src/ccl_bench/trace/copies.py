@@ -13,7 +13,7 @@ from ccl_bench.trace import identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 _BEGINNING = 64 << 10
 """Bytes, decompressed, in which traces of different ranks are different already."""

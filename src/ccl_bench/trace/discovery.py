@@ -10,14 +10,13 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.storage import remote
 from ccl_bench.trace import copies, formats, identity, naming, walking
-from ccl_bench.trace.formats import Part
+from ccl_bench.trace.format import Part, TraceFile
 from ccl_bench.trace.walking import files_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ccl_bench.trace.formats import Format
 
 HEAD_BYTES = 256 << 10
 """Bytes looked at to recognise a file; a Kineto head with 16 devices takes a tenth of it."""
@@ -27,28 +26,6 @@ _SUFFIXES = (".json", ".sqlite", ".pickle", ".pkl")
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 
 TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), *_REPORT_SUFFIXES, ".jsonl")
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFile:
-    """One trace of a run: a file of one rank in one recording window."""
-
-    path: Path
-    relative: str
-    """Path below the run, with `/`."""
-    form: Format
-    rank: int | None
-    """Rank, or None where neither file, map nor name tells."""
-    rank_source: str
-    """`file`, `map`, `name`, `device` or `unknown`."""
-    iteration: int | None
-    """Number of the recording window, where the path carries one or the names carry times of several."""
-    world_size: int | None
-    """Number of ranks that the file says the job had."""
-    size: int
-    """Size on disk, bytes."""
-    part: str = ""
-    """Which trace of a file that holds several; empty where it holds one."""
 
 
 @dataclass(slots=True)

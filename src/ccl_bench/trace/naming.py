@@ -16,7 +16,7 @@ from ccl_bench.trace import identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
     from ccl_bench.trace.identity import Place, Written
 
 _NUMBER = re.compile(r"\d+")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.discovery import TraceFile
+    from ccl_bench.trace.format import TraceFile
 
 
 def content_of(

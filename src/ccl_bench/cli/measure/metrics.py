@@ -145,7 +145,7 @@ def measured(
     """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.engine import used
-    from ccl_bench.evaluate import evaluate
+    from ccl_bench.evaluate.computing import evaluate
     from ccl_bench.run import open_run
 
     run = open_run(place, card=card, profile_mode=profile_mode, choice=choice)

@@ -4,79 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ccl_bench.base.registry import Registry
+from ccl_bench.trace.format import Format, Identity, InParts, Part
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import BinaryIO
-
-    from ccl_bench.trace.content import TraceContent
+__all__ = ["FORMATS", "GROUP", "Format", "Identity", "InParts", "Part", "load", "recognised", "register"]
 
 GROUP = "ccl_bench.formats"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What the first bytes of a trace say of where it is from."""
-
-    rank: int | None = None
-    world_size: int | None = None
-
-
-def _never() -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of several traces in a file, such as a process of a report."""
-
-    id: str
-    """What selects it; empty where the file holds no other."""
-    identity: Identity
-    """What the file says of where the part is from."""
-    local_rank: int | None = None
-    """Place in the order of devices, where every part has one device of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class InParts:
-    """How a format is read whose files hold several traces and are no streams."""
-
-    parts: Callable[[Path], list[Part]]
-    """Which traces a file holds; an empty list where none."""
-    read: Callable[[Path, str, str], TraceContent]
-    """Read one part of the file at a path; the texts name the file in messages, and the part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One kind of trace file and how it becomes tables."""
-
-    name: str
-    """Name in messages and results, such as `kineto`."""
-    profile: str
-    """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
-    revision: int
-    """Raised when the same file would give other tables, so that cached ones are not used."""
-    tables: frozenset[str]
-    """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
-    recognises: Callable[[bytes], bool]
-    """Whether a file that begins with these bytes is of this format."""
-    identity: Callable[[bytes], Identity]
-    """What these first bytes say of rank and world size."""
-    read: Callable[[BinaryIO, str], TraceContent] | None = None
-    """Read a whole file; the text names it in messages. None for a format that is read in parts."""
-    in_parts: InParts | None = None
-    """For a format whose files hold several traces."""
-    of_rank: bool = True
-    """Whether a file is of one rank; what is of the whole job is given none, whatever its name holds."""
-    reads_in_threads: Callable[[], bool] = _never
-    """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
 
 
 FORMATS: Registry[Format] = Registry("trace format", GROUP)

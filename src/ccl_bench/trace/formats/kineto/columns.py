@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.kineto.events import CATEGORIES
-from ccl_bench.trace.formats.kineto.values import LARGEST, decimals, integers, microseconds, number
+from ccl_bench.trace.formats.kineto.values import microseconds
+from ccl_bench.trace.values import LARGEST, decimals, integers, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

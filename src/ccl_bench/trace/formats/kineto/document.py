@@ -10,7 +10,7 @@ import msgspec
 
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.salvage import repaired
-from ccl_bench.trace.formats.kineto.values import LATEST_NS, whole
+from ccl_bench.trace.values import LATEST_NS, whole
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl

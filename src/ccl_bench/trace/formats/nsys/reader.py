@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.nsys import communication, completeness, counters, device_work, host, times
+from ccl_bench.trace.formats.nsys import communication, completeness, counters, device_work, host
 from ccl_bench.trace.formats.nsys.database import opened
 from ccl_bench.trace.formats.nsys.devices import devices_of
 from ccl_bench.trace.formats.nsys.export import exported
 from ccl_bench.trace.formats.nsys.processes import rows_of, selected
+from ccl_bench.trace.formats.nsys.times import session_start_ns, settings
 from ccl_bench.trace.plausibility import screened
 from ccl_bench.trace.repeats import each_once
 
@@ -39,7 +40,7 @@ def read_nsys(path: Path, file: str, process: str | None = None) -> TraceContent
 
 
 def _content(database: Database, process: Process, file: str) -> TraceContent:
-    start = times.session_start_ns(database)
+    start = session_start_ns(database)
     base = start or 0
     devices = devices_of(database, process)
     ranges = host.ranges(database, process, base)
@@ -99,7 +100,7 @@ def _about(
 
 def _attributes(database: Database) -> dict[str, str]:
     """Return the versions that the report records."""
-    said = times.settings(database)
+    said = settings(database)
     machine = database.frame("TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}).drop_nulls()
     known = dict(machine.filter(pl.col("name") == "CudaDriverVersion").iter_rows())
     versions = {

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.trace.values import LATEST_NS
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database
 
-LATEST_NS = 2**61
-"""Times beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
 
 _SETTINGS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 

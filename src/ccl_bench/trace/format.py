@@ -1,0 +1,95 @@
+"""A trace format, and a file of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the first bytes of a trace say of where it is from."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several traces in a file, such as a process of a report."""
+
+    id: str
+    """What selects it; empty where the file holds no other."""
+    identity: Identity
+    """What the file says of where the part is from."""
+    local_rank: int | None = None
+    """Place in the order of devices, where every part has one device of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """How a format is read whose files hold several traces and are no streams."""
+
+    parts: Callable[[Path], list[Part]]
+    """Which traces a file holds; an empty list where none."""
+    read: Callable[[Path, str, str], TraceContent]
+    """Read one part of the file at a path; the texts name the file in messages, and the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of trace file and how it becomes tables."""
+
+    name: str
+    """Name in messages and results, such as `kineto`."""
+    profile: str
+    """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
+    revision: int
+    """Raised when the same file would give other tables, so that cached ones are not used."""
+    tables: frozenset[str]
+    """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
+    recognises: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes is of this format."""
+    identity: Callable[[bytes], Identity]
+    """What these first bytes say of rank and world size."""
+    read: Callable[[BinaryIO, str], TraceContent] | None = None
+    """Read a whole file; the text names it in messages. None for a format that is read in parts."""
+    in_parts: InParts | None = None
+    """For a format whose files hold several traces."""
+    of_rank: bool = True
+    """Whether a file is of one rank; what is of the whole job is given none, whatever its name holds."""
+    reads_in_threads: Callable[[], bool] = _never
+    """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One trace of a run: a file of one rank in one recording window."""
+
+    path: Path
+    relative: str
+    """Path below the run, with `/`."""
+    form: Format
+    rank: int | None
+    """Rank, or None where neither file, map nor name tells."""
+    rank_source: str
+    """`file`, `map`, `name`, `device` or `unknown`."""
+    iteration: int | None
+    """Number of the recording window, where the path carries one or the names carry times of several."""
+    world_size: int | None
+    """Number of ranks that the file says the job had."""
+    size: int
+    """Size on disk, bytes."""
+    part: str = ""
+    """Which trace of a file that holds several; empty where it holds one."""

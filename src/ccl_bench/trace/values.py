@@ -1,0 +1,68 @@
+"""Numbers as trace files hold them, to columns; what is none becomes null."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LARGEST = 2**63
+
+
+LATEST_NS = 2**61
+"""Times and durations beyond this (73 years) are no times: sums of a few of them would not fit 64 bits."""
+
+
+_SURE_DIGITS = 19
+"""A whole number of fewer digits fits a column."""
+
+
+def number(value: object) -> float | int | None:
+    """Return `value` as a number that fits a column, or None where it is not one."""
+    try:
+        exact = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
+    except InvalidOperation:
+        return None
+    if exact is None or not exact.is_finite() or abs(exact) >= LARGEST:
+        return None
+    return int(exact) if exact == int(exact) else float(exact)
+
+
+def whole(value: object) -> int | None:
+    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    if type(value) is int and -LARGEST < value < LARGEST:  # nearly always, and Decimal is slow
+        return value
+    if type(value) is str and value.isdecimal() and len(value) < _SURE_DIGITS:
+        return int(value)
+    found = number(value)
+    return found if isinstance(found, int) else None
+
+
+def integers(values: Sequence[object]) -> pl.Series:
+    """Return a column of whole numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Int64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([whole(value) for value in values], dtype=pl.Int64)
+
+
+def decimals(values: Sequence[object]) -> pl.Series:
+    """Return a column of real numbers; what is not one becomes null."""
+    try:
+        return pl.Series(values, dtype=pl.Float64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([number(value) for value in values], dtype=pl.Float64, strict=False)
+
+
+def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column of a type; lists, which are slow to convert and mostly alike, one of each."""
+    if not isinstance(kind, pl.List):
+        return pl.Series(values, dtype=kind)
+    distinct = {tuple(value) for value in values if value is not None}
+    places = {value: place for place, value in enumerate(distinct)}
+    rows = [None if value is None else places[tuple(value)] for value in values]
+    return pl.Series([list(value) for value in places], dtype=kind)[pl.Series(rows, dtype=pl.UInt32)]
