@@ -129,7 +129,7 @@ def duckdb(files: Sequence[Path]) -> Load:
 
 def overlap(files: Sequence[Path]) -> Load:
     """Return ccl-bench's way from files to `comm_comp_overlap`, without its cache."""
-    from ccl_bench.evaluate.computing import evaluate
+    from ccl_bench.evaluate.compute import evaluate
     from ccl_bench.run import open_run
 
     place = files[0] if len(files) == 1 else files[0].parent

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def _ranks(files: Sequence[Path], jobs: int) -> Callable[[], object]:
     from ccl_bench import engine
-    from ccl_bench.trace.discovery import found_in
+    from ccl_bench.trace.discovery import discover_traces
 
-    traces = [trace for trace in found_in(files[0].parent).traces if trace.path in files]
+    traces = [trace for trace in discover_traces(files[0].parent).traces if trace.path in files]
     tasks = [engine.Task(trace, ("steps",), use_cache=False) for trace in traces]
 
     def load() -> object:
-        results = engine.run(tasks, jobs=jobs)
+        results = engine.read_traces(tasks, jobs=jobs)
         if len(results) != len(files) or not all(result.tables for result in results):
             raise RuntimeError(f"{len(results)} of {len(files)} ranks were read")
         return results

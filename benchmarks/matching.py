@@ -12,7 +12,7 @@ from printing import aligned
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.analysis.facts import Facts
-from ccl_bench.engine.together import empty
+from ccl_bench.engine.concat_tables import empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def calls_of(ranks: int, collectives: int) -> pl.DataFrame:
             pl.lit(value=False).alias("uneven"),
         )
     )
-    schema = empty("calls").schema
+    schema = empty_table("calls").schema
     return whole.select(
         (pl.col(name) if name in whole.columns else pl.lit(None)).cast(kind).alias(name)
         for name, kind in schema.items()
@@ -78,7 +78,7 @@ def groups_of(ranks: int) -> pl.DataFrame:
         {**text, "members": members, "size": ranks, "trace": rank, "rank": rank, "iteration": None}
         for rank in range(ranks)
     ]
-    return pl.DataFrame(rows, schema=empty("call_groups").schema)
+    return pl.DataFrame(rows, schema=empty_table("call_groups").schema)
 
 
 def timed(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Timed]:
@@ -95,7 +95,7 @@ def _once(ranks: int, collectives: int) -> Timed:
     for name in computation_order(TABLES):
         table = DERIVED.get(name)
         if table.across_ranks:
-            given = [inputs[need] if need in inputs else empty(need) for need in table.needs]
+            given = [inputs[need] if need in inputs else empty_table(need) for need in table.needs]
             began = time.perf_counter()
             inputs[name] = table.compute(*given)
             seconds[name] = time.perf_counter() - began

@@ -19,12 +19,12 @@ from ccl_bench import __version__, analysis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
-from ccl_bench.comparison.compared import json_schema as comparison_schema
-from ccl_bench.observe_run import observed
+from ccl_bench.comparison.compare import json_schema as comparison_schema
+from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.images import image
 from ccl_bench.result import json_schema
-from ccl_bench.result.observation import json_schema as report_schema
+from ccl_bench.result.report_data import json_schema as report_schema
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
@@ -233,7 +233,7 @@ def _toml(entry: str | tuple[str, object]) -> str:
 def draw_pictures(folder: Path) -> None:
     """Draw the charts of the example run."""
     folder.mkdir()
-    for chart in report_page(observed(open_run(str(EXAMPLE)), jobs=1)).charts():
+    for chart in report_page(collect_report_data(open_run(str(EXAMPLE)), jobs=1)).charts():
         (folder / f"{chart.key}.svg").write_bytes(image(chart, "svg"))
 
 

@@ -44,14 +44,14 @@ def answers_of(
     A table that cannot be computed is absent. Raises InputError where there is nothing to read and
     UsageError for an unknown name or mode.
     """
-    from ccl_bench.evaluate.answering import answered
-    from ccl_bench.evaluate.loading import gathered, needs_of
+    from ccl_bench.evaluate.compute import evaluate_metrics
+    from ccl_bench.evaluate.load import load_tables, needed_inputs
     from ccl_bench.run import open_run
 
     names, tables = list(names), list(tables)
     run = open_run(trace_dir, card=workload_card_path, profile_mode=profile_mode, choice=choice)
-    evidence = gathered(run, dict.fromkeys([*tables, *needs_of(run, names)]))
-    results = {result.metric: result for result in answered(run.facts, names, evidence)}
+    evidence = load_tables(run, dict.fromkeys([*tables, *needed_inputs(run, names)]))
+    results = {result.metric: result for result in evaluate_metrics(run.facts, names, evidence)}
     known = {name: evidence.inputs[name] for name in tables if name in evidence.inputs}
     return Answers(results, known)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.side_files import MemoryStats, SideFile, read_memory_stats, side_file
 

@@ -48,9 +48,11 @@ def test_a_report_reads_each_trace_once(
     from ccl_bench import engine
 
     read: list[int] = []
-    run = engine.read_together
+    run = engine.read_concatenated
     monkeypatch.setattr(
-        engine, "read_together", lambda tasks, *of, **how: read.append(len(tasks)) or run(tasks, *of, **how)
+        engine,
+        "read_concatenated",
+        lambda tasks, *of, **how: read.append(len(tasks)) or run(tasks, *of, **how),
     )
     assert main(["report", str(sharded), "--text"]) == 0
     assert main(["inspect", str(sharded)]) == 0

@@ -16,7 +16,7 @@ from training_loop_facts import TIMED
 from ccl_bench.collect.collect_run import Request
 from ccl_bench.collect.collect_run import collect_run as collected
 from ccl_bench.collect.profiling import rank_summary
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 

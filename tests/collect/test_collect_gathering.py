@@ -10,7 +10,7 @@ from collected import collect, files
 
 from ccl_bench.collect.collect_run import Request
 from ccl_bench.collect.collect_run import collect_run as collected
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Style, trace_path, write_run
 

@@ -13,7 +13,7 @@ from collected import collect, files
 from training_loop_facts import ACTIVE
 
 from ccl_bench.collect.launch.nsys import _ranks_by_node, _RecordedProcess
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace.formats import Identity, Part
 

@@ -10,7 +10,7 @@ import pytest
 from collected import collect, files
 from training_loop_facts import ACTIVE, ALL_GATHERS, ALL_REDUCES, LENGTH, OBSERVED, SEEN, TIMED, TOKENS
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 CALL_S = 0.005

@@ -13,7 +13,7 @@ import pytest
 from collected import ENVIRONMENT, collect, files, torchrun
 from commands import ROOT
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 GUIDE = ROOT / "trace_gen"

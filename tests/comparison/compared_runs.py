@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
-from ccl_bench.comparison.compared import Comparison, compared
-from ccl_bench.comparison.sides import side_at
+from ccl_bench.comparison.compare import Comparison, compare_runs
+from ccl_bench.comparison.load_results import load_results
 from ccl_bench.testing import Plan, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ccl_bench.comparison.side import Side
+    from ccl_bench.comparison.run_results import RunResults
 
 PLAN = Plan(dp_shard=2, tp=2, steps=8, layers=2, jitter_ns=30_000)
 """Four ranks, eight steps of about 3.2 ms that differ by about 1 %."""
@@ -26,15 +26,15 @@ def written(folder: Path, **changed: Any) -> Path:
     return folder
 
 
-def side(folder: Path, *names: str) -> Side:
+def side(folder: Path, *names: str) -> RunResults:
     """Return one side with all metrics, or those named."""
-    return side_at(str(folder), names or metrics.load().names(), jobs=1)
+    return load_results(str(folder), names or metrics.load().names(), jobs=1)
 
 
 def comparison(baseline: Path, *runs: Path, **options: Any) -> Comparison:
     """Return runs compared in all metrics."""
-    sides: Sequence[Side] = [side(folder) for folder in (baseline, *runs)]
-    return compared(sides, metrics.load().names(), **options)
+    sides: Sequence[RunResults] = [side(folder) for folder in (baseline, *runs)]
+    return compare_runs(sides, metrics.load().names(), **options)
 
 
 def verdicts(found: Comparison, place: int = 0) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from results_by_hand import error, mean_of, result
 
-from ccl_bench.comparison.changes import Change, changes
+from ccl_bench.comparison.changes import Change, find_changes
 
 if TYPE_CHECKING:
     from ccl_bench.result import Result
@@ -19,7 +19,7 @@ def changed(one: Result | None, other: Result | None, **options: object) -> Chan
     """Return the change of the one metric that the results are of."""
     name = (one or other).metric  # type: ignore[union-attr]
     sides = [{name: each} if each else {} for each in (one, other)]
-    (found,) = changes(*sides, [name], **options)  # type: ignore[arg-type]
+    (found,) = find_changes(*sides, [name], **options)  # type: ignore[arg-type]
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_metric_that_one_side_lacks_is_told_with_its_reason() -> None:
 
 def test_a_metric_that_both_sides_lack_is_left_out() -> None:
     missing = result(None, reason="not applicable")
-    assert changes({"m": missing}, {"m": missing}, ["m"]) == ()
+    assert find_changes({"m": missing}, {"m": missing}, ["m"]) == ()
 
 
 def test_runs_that_do_not_compare_are_not_judged() -> None:

@@ -11,7 +11,7 @@ from compared_runs import written
 
 from ccl_bench.cli.bench import main
 from ccl_bench.cli.metrics import main as ccl_metrics
-from ccl_bench.comparison.compared import from_json, json_schema
+from ccl_bench.comparison.compare import from_json, json_schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 PIPELINE, SHARDED = (str(EXAMPLES / f"llama-tiny-{name}-gloo") for name in ("pp4", "fsdp2-tp2"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from compared_runs import PLAN, comparison, side, verdicts, written
 
-from ccl_bench.comparison.compared import compared
+from ccl_bench.comparison.compare import compare_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccl_bench.comparison.attribution import Attribution
-    from ccl_bench.comparison.compared import Comparison
+    from ccl_bench.comparison.compare import Comparison
+    from ccl_bench.comparison.step_breakdown import Attribution
 
 STEP = "iteration_wall_clock_time"
 
@@ -151,7 +151,7 @@ def test_equal_runs_raise_hardly_any_alarm(tmp_path: Path) -> None:
     sides = [side(written(tmp_path / str(seed), seed=seed), *names) for seed in range(12)]
     judged = alarms = runs_with_alarm = 0
     for place, one in enumerate(sides):
-        found = compared([one, *sides[place + 1 :]], names) if sides[place + 1 :] else None
+        found = compare_runs([one, *sides[place + 1 :]], names) if sides[place + 1 :] else None
         for pair in found.pairs if found else ():
             alarmed = [c.metric for c in pair.changes if c.verdict in {"better", "worse", "changed"}]
             judged += len(pair.changes)

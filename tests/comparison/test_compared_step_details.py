@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from compared_runs import side
 
-from ccl_bench.comparison.samples import samples_of
+from ccl_bench.comparison.run_results import samples_of
 from ccl_bench.metrics.shared.per_step import MOST_STEPS, by_step, seconds_by_step, shares_by_step
 from ccl_bench.testing import Expected, Message, Plan, Straggler, write_run
 

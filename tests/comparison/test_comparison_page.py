@@ -15,7 +15,7 @@ from compared_runs import comparison, written
 from ccl_bench.report.comparison.page import html
 
 if TYPE_CHECKING:
-    from ccl_bench.comparison.compared import Comparison
+    from ccl_bench.comparison.compare import Comparison
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -8,9 +8,14 @@ from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import UsageError
 from ccl_bench.card import Card, card_in_mapping
 from ccl_bench.card.fields import Section
-from ccl_bench.comparison import comparability, comparison_key, differences, fields_of, unknown_fields
-from ccl_bench.comparison.comparable import known_field
-from ccl_bench.comparison.fields import rules
+from ccl_bench.comparison import (
+    comparison_key,
+    fields_of,
+    find_differences,
+    judge_comparability,
+    unknown_fields,
+)
+from ccl_bench.comparison.comparability import field_rules, known_field
 
 TRAINING = {
     "model.phase": "training",
@@ -40,23 +45,23 @@ def card(**data: object) -> Card:
 
 def test_every_field_of_a_card_has_a_role_and_a_reason() -> None:
     derived = {"data.global_batch_size", "data.tokens_per_step"}
-    assert set(rules()) == paths(Card) | derived
-    assert all(rule.reason for rule in rules().values())
+    assert set(field_rules()) == paths(Card) | derived
+    assert all(rule.reason for rule in field_rules().values())
 
 
 def test_facts_named_in_the_rules_exist() -> None:
-    assert all(hasattr(Facts(), rule.fact) for rule in rules().values() if rule.fact)
+    assert all(hasattr(Facts(), rule.fact) for rule in field_rules().values() if rule.fact)
 
 
 def test_equal_fields_compare() -> None:
-    found = comparability(TRAINING, dict(TRAINING))
+    found = judge_comparability(TRAINING, dict(TRAINING))
     assert (found.verdict, found.workload, found.studied, found.unknown) == ("comparable", (), (), ())
 
 
 @pytest.mark.parametrize("field", TRAINING)
 def test_another_workload_does_not_compare(field: str) -> None:
     other = TRAINING | {field: "inference" if field == "model.phase" else 7}
-    found = comparability(TRAINING, other)
+    found = judge_comparability(TRAINING, other)
     assert found.verdict == "not comparable"
     assert [each.field for each in found.workload] == [field]
     assert found.workload[0].reason
@@ -66,24 +71,24 @@ def test_another_workload_does_not_compare(field: str) -> None:
     "field", ["hardware.device.model", "framework.version", "parallelism.tp", "communication_library.name"]
 )
 def test_what_is_compared_may_differ_and_is_told(field: str) -> None:
-    found = comparability(TRAINING | {field: "one"}, TRAINING | {field: "other"})
+    found = judge_comparability(TRAINING | {field: "one"}, TRAINING | {field: "other"})
     assert found.verdict == "comparable"
     assert [(each.field, each.baseline, each.other) for each in found.studied] == [(field, "one", "other")]
 
 
 def test_a_studied_field_that_only_one_side_says_is_told() -> None:
-    found = differences(TRAINING | {"framework.version": "2.2"}, TRAINING)
+    found = find_differences(TRAINING | {"framework.version": "2.2"}, TRAINING)
     assert [(each.baseline, each.other) for each in found] == [("2.2", None)]
 
 
 def test_without_the_workload_nobody_can_tell() -> None:
-    found = comparability({}, TRAINING)
+    found = judge_comparability({}, TRAINING)
     assert found.verdict == "unknown"
     assert found.unknown == tuple(TRAINING)[:3]
 
 
 def test_the_same_recording_compares_with_or_without_a_card() -> None:
-    assert comparability({}, {}, is_same_run=True).verdict == "comparable"
+    assert judge_comparability({}, {}, is_same_run=True).verdict == "comparable"
 
 
 def test_training_needs_a_sequence_length_and_inference_a_prompt_length() -> None:
@@ -94,33 +99,33 @@ def test_training_needs_a_sequence_length_and_inference_a_prompt_length() -> Non
 
 def test_spelling_is_no_difference() -> None:
     other = TRAINING | {"model.model_family": "Llama_3.1 8B"}
-    assert differences(TRAINING, other) == ()
+    assert find_differences(TRAINING, other) == ()
 
 
 def test_two_names_of_one_public_model_are_one_model() -> None:
     one = TRAINING | {"model.model_family": "meta-llama/Llama-3.1-8B"}
     other = TRAINING | {"model.model_family": "Llama-3.1-8B"}
-    assert differences(one, other) == ()
+    assert find_differences(one, other) == ()
 
 
 def test_rounded_parameter_counts_agree() -> None:
     exact, rounded = ({**TRAINING, "model.architecture.num_params": n} for n in (8_030_261_248, 8e9))
-    assert differences(exact, rounded) == ()
-    assert differences(exact, {**TRAINING, "model.architecture.num_params": 7e9})
+    assert find_differences(exact, rounded) == ()
+    assert find_differences(exact, {**TRAINING, "model.architecture.num_params": 7e9})
 
 
 def test_a_field_under_study_may_differ_although_it_defines_the_workload() -> None:
-    found = comparability(TRAINING, TRAINING | {"model.precision": "fp8"}, study=["precision"])
+    found = judge_comparability(TRAINING, TRAINING | {"model.precision": "fp8"}, study=["precision"])
     assert (found.verdict, [each.field for each in found.studied]) == ("comparable", ["model.precision"])
 
 
 def test_a_field_under_study_need_not_be_known() -> None:
     other = {key: value for key, value in TRAINING.items() if key != "data.seq_len"}
-    assert comparability(TRAINING, other, study=["data.seq_len"]).verdict == "comparable"
+    assert judge_comparability(TRAINING, other, study=["data.seq_len"]).verdict == "comparable"
 
 
 def test_one_variable_of_an_environment_is_told_by_name() -> None:
-    found = differences(TRAINING | {"framework.env.NCCL_ALGO": "Ring"}, TRAINING)
+    found = find_differences(TRAINING | {"framework.env.NCCL_ALGO": "Ring"}, TRAINING)
     assert [each.field for each in found] == ["framework.env.NCCL_ALGO"]
 
 
@@ -130,7 +135,7 @@ def test_a_local_batch_is_compared_as_the_global_one() -> None:
     whole = {"workload": {"data": {"batch_size": 32, "batch_size_scope": "global"}}, **plan}
     one, other = (fields_of(card_in_mapping(each).card) for each in (local, whole))
     assert one["data.global_batch_size"] == 32  # 4 sequences x 2 x 4 data-parallel ranks
-    assert [each for each in differences(one, other) if each.role == "workload"] == []
+    assert [each for each in find_differences(one, other) if each.role == "workload"] == []
 
 
 def test_facts_of_the_run_have_the_last_word() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccl_bench.comparison.student import student_quantile
+from ccl_bench.comparison.noise import student_quantile
 
 # Two-sided 99 % and 95 %, as in Fisher and Yates' table of t.
 TABLE = [

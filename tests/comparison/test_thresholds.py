@@ -9,8 +9,8 @@ from results_by_hand import mean_of, result
 
 from ccl_bench import metrics
 from ccl_bench.base.errors import UsageError
-from ccl_bench.comparison.changes import changes
-from ccl_bench.comparison.thresholds import Judgement, judged, threshold
+from ccl_bench.comparison.changes import find_changes
+from ccl_bench.comparison.thresholds import Judgement, judge_threshold, parse_threshold
 
 if TYPE_CHECKING:
     from ccl_bench.result import Result
@@ -21,8 +21,8 @@ STEP, RATE, CALLS = "iteration_wall_clock_time", "throughput_tokens_sec", "coll_
 def judgement(limit: str, *pairs: tuple[Result, Result]) -> Judgement:
     """Return what a limit comes to for the given pairs of results."""
     sides: list[dict[str, Result]] = [{r.metric: r for r in side} for side in zip(*pairs, strict=True)]
-    found = changes(*sides, [one.metric for one, _ in pairs])
-    return judged(threshold(limit, metrics.load().canonical), found)
+    found = find_changes(*sides, [one.metric for one, _ in pairs])
+    return judge_threshold(parse_threshold(limit, metrics.load().canonical), found)
 
 
 def pair(change: float, metric: str = STEP, better: str = "lower") -> tuple[Result, Result]:
@@ -91,7 +91,7 @@ def test_what_cannot_be_judged_is_not_kept() -> None:
 
 
 def test_an_alias_is_the_metric() -> None:
-    assert threshold("iter_time_16:5%", metrics.load().canonical).metric == STEP
+    assert parse_threshold("iter_time_16:5%", metrics.load().canonical).metric == STEP
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_an_alias_is_the_metric() -> None:
 )  # fmt: skip
 def test_what_is_no_limit_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        threshold(text, metrics.load().canonical)
+        parse_threshold(text, metrics.load().canonical)
     assert said in str(refused.value)

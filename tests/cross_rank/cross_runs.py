@@ -12,8 +12,8 @@ from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.engine import KEYS
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 
@@ -26,13 +26,15 @@ analysis.load()
 
 def tables(folder: Path, *names: str) -> dict[str, pl.DataFrame]:
     """Return tables of a run by name."""
-    inputs = gathered(open_run(folder), names, jobs=1, use_cache=False).inputs
+    inputs = load_tables(open_run(folder), names, jobs=1, use_cache=False).inputs
     return {name: inputs[name] for name in names}
 
 
 def codes(folder: Path, *names: str) -> list[str]:
     """Return the codes of the findings that come up when tables of a run are made."""
-    return [finding.code for finding in gathered(open_run(folder), names, jobs=1, use_cache=False).findings]
+    return [
+        finding.code for finding in load_tables(open_run(folder), names, jobs=1, use_cache=False).findings
+    ]
 
 
 def result(folder: Path, metric: str) -> Result:

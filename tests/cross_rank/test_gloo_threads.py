@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def listed(*groups: list[int]) -> dict[str, object]:
 
 def test_calls_of_the_only_group_are_matched_in_their_order_whatever_thread_did_them(tmp_path: Path) -> None:
     run = open_run(written(tmp_path, THREADS, **listed([0, 1])))
-    found = gathered(run, ["matched", "groups"]).inputs
+    found = load_tables(run, ["matched", "groups"]).inputs
     [group] = found["groups"].iter_rows(named=True)
     assert (group["members"], group["known_from"]) == ([0, 1], "pg_config")
     assert group["description"] == "default_pg"
@@ -68,7 +68,7 @@ def test_without_the_only_group_two_threads_are_matched_with_nothing(
     job: dict[str, object], tmp_path: Path
 ) -> None:
     run = open_run(written(tmp_path, THREADS, **job))
-    found = gathered(run, ["matched", "groups"]).inputs
+    found = load_tables(run, ["matched", "groups"]).inputs
     assert found["groups"]["ambiguous"].all()
     assert found["matched"].is_empty()
     (lag,) = evaluate(run, ["straggler_lag_16"])
@@ -78,5 +78,5 @@ def test_without_the_only_group_two_threads_are_matched_with_nothing(
 
 def test_one_thread_on_every_rank_keeps_the_order_of_its_group(tmp_path: Path) -> None:
     run = open_run(written(tmp_path, {0: "AAAA", 1: "AAAA"}))
-    found = gathered(run, ["matched"]).inputs["matched"]
+    found = load_tables(run, ["matched"]).inputs["matched"]
     assert found.filter(pl.col("rank") == 0)["wait_ns"].to_list() == [LATE_US * 1_000] * 4

@@ -7,7 +7,7 @@ import pytest
 from cross_runs import facts, frame, measured
 
 from ccl_bench import metrics
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Host, Message, Plan, Straggler, damage, plans, trace_path, write_run
 

@@ -8,7 +8,7 @@ import pytest
 from commands import EXAMPLE, ran
 
 from ccl_bench import engine, metrics
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
@@ -22,7 +22,7 @@ HERE = ("auto", "local", "processes")
 
 
 def answer(place: Path, name: str, choice: StepChoice = EVERY_STEP, **how) -> bytes:
-    with engine.used(name):
+    with engine.use_engine(name):
         return to_json(
             evaluate(open_run(place, choice=choice), metrics.load().names(), use_cache=False, **how)
         )
@@ -63,7 +63,7 @@ def test_a_run_named_from_another_folder_is_found_by_workers(
 
 
 def test_one_connection_serves_several_runs(run: Path, expected: bytes, cluster: Cluster) -> None:
-    with engine.used(cluster.address):
+    with engine.use_engine(cluster.address):
         results = [
             evaluate(open_run(place), metrics.load().names(), use_cache=False) for place in (run, EXAMPLE)
         ]
@@ -91,6 +91,6 @@ def test_a_cache_that_workers_filled_gives_the_same_bytes(
     run: Path, expected: bytes, cluster: Cluster
 ) -> None:
     names = metrics.load().names()
-    with engine.used(cluster.address):
+    with engine.use_engine(cluster.address):
         for _ in range(2):
             assert to_json(evaluate(open_run(run), names)) == expected

@@ -18,7 +18,7 @@ from clusters import end, one_cluster, until
 
 from ccl_bench import engine, metrics
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 
@@ -29,7 +29,7 @@ RANKS = 8
 
 
 def answer(place: Path, name: str = "local", progress=None) -> bytes:
-    with engine.used(name):
+    with engine.use_engine(name):
         names = metrics.load().names()
         return to_json(evaluate(open_run(place), names, use_cache=False, progress=progress))
 
@@ -134,7 +134,7 @@ def test_a_scheduler_that_dies_ends_the_command_with_a_word(run: Path, own_clust
 def test_a_cluster_without_workers_is_given_up(
     run: Path, own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccl_bench.engine.cluster.PATIENCE_S", 1.0)
+    monkeypatch.setattr("ccl_bench.engine.dask.PATIENCE_S", 1.0)
 
     with pytest.raises(InputError, match="has had no worker for 1 s") as refused:
         answer(run, own_cluster.address)
@@ -147,7 +147,7 @@ def test_a_cluster_without_workers_is_given_up(
 
 def test_an_address_without_a_scheduler_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed: make test")
-    monkeypatch.setattr("ccl_bench.engine.cluster.CONNECT_S", 1.0)
+    monkeypatch.setattr("ccl_bench.engine.dask.CONNECT_S", 1.0)
 
     with pytest.raises(InputError, match="no Dask scheduler answers within 1 s"):
         answer(run, "dask://127.0.0.1:1")

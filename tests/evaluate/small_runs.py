@@ -11,7 +11,7 @@ import json
 import shutil
 from pathlib import Path
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"

@@ -11,8 +11,8 @@ import pytest
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.analysis.findings import source_findings
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.run import open_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"

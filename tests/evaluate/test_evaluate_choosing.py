@@ -15,7 +15,7 @@ from small_runs import NVIDIA_A100, codes, step_events, write, write_ranks
 
 from ccl_bench import metrics
 from ccl_bench.base.errors import UsageError
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_runs import FSDP, NVIDIA_A100, PIPELINE, TRACE_METRICS, codes, measured, trace, write, write_ranks
 
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.run import open_run
 
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "numSms": 132}

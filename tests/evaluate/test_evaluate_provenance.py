@@ -82,7 +82,7 @@ def test_an_unreadable_trace_has_no_hash_to_name(tmp_path: Path):
 
 
 def test_a_card_from_elsewhere_is_named_by_its_own_path(tmp_path: Path):
-    from ccl_bench.evaluate.computing import evaluate
+    from ccl_bench.evaluate.compute import evaluate
     from ccl_bench.run import open_run
 
     run = write_ranks(tmp_path / "run")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 

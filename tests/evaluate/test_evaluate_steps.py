@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from small_runs import TRACE_METRICS, codes, measured, step_events, trace, write, write_ranks
 
-from ccl_bench.observe_run import observed
+from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.text import text
 from ccl_bench.run import open_run
@@ -79,4 +79,4 @@ def test_the_time_of_a_whole_trace_is_not_called_that_of_a_step(tmp_path: Path):
 
 
 def _report(folder: Path) -> str:
-    return text(report_page(observed(open_run(folder), use_cache=False, jobs=1))).lower()
+    return text(report_page(collect_report_data(open_run(folder), use_cache=False, jobs=1))).lower()

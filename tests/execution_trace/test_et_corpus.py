@@ -12,7 +12,7 @@ from ccl_bench import evaluate as evaluating
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
 from ccl_bench.analysis.execution_trace.linking import link_operators, linkable_nodes, linkable_ops
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

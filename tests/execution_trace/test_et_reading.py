@@ -7,7 +7,7 @@ import json
 import pytest
 from et_files import all_reduce, chakra, codes, plain, read, tensor, text
 
-from ccl_bench.trace import formats, identity
+from ccl_bench.trace import file_names, formats
 
 GROUPS = [
     {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "ranks": [], "group_size": 4},
@@ -133,7 +133,7 @@ def test_a_rank_that_somebody_added_is_believed() -> None:
     "name", ["torch_et_3.json", "pytorch_et_3.json.gz", "rank3_et.json", "dlrm_eg_3.json"]
 )
 def test_the_rank_stands_in_the_name(name: str) -> None:
-    assert identity.rank_in_name(name) == 3
+    assert file_names.rank_in_name(name) == 3
 
 
 def test_a_kineto_trace_is_no_execution_trace() -> None:

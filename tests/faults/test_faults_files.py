@@ -18,7 +18,7 @@ from faulty import EXPECTED_ENDS, METRIC, small_run
 
 from ccl_bench.cli import bench, metrics
 from ccl_bench.storage import gzip_file
-from ccl_bench.trace import walking
+from ccl_bench.trace import discovery
 from ccl_bench.trace.formats.kineto import pieces
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
@@ -179,7 +179,7 @@ def test_a_directory_of_far_too_many_files_is_refused(tmp_path: Path, capsys: Sa
     for number in range(1, 26):  # links to one file are made faster than files, and are looked at alike
         folder = tmp_path / str(number)
         folder.mkdir()
-        for name in range(walking.MOST_FILES // 25):
+        for name in range(discovery.MOST_FILES // 25):
             os.link(first, folder / f"{name}.json")
     began = time.process_time()
     assert "more than 50,000 files" in refused(capsys, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from ccl_bench import analysis, metrics
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.evaluate.loading import given_by
+from ccl_bench.evaluate.load import stated_inputs
 from ccl_bench.run import Run
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
@@ -24,7 +24,7 @@ analysis.load()
 
 SECTIONS = ("Formula:", "Caveats:", "Reference:")
 UNITS = {"%", "FLOP/byte", "GB", "GB/s", "calls", "nats", "ratio", "requests/s", "s", "s/byte", "tokens/s"}
-OTHER_INPUTS = set(given_by(Run(Path())))
+OTHER_INPUTS = set(stated_inputs(Run(Path())))
 """What metrics and tables across ranks may ask for beside tables."""
 
 DEFINED = {

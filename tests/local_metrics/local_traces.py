@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 
@@ -75,7 +75,7 @@ def table(run: Path, name: str) -> pl.DataFrame:
 
 
 def tables(run: Path, *names: str) -> dict[str, pl.DataFrame]:
-    found = gathered(open_run(run), names, jobs=1)
+    found = load_tables(open_run(run), names, jobs=1)
     return {name: found.inputs[name] for name in names}
 
 

@@ -211,7 +211,7 @@ def test_a_snapshot_is_found_by_its_content_and_its_rank_by_its_name(tmp_path, n
     path = write(tmp_path / "iteration_20" / name, snapshot_of(_busy(1, events=20)))
     if name.endswith(".gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
-    (trace,) = discovery.found_in(tmp_path).traces
+    (trace,) = discovery.discover_traces(tmp_path).traces
     assert (trace.form.name, trace.rank, trace.iteration) == ("memory_snapshot", 3, 20)
 
 
@@ -232,4 +232,4 @@ def test_a_file_of_gigabytes_is_refused_before_it_is_held(monkeypatch: pytest.Mo
 def test_other_pickles_are_no_snapshots(tmp_path) -> None:
     write(tmp_path / "rank0_memory_snapshot.pickle", {"weights": [1, 2]})
     (tmp_path / "old.pickle").write_bytes(b"(lp0\n.")
-    assert discovery.found_in(tmp_path).traces == []
+    assert discovery.discover_traces(tmp_path).traces == []

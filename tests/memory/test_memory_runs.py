@@ -14,9 +14,9 @@ from commands import ran
 from test_memory_replay import _busy
 
 from ccl_bench import metrics
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.inspect import inspect
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 from ccl_bench.testing import plans, write_run
 
@@ -102,7 +102,7 @@ def test_a_damaged_trace_touches_no_number_of_a_snapshot(sharded: Path) -> None:
 
 def test_a_snapshot_is_not_read_for_what_it_has_no_say_in(sharded: Path) -> None:
     write(sharded / "rank0_memory_snapshot.pickle", snapshot_of(_busy(1)))
-    evidence = gathered(open_run(sharded), ("kernels", "steps"), use_cache=False, jobs=1)
+    evidence = load_tables(open_run(sharded), ("kernels", "steps"), use_cache=False, jobs=1)
     read = {reduced.trace.form.name: bool(reduced.sha256) for reduced in evidence.traces}
     assert read == {"kineto": True, "memory_snapshot": False}
     (peak,) = _measured(sharded, "peak_memory_allocated")

@@ -18,7 +18,7 @@ from plain_timeline import (
     window_time,
 )
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 SECOND = 10**9

@@ -8,7 +8,7 @@ import pytest
 
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.mfu import mfu
 from ccl_bench.result import EXIT_STATUS
 from ccl_bench.run import open_run

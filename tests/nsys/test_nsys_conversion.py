@@ -11,8 +11,8 @@ from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys import REPORT_MAGIC, conversion, recognises
-from ccl_bench.trace.formats.nsys.export import exported
+from ccl_bench.trace.formats.nsys import REPORT_MAGIC, export, recognises
+from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.processes import processes
 
 RANK_2, RANK_3 = "rank2_report4.qdrep", "rank3_report1.qdrep"
@@ -71,9 +71,9 @@ def test_a_report_reads_as_its_export_does(jacobi):
 @needs_nsys
 def test_a_report_is_exported_once_and_not_beside_itself(jacobi, tmp_path, own_cache):
     place = shutil.copy(jacobi / RANK_3, tmp_path / "rank3.qdrep")
-    first = exported(place)
+    first = export_of(place)
     made = first.stat().st_mtime_ns
-    assert exported(place) == first
+    assert export_of(place) == first
     assert first.stat().st_mtime_ns == made
     assert first.is_relative_to(own_cache)
     assert [path.name for path in tmp_path.iterdir()] == ["rank3.qdrep"]
@@ -90,7 +90,7 @@ def test_a_compressed_report_is_unpacked_and_exported(jacobi, tmp_path):
 @needs_nsys
 def test_the_real_nsys_refuses_what_only_begins_as_a_report(report):
     with pytest.raises(InputError, match="cannot export it") as error:
-        exported(report)
+        export_of(report)
     assert "install the nsys that recorded it or a later one" in error.value.fix
 
 
@@ -101,7 +101,7 @@ def test_a_report_is_recognised_by_its_first_bytes(corpus):
 def test_without_nsys_the_error_says_what_to_install_and_what_to_run_elsewhere(report, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InputError, match="no nsys on PATH") as error:
-        exported(report)
+        export_of(report)
     assert "apt-get install nsight-systems" in error.value.fix
     stem = str(report).removesuffix(".nsys-rep")
     assert f"nsys export --type sqlite -o '{stem}.sqlite' '{report}'" in error.value.fix
@@ -110,7 +110,7 @@ def test_without_nsys_the_error_says_what_to_install_and_what_to_run_elsewhere(r
 def test_a_report_of_a_newer_nsys_is_an_error_that_says_so(report, stand_in, own_cache):
     stand_in('echo "The file was created by a newer version of Nsight Systems." >&2; exit 1')
     with pytest.raises(InputError, match="created by a newer version") as error:
-        exported(report)
+        export_of(report)
     assert "a later one" in error.value.fix
     assert "nsys export --type sqlite" in error.value.fix
     assert not list((own_cache / "nsys").iterdir())
@@ -119,16 +119,16 @@ def test_a_report_of_a_newer_nsys_is_an_error_that_says_so(report, stand_in, own
 def test_an_nsys_that_writes_nothing_is_an_error(report, stand_in):
     stand_in("exit 0")
     with pytest.raises(InputError, match="cannot export it"):
-        exported(report)
+        export_of(report)
 
 
 def test_an_nsys_that_hangs_is_ended_with_all_it_started(report, stand_in, tmp_path, monkeypatch, own_cache):
-    monkeypatch.setattr(conversion, "EXPORT_SECONDS", 0.5)
+    monkeypatch.setattr(export, "EXPORT_SECONDS", 0.5)
     alive = tmp_path / "alive"
     stand_in(f'case "$*" in *--help*) exit 0;; *--version*) exit 0;; esac\n(sleep 2; touch {alive}) &\nwait')
     began = time.monotonic()
     with pytest.raises(InputError, match="took longer than"):
-        exported(report)
+        export_of(report)
     assert time.monotonic() - began < 2
     time.sleep(2.2 - min(time.monotonic() - began, 2))
     assert not alive.exists()
@@ -151,9 +151,9 @@ def test_payloads_are_asked_for_where_nsys_can_export_them(report, stand_in, tmp
 def test_a_report_that_changed_is_exported_again(report, stand_in, tmp_path):
     made = export(tmp_path / "made.sqlite", {}, ())
     stand_in(f'case "$*" in *--help*) exit;; esac; while [ "$1" != -o ]; do shift; done; cp {made} "$2"')
-    first = exported(report)
+    first = export_of(report)
     report.write_bytes(report.read_bytes() + b"more")
-    assert exported(report) != first
+    assert export_of(report) != first
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(report, stand_in, tmp_path, monkeypatch):
@@ -161,13 +161,13 @@ def test_a_cache_that_cannot_be_written_is_an_error(report, stand_in, tmp_path, 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CCL_BENCH_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match="cannot be written") as error:
-        exported(report)
+        export_of(report)
     assert "CCL_BENCH_CACHE" in error.value.fix
 
 
 def test_an_export_is_read_where_it_lies(tmp_path, own_cache):
     place = export(tmp_path / "x.sqlite", {})
-    assert exported(place) == place
+    assert export_of(place) == place
     assert not (own_cache / "nsys").exists()
 
 
@@ -178,4 +178,4 @@ def test_a_gzip_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     place = tmp_path / "x.sqlite.gz"
     place.write_bytes(gzip.compress(bytes(8 << 20)))
     with pytest.raises(InputError, match="unpacks to more than"):
-        exported(place)
+        export_of(place)

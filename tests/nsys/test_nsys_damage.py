@@ -9,7 +9,7 @@ from exports import OWNER, START_NS, changed, codes, content, export, kernel, ma
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import SQLITE_MAGIC, database
-from ccl_bench.trace.formats.nsys.database import opened
+from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.processes import processes
 
 MANY = 20_000
@@ -243,7 +243,7 @@ def test_triggers_do_not_run_and_nothing_is_written(place):
 
 
 def test_an_open_export_cannot_be_written_nor_others_attached(place, tmp_path):
-    with opened(place) as found:
+    with open_database(place) as found:
         for statement in ("DELETE FROM StringIds", f"ATTACH '{tmp_path / 'other'}' AS other"):
             with pytest.raises(sqlite3.DatabaseError):
                 list(found.rows(statement))
@@ -252,13 +252,13 @@ def test_an_open_export_cannot_be_written_nor_others_attached(place, tmp_path):
 def test_a_query_that_never_ends_is_stopped(place, monkeypatch):
     monkeypatch.setattr(database, "QUERY_SECONDS", 0.2)
     began = time.monotonic()
-    with opened(place) as found, pytest.raises(InputError, match="reading stopped"):
+    with open_database(place) as found, pytest.raises(InputError, match="reading stopped"):
         list(found.rows(f"{ENDLESS} SELECT max(x) FROM n"))
     assert time.monotonic() - began < 5
 
 
 def test_a_table_cannot_give_more_rows_than_the_file_has_room_for(place):
-    with opened(place) as found:
+    with open_database(place) as found:
         found._most_rows = 2
         assert found.frame("CUPTI_ACTIVITY_KIND_KERNEL", {"start": "integer"}).height <= 3
         assert "more rows" in found.damage["CUPTI_ACTIVITY_KIND_KERNEL"]

@@ -5,8 +5,8 @@ import json
 import pytest
 from exports import export, kernel, mark
 
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.run import open_run
 
 ACTIVE = [{"typeId": 1 << 40, "metricId": 0, "metricName": "SM Active [Throughput %]"}]

@@ -88,7 +88,7 @@ READERS = """
 import sys, threading
 from pathlib import Path
 from ccl_bench import result
-from ccl_bench.result import observation
+from ccl_bench.result import report_data
 from ccl_bench.leaderboard.store.bundle import Bundle
 
 sys.setswitchinterval(1e-6)

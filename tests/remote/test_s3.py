@@ -11,8 +11,8 @@ from commands import EXAMPLE, ran
 
 from ccl_bench import metrics, storage
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.engine import local, processes
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.engine import local
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 from ccl_bench.storage import remote
@@ -66,7 +66,7 @@ def test_workers_read_a_bucket_without_inheriting_its_connection(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_run(s3)
-    assert processes._start_method() == "forkserver"
+    assert local._start_method() == "forkserver"
     monkeypatch.setattr(local, "POOL_WORTH_BYTES", 0)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
     assert _results(run, jobs=2) == _results(open_run(EXAMPLE), jobs=1)

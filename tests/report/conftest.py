@@ -10,7 +10,7 @@ import pytest
 from observations import observation_of
 
 if TYPE_CHECKING:
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 
@@ -22,7 +22,7 @@ def example() -> Path:
 
 
 @pytest.fixture(scope="session")
-def observed(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Observation:
+def observed(example: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportData:
     """Return the example run, observed once for all tests."""
     before = os.environ.get("CCL_BENCH_CACHE")
     os.environ["CCL_BENCH_CACHE"] = str(tmp_path_factory.mktemp("observed"))

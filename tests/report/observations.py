@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.observe_run import observed
+from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.context import Context, context_of
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, Inspection
-from ccl_bench.result.observation import Observation, Series
+from ccl_bench.result.report_data import ReportData, Series
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ccl_bench.report.page_model import Cell, Page, Quantity, Section, Table
 
 
-def observation_of(run: Path) -> Observation:
+def observation_of(run: Path) -> ReportData:
     """Return a run, observed in this process."""
-    return observed(open_run(str(run)), jobs=1)
+    return collect_report_data(open_run(str(run)), jobs=1)
 
 
 def ok(metric: str, value: float, unit: str = "s", better: str = "neither", **details: Any) -> Result:
@@ -34,10 +34,10 @@ def missing(metric: str, reason: str, status: str = "not_measurable") -> Result:
     return Result(metric, status, "s", "neither", reason=reason)  # type: ignore[arg-type]
 
 
-def made(*results: Result, facts: dict[str, Any] | None = None, **series: Any) -> Observation:
+def made(*results: Result, facts: dict[str, Any] | None = None, **series: Any) -> ReportData:
     """Return an observation with these results, facts of the workload card, and series."""
     known = {name: InspectedFact(value, "workload card") for name, value in (facts or {}).items()}
-    return Observation(Inspection("runs/one", 2, [0, 1], facts=known), list(results), Series(**series))
+    return ReportData(Inspection("runs/one", 2, [0, 1], facts=known), list(results), Series(**series))
 
 
 def looked(*results: Result, **more: Any) -> Context:
@@ -45,7 +45,7 @@ def looked(*results: Result, **more: Any) -> Context:
     return context_of(made(*results, **more))
 
 
-def renamed(observed_run: Observation, model: str) -> Observation:
+def renamed(observed_run: ReportData, model: str) -> ReportData:
     """Return an observation whose model has another name."""
     return replace(observed_run, inspection=replace(observed_run.inspection, model=model))
 

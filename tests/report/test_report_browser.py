@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
 
 MOST_BYTES = 2_000_000
 WIDE, PHONE = 1400, 390
@@ -74,7 +74,7 @@ def _said_by(page: Page, script: str) -> Any:
     )
 
 
-def _written(observed: Observation, folder: Path) -> Path:
+def _written(observed: ReportData, folder: Path) -> Path:
     file = folder / "report.html"
     file.write_text(run_page(report_page(observed)), encoding="utf-8")
     return file
@@ -102,7 +102,7 @@ def test_a_report_opens_without_a_network_and_draws_every_chart(
 
 
 def test_a_theme_is_chosen_and_kept_without_drawing_again(
-    browser: Browser, observed: Observation, tmp_path: Path
+    browser: Browser, observed: ReportData, tmp_path: Path
 ) -> None:
     colours = (
         "[getComputedStyle(document.body).backgroundColor,"
@@ -129,7 +129,7 @@ def test_a_theme_is_chosen_and_kept_without_drawing_again(
         assert complaints == []
 
 
-def test_a_number_leads_to_its_definition(browser: Browser, observed: Observation, tmp_path: Path) -> None:
+def test_a_number_leads_to_its_definition(browser: Browser, observed: ReportData, tmp_path: Path) -> None:
     with _opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, complaints):
         definition = page.locator("#metric-iteration_wall_clock_time pre")
         assert not definition.is_visible()
@@ -140,7 +140,7 @@ def test_a_number_leads_to_its_definition(browser: Browser, observed: Observatio
 
 
 def test_the_keyboard_reaches_everything_and_every_chart_has_words(
-    browser: Browser, observed: Observation, tmp_path: Path
+    browser: Browser, observed: ReportData, tmp_path: Path
 ) -> None:
     with _opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, _):
         page.keyboard.press("Tab")
@@ -193,7 +193,7 @@ def test_hostile_names_in_card_and_traces_are_shown_and_do_nothing(browser: Brow
         assert complaints == []
 
 
-def test_a_script_that_got_in_would_not_run(browser: Browser, observed: Observation, tmp_path: Path) -> None:
+def test_a_script_that_got_in_would_not_run(browser: Browser, observed: ReportData, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     text = run_page(report_page(renamed(observed, "planted")))
     file.write_text(text.replace("<h1>planted", "<h1><script>window.entered=1</script>planted"))

@@ -15,7 +15,7 @@ import pytest
 
 from ccl_bench.cli.bench import main
 from ccl_bench.report.page import report_page
-from ccl_bench.result.observation import from_json
+from ccl_bench.result.report_data import from_json
 
 FROM_CACHE_S = 5.0
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from observations import observation_of, quantity, tables, words
 
-from ccl_bench.observe_run import DRAWN_WITH
+from ccl_bench.evaluate.report_data import DRAWN_WITH
 from ccl_bench.report.formatting import percent, with_unit
 from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import render
-from ccl_bench.result.observation import from_json
+from ccl_bench.result.report_data import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.page_model import Chart, Page, Table
     from ccl_bench.result import Result
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
 
 CORPUS = (
     "kineto/megatron-tp8",
@@ -58,18 +58,18 @@ same = lambda value: pytest.approx(value, rel=1e-9, abs=1e-12)  # noqa: E731
 
 
 @pytest.fixture(scope="module", params=[*CORPUS, *EXAMPLES])
-def run(request: pytest.FixtureRequest, example: Path) -> Observation:
+def run(request: pytest.FixtureRequest, example: Path) -> ReportData:
     """Return each run, observed once for all tests."""
     if request.param in EXAMPLES:
         return observation_of(example.parent / request.param)
     return observation_of(request.getfixturevalue("corpus") / request.param)
 
 
-def _by_name(observed: Observation) -> dict[str, Result]:
+def _by_name(observed: ReportData) -> dict[str, Result]:
     return {result.metric: result for result in observed.results}
 
 
-def _valued(observed: Observation) -> dict[str, float]:
+def _valued(observed: ReportData) -> dict[str, float]:
     return {name: found.value for name, found in _by_name(observed).items() if found.value is not None}
 
 
@@ -81,7 +81,7 @@ def _of_terms(page: Page) -> Iterator[tuple[str, Table, list[Quantity]]]:
                 yield first.metric, table, [cell for cell in rest if isinstance(cell, Quantity)]
 
 
-def test_what_is_refused_is_not_drawn(run: Observation) -> None:
+def test_what_is_refused_is_not_drawn(run: ReportData) -> None:
     known = _valued(run)
     for series, table in SERIES.items():
         if DRAWN_WITH[table] not in known:
@@ -91,7 +91,7 @@ def test_what_is_refused_is_not_drawn(run: Observation) -> None:
     assert shown | {number.metric for number in page.headline} <= known.keys()
 
 
-def test_tiles_and_tables_have_the_value_of_their_metric(run: Observation) -> None:
+def test_tiles_and_tables_have_the_value_of_their_metric(run: ReportData) -> None:
     known, page = _valued(run), report_page(run)
     for number in (*page.headline, *(n for section in page.sections for n in section.numbers)):
         assert number.quantity.value == known[number.metric]
@@ -100,7 +100,7 @@ def test_tiles_and_tables_have_the_value_of_their_metric(run: Observation) -> No
             assert numbers[0].value == known[metric]
 
 
-def test_times_of_requests_are_one_distribution(run: Observation) -> None:
+def test_times_of_requests_are_one_distribution(run: ReportData) -> None:
     results, page = _by_name(run), report_page(run)
     for metric, table, _ in _of_terms(page):
         if "latency" not in table.columns:
@@ -127,7 +127,7 @@ def _same_as_percentiles(chart: Chart, results: dict[str, Result]) -> None:
     assert [quantity(row[1]).value for row in chart.table.rows] == curve
 
 
-def test_shares_of_the_step_are_those_of_the_metrics(run: Observation) -> None:
+def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData) -> None:
     known = _valued(run)
     charts = {chart.key: chart for chart in report_page(run).charts()}
     if "time-parts" not in charts:
@@ -149,7 +149,7 @@ def test_shares_of_the_step_are_those_of_the_metrics(run: Observation) -> None:
     assert list(said.values()) == [words(cell) for cell in mean[1:-1]]
 
 
-def test_idle_by_cause_is_the_metric_and_adds_up(run: Observation) -> None:
+def test_idle_by_cause_is_the_metric_and_adds_up(run: ReportData) -> None:
     found = _by_name(run).get("idle_breakdown")
     rows = [
         row
@@ -172,7 +172,7 @@ def _numbers_in(spec: Any) -> Iterator[float]:
         yield from _numbers_in(layer)
 
 
-def test_what_is_drawn_stands_in_the_table_under_it(run: Observation) -> None:
+def test_what_is_drawn_stands_in_the_table_under_it(run: ReportData) -> None:
     for chart in report_page(run).charts():
         if not chart.key.startswith(("time-", "bytes-", "kernel-", "phases")):
             continue
@@ -187,7 +187,7 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: Observation) -> None:
         assert drawn == [same(scale * value) for value in told], chart.key
 
 
-def test_all_forms_have_the_same_sections_in_the_same_order(run: Observation) -> None:
+def test_all_forms_have_the_same_sections_in_the_same_order(run: ReportData) -> None:
     outline = report_page(run).outline()
     keys, titles = zip(*outline, strict=True)
     places = re.findall(r'<(?:section|details)[^>]* id="([^"]+)"', render(run, "html"))
@@ -199,7 +199,7 @@ def test_all_forms_have_the_same_sections_in_the_same_order(run: Observation) ->
     assert report_page(from_json(render(run, "json").encode())).outline() == outline
 
 
-def test_all_forms_have_the_same_numbers(run: Observation) -> None:
+def test_all_forms_have_the_same_numbers(run: ReportData) -> None:
     page, known = report_page(run), _valued(run)
     html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", render(run, "html"))))
     markdown = render(run, "markdown").replace("\\", "")

@@ -16,11 +16,11 @@ from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import form_of, render, render_json
 from ccl_bench.report.render.html import LIBRARY, SCRIPT, STYLES, html_page, run_page, shared_files
 from ccl_bench.report.render.markdown import markdown
-from ccl_bench.result.observation import (
+from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,
     MessageSize,
-    Observation,
+    ReportData,
     Spread,
     StepTimes,
     TimeParts,
@@ -61,14 +61,14 @@ class _Cells(HTMLParser):
             self.rows[-1][-1] = (text + data, value)
 
 
-def test_every_number_on_the_page_is_the_value_of_its_result(observed: Observation) -> None:
+def test_every_number_on_the_page_is_the_value_of_its_result(observed: ReportData) -> None:
     cells = _Cells()
     cells.feed(run_page(report_page(observed)))
     shown = {row[0][0]: float(row[1][1]) for row in cells.rows if len(row) == 7 and row[1][1]}
     assert shown == {r.metric: r.value for r in observed.results if r.value is not None}
 
 
-def test_every_tile_is_the_value_of_its_result(observed: Observation) -> None:
+def test_every_tile_is_the_value_of_its_result(observed: ReportData) -> None:
     page = report_page(observed)
     values = {result.metric: result.value for result in observed.results}
     tiles = [*page.headline, *(number for section in page.sections for number in section.numbers)]
@@ -79,7 +79,7 @@ def test_every_tile_is_the_value_of_its_result(observed: Observation) -> None:
     assert len({tile.metric for tile in tiles}) == len(tiles)
 
 
-def test_every_term_and_tile_is_defined_on_the_page(observed: Observation) -> None:
+def test_every_term_and_tile_is_defined_on_the_page(observed: ReportData) -> None:
     page = report_page(observed)
     defined = {definition.metric for definition in page.definitions}
     used = {
@@ -95,7 +95,7 @@ def test_every_term_and_tile_is_defined_on_the_page(observed: Observation) -> No
     assert all(definition.manual for definition in page.definitions)
 
 
-def test_the_parts_of_a_step_add_up_to_it_on_every_rank(observed: Observation) -> None:
+def test_the_parts_of_a_step_add_up_to_it_on_every_rank(observed: ReportData) -> None:
     page = report_page(observed)
     [table] = [chart.table for chart in page.charts() if chart.key == "time-parts"]
     for row in table.rows:
@@ -104,7 +104,7 @@ def test_the_parts_of_a_step_add_up_to_it_on_every_rank(observed: Observation) -
         assert sum(parts) == pytest.approx(step, rel=1e-9)
 
 
-def test_a_subject_is_shown_or_says_in_one_sentence_why_not(observed: Observation) -> None:
+def test_a_subject_is_shown_or_says_in_one_sentence_why_not(observed: ReportData) -> None:
     page = report_page(observed)
     assert len(page.sections) == len(SECTIONS)
     for section in page.sections:
@@ -118,7 +118,7 @@ def test_a_subject_is_shown_or_says_in_one_sentence_why_not(observed: Observatio
     assert set(absent) == {"serving", "pipeline", "kernels", "memory", "experts"}
 
 
-def test_the_same_observation_gives_the_same_page(observed: Observation) -> None:
+def test_the_same_observation_gives_the_same_page(observed: ReportData) -> None:
     again = from_json(to_json(observed))
     assert again == observed
     for form in ("html", "markdown", "json", "text"):
@@ -132,7 +132,7 @@ def test_a_page_of_an_empty_run_says_what_to_do() -> None:
     assert 'id="charts"' not in text
 
 
-def test_markdown_has_the_same_sections_numbers_and_tables(observed: Observation) -> None:
+def test_markdown_has_the_same_sections_numbers_and_tables(observed: ReportData) -> None:
     page = report_page(observed)
     text = markdown(page)
     for section in page.sections:
@@ -151,13 +151,13 @@ def test_markdown_has_the_same_sections_numbers_and_tables(observed: Observation
             assert [cell.strip() for cell in " | ".join(row).strip().split(" | ")] in shown
 
 
-def test_markdown_escapes_what_names_would_start(observed: Observation) -> None:
+def test_markdown_escapes_what_names_would_start(observed: ReportData) -> None:
     text = markdown(report_page(renamed(observed, "<img src=x> [a](javascript:b) `c` | d\n# e")))
     head = text.split("\n\n")[0]
     assert head == "# \\<img src=x\\> \\[a\\](javascript:b) \\`c\\` \\| d \\# e"
 
 
-def _largest() -> Observation:
+def _largest() -> ReportData:
     """Return an observation in which everything is as large as it may be."""
     ranks, steps = [str(rank) for rank in range(128)], [str(step) for step in range(31)]
     spread = [Spread(name, 100, 0.1, 0.1234567890123, 0.2) for name in map(str, range(400))]
@@ -219,7 +219,7 @@ def test_the_largest_report_is_under_two_megabytes_with_few_points_in_each_chart
     assert max(counts.values()) <= MOST_POINTS
 
 
-def test_a_page_forbids_all_but_its_own_scripts(observed: Observation) -> None:
+def test_a_page_forbids_all_but_its_own_scripts(observed: ReportData) -> None:
     text = run_page(report_page(observed))
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     rules = dict(rule.strip().split(" ", 1) for rule in unescape(policy).split(";"))
@@ -247,10 +247,10 @@ def test_what_is_no_report_is_refused() -> None:
     with pytest.raises(InputError, match="this is no report"):
         from_json(b'{"results": 3}')
     with pytest.raises(InputError, match="has schema 99"):
-        from_json(to_json(Observation(made().inspection, [], schema_version=99)))
+        from_json(to_json(ReportData(made().inspection, [], schema_version=99)))
 
 
-def test_a_report_is_made_again_from_its_json(observed: Observation) -> None:
+def test_a_report_is_made_again_from_its_json(observed: ReportData) -> None:
     assert render_json(to_json(observed), "html") == render(observed, "html")
 
 

@@ -17,7 +17,7 @@ from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result import ResultFinding
 from ccl_bench.result.inspection import InspectedDevice, InspectedIssue
-from ccl_bench.result.observation import Grid, MemoryCurve, MessageSize, Spread, StepTimes
+from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes
 
 SIZE = MessageSize("all_reduce", "tp", "inside a node", "wait-free", 2**20, 2**20, 50, 90.0, 100.0, 110.0)
 

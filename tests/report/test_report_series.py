@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.analysis.memory.timeline import POINTS, memory_outline
-from ccl_bench.observe_run.bandwidth import bus_bandwidth
-from ccl_bench.observe_run.grids import CELLS, RANKS, blocks, grid
-from ccl_bench.observe_run.memory import memory_curves
-from ccl_bench.observe_run.times import step_times, time_parts, waits
+from ccl_bench.evaluate.report_data import (
+    CELLS,
+    RANKS,
+    bus_bandwidth,
+    grid,
+    group_neighbours,
+    memory_curves,
+    step_times,
+    time_parts,
+    waits,
+)
 
 MS = 1_000_000
 
@@ -37,7 +44,7 @@ def _steps(rows: list[tuple[int | None, int, int]], **more: Any) -> pl.DataFrame
 
 @given(st.integers(1, 2000), st.integers(1, 200))
 def test_blocks_hold_every_name_once_and_are_few(count: int, most: int) -> None:
-    names, each = blocks([str(number) for number in range(count)], most)
+    names, each = group_neighbours([str(number) for number in range(count)], most)
     assert len(names) <= most
     assert each * (len(names) - 1) < count <= each * len(names)
     ends = [name.split("-") for name in names]

@@ -13,7 +13,7 @@ from ccl_bench.report.page import report_page
 from ccl_bench.report.render.text import COLUMNS, text, text_page, text_report_name
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
-from ccl_bench.result.observation import MessageSize, Observation, Series
+from ccl_bench.result.report_data import MessageSize, ReportData, Series
 
 MADE = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ def _missing(metric: str, reason: str, fix: str = "") -> Result:
 
 
 def _text(found: Inspection, *results: Result, **series: Any) -> str:
-    return text(report_page(Observation(found, list(results), Series(**series))))
+    return text(report_page(ReportData(found, list(results), Series(**series))))
 
 
 def _lines(found: Inspection, *results: Result, **series: Any) -> list[str]:
@@ -126,14 +126,14 @@ def test_what_is_missing_says_why_and_what_would_give_it() -> None:
         assert part in below
 
 
-def test_a_chart_is_its_summary(observed: Observation) -> None:
+def test_a_chart_is_its_summary(observed: ReportData) -> None:
     page = report_page(observed)
     shown = " ".join(text(page).split())
     for chart in page.charts():
         assert f"{chart.title}: {chart.summary}" in shown
 
 
-def test_no_line_of_a_file_is_longer_than_the_page(observed: Observation) -> None:
+def test_no_line_of_a_file_is_longer_than_the_page(observed: ReportData) -> None:
     found = _run(tp=2)
     found.issues = [InspectedIssue("warning", "long " * 60, "ranks-missing")]
     found.traces = [InspectedTrace("rank0.json" * 20, "kineto", 10, 0, "file", None, [1, 2], "ProfilerStep")]
@@ -142,7 +142,7 @@ def test_no_line_of_a_file_is_longer_than_the_page(observed: Observation) -> Non
 
 
 @pytest.mark.parametrize("columns", [60, COLUMNS, 1000])
-def test_nothing_is_cut_whatever_the_width(observed: Observation, columns: int) -> None:
+def test_nothing_is_cut_whatever_the_width(observed: ReportData, columns: int) -> None:
     page = report_page(observed)
     shown = to_text(text_page(page), width=columns)
     assert "…" not in shown

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.inspect import inspect
+from ccl_bench.evaluate.validate import validate
 from ccl_bench.run import open_run
-from ccl_bench.validation import validate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 CODE = "facts-disagree"

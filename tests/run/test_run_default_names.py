@@ -13,8 +13,8 @@ from profiled_ranks import STEPS
 
 from ccl_bench import metrics
 from ccl_bench.collect.layout import destination
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.inspect_run import inspect
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench import metrics
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, write_run
 from ccl_bench.testing.damage import truncate

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench.engine import Task
-from ccl_bench.engine.room import needed_bytes
-from ccl_bench.engine.turns import in_turn
-from ccl_bench.run.trace_tables import Reduced
+from ccl_bench.engine.memory_budget import needed_bytes, run_bounded
+from ccl_bench.run.trace_tables import TraceTables
 from ccl_bench.trace.format import TraceFile
 from ccl_bench.trace.formats import load
 
@@ -45,7 +44,7 @@ class Reading:
         self.most_traces = self.most_bytes = 0
         self.changing = threading.Lock()
 
-    def __call__(self, task: Task) -> Reduced:
+    def __call__(self, task: Task) -> TraceTables:
         """Read a trace."""
         with self.changing:
             self.in_hand.append(task.trace.size)
@@ -54,7 +53,7 @@ class Reading:
         time.sleep(0.02)
         with self.changing:
             self.in_hand.remove(task.trace.size)
-        return Reduced(task.trace)
+        return TraceTables(task.trace)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_traces_in_hand_stay_within_workers_and_memory(
     read = Reading()
     with ThreadPoolExecutor(6) as pool:
         found = dict(
-            in_turn(
+            run_bounded(
                 tasks(tmp_path, sizes),
                 lambda task: pool.submit(read, task),
                 workers=workers,

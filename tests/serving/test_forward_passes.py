@@ -9,7 +9,7 @@ import pytest
 from serving_files import vllm
 
 from ccl_bench.analysis.serving.forward_passes import forward_passes
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
 

@@ -20,7 +20,7 @@ from ccl_bench.analysis.serving.benchmark import (
 )
 from ccl_bench.analysis.statistics import percentile
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace import formats
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from serving_files import aiperf, as_lines, codes, genai_bench, llmperf, measured, read, sglang, vllm
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace import formats
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from ccl_bench import card, metrics
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Host, Message, Plan, Straggler, Style, plans, values, write_run
 
@@ -44,7 +44,7 @@ STYLES = {
 
 
 def found(folder: Path, tables: list[str]) -> dict[str, pl.DataFrame]:
-    return gathered(open_run(folder), tables, jobs=1, use_cache=False).inputs
+    return load_tables(open_run(folder), tables, jobs=1, use_cache=False).inputs
 
 
 @pytest.mark.parametrize("plan", PLANS)

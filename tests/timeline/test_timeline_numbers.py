@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trace_events import TraceFile, read
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Message, Plan, Straggler, plans, write_run

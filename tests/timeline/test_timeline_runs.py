@@ -10,8 +10,8 @@ import pytest
 from trace_events import TraceFile, read
 
 from ccl_bench.cli.bench import main
-from ccl_bench.evaluate.computing import evaluate
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
@@ -34,7 +34,7 @@ def agrees(run: Path, shown: TraceFile) -> None:
     results = {
         r.metric: r for r in evaluate(open_run(run), ["exposed_communication_time", "straggler_lag_16"])
     }
-    tables = gathered(open_run(run), ["kernels", "memcpy", "calls", "steps"]).inputs
+    tables = load_tables(open_run(run), ["kernels", "memcpy", "calls", "steps"]).inputs
     exposed = results["exposed_communication_time"]
     if exposed.value:
         steps = dict(tables["steps"].group_by("rank").len().iter_rows())

@@ -205,7 +205,7 @@ def test_communicated_bytes_of_a_real_run_are_those_of_its_records(sharded: Path
 
 
 def test_bandwidths_of_the_tool_are_those_of_the_metrics(sharded: Path) -> None:
-    from ccl_bench.evaluate.computing import evaluate
+    from ccl_bench.evaluate.compute import evaluate
     from ccl_bench.run import open_run
 
     kinds = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter"}

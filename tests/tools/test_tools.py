@@ -113,13 +113,13 @@ def test_all_stands_for_the_nine_tools_and_reads_the_run_once(
     from ccl_bench import engine
 
     read: list[int] = []
-    together = engine.read_together
+    together = engine.read_concatenated
 
     def counting(tasks: list[engine.Task], *arguments: Any, **how: Any) -> Any:
         read.append(len(tasks))
         return together(tasks, *arguments, **how)
 
-    monkeypatch.setattr(engine, "read_together", counting)
+    monkeypatch.setattr(engine, "read_concatenated", counting)
     assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == NINE

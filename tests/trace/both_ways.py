@@ -12,7 +12,7 @@ from ccl_bench.trace.formats.kineto.native.rows import NativeRows
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 needs_native = pytest.mark.skipif(
-    library.library() is None,
+    library.load_library() is None,
     reason=f"no native reader ({library.absence()}): 'python -m pip install -e .' builds it",
 )
 

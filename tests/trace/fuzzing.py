@@ -17,10 +17,10 @@ from unittest import mock
 from writing import compact, kernel, many, op, pretty
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.trace.formats.kineto.decoding import fitting
-from ccl_bench.trace.formats.kineto.gathering import Gathering
+from ccl_bench.trace.formats.kineto.decode import decoder_for
 from ccl_bench.trace.formats.kineto.native import library
 from ccl_bench.trace.formats.kineto.native.rows import native_rows
+from ccl_bench.trace.formats.kineto.row_builder import RowBuilder
 from ccl_bench.trace.formats.kineto.salvage import decoded, whole_array
 
 ROOT = Path(__file__).parents[2]
@@ -103,15 +103,15 @@ def _with_other_value(text: bytes, rng: random.Random) -> bytes:
 
 def difference(text: bytes, *, must_end: bool) -> str | None:
     """Return in what the two ways of reading a piece differ; None for nothing, "" where it was refused."""
-    native = Gathering(native_rows())
+    native = RowBuilder(native_rows())
     end = native.taken(text, must_end=must_end)
     if end is None:
         return "" if not native.events else "events of a refused piece were kept"
-    decoder = fitting(None, text)
+    decoder = decoder_for(None, text)
     ended = (decoded(text, decoder), b"")
     if ended[0] is None and (ended := whole_array(text, decoder)) is None:
         return "the decoder refuses what was taken"
-    reference = Gathering(None)
+    reference = RowBuilder(None)
     reference.add(ended[0])
     if text[end:] != ended[1]:
         return "the array ends elsewhere"
@@ -121,7 +121,7 @@ def difference(text: bytes, *, must_end: bool) -> str | None:
     return None if not wrong and counts else f"{wrong or 'counts'} differ"
 
 
-def _tables(gathering: Gathering) -> dict[str, pl.DataFrame]:
+def _tables(gathering: RowBuilder) -> dict[str, pl.DataFrame]:
     gathering.finish()
     return dict(gathering.tables(0))
 
@@ -177,15 +177,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--library", type=Path, default=library.FILE)
+    parser.add_argument("--library", type=Path, default=library.LIBRARY_FILE)
     parser.add_argument("--sanitized", action="store_true")
     chosen = parser.parse_args()
     if chosen.sanitized:
         done = sanitized(chosen.inputs, chosen.seed)
         print(done.stdout + done.stderr, end="")
         return done.returncode
-    with mock.patch.object(library, "FILE", chosen.library):
-        if library.library() is None:
+    with mock.patch.object(library, "LIBRARY_FILE", chosen.library):
+        if library.load_library() is None:
             print(f"no native reader: {library.absence()}")
             return 1
         taken = campaign(chosen.inputs, chosen.seed)

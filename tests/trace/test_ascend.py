@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
-from ccl_bench.trace.discovery import found_in
-from ccl_bench.trace.reading import content_of
+from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.discovery import discover_traces
 
 Event = dict[str, object]
 
@@ -90,13 +90,13 @@ def written(folder: Path, content: object) -> Path:
 def test_a_trace_of_torch_npu_is_known_by_its_processes(tmp_path: Path, wrapped: bool) -> None:
     events = trace_view()
     path = written(tmp_path, {"traceEvents": events} if wrapped else events)
-    (trace,) = found_in(path).traces
+    (trace,) = discover_traces(path).traces
     assert trace.form.name == "ascend"
 
 
 def test_tasks_are_kernels_and_copies_and_waiting_is_neither(tmp_path: Path) -> None:
-    (trace,) = found_in(written(tmp_path, trace_view())).traces
-    content, _ = content_of(
+    (trace,) = discover_traces(written(tmp_path, trace_view())).traces
+    content, _ = read_content(
         trace, ["kernels", "memcpy", "launches", "annotations", "cpu_ops"], use_cache=False
     )
     kernels = content.table("kernels")

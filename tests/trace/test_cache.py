@@ -10,7 +10,7 @@ from writing import compact, event, kernel
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import cache, discovery
-from ccl_bench.trace.reading import content_of
+from ccl_bench.trace.cache import read_content
 
 ARGS = {
     "Collective name": "allreduce",
@@ -28,7 +28,7 @@ def trace_in(folder, name="rank0.json", count=3):
         event("odd"),
     ]
     (folder / name).write_bytes(compact(events, deviceProperties=[DEVICE], distributedInfo={"rank": 2}))
-    (found,) = discovery.found_in(folder / name).traces
+    (found,) = discovery.discover_traces(folder / name).traces
     return found
 
 
@@ -58,45 +58,45 @@ def unreadable_format(monkeypatch):
 
 def test_kept_tables_equal_those_that_were_read(tmp_path):
     trace = trace_in(tmp_path)
-    first = content_of(trace, TABLES)
-    assert cache.is_kept(trace)
-    same(first, content_of(trace, TABLES))
-    same(first, content_of(trace, TABLES, use_cache=False))
+    first = read_content(trace, TABLES)
+    assert cache.is_cached(trace)
+    same(first, read_content(trace, TABLES))
+    same(first, read_content(trace, TABLES, use_cache=False))
 
 
 def test_a_second_look_does_not_read_the_file(tmp_path, request):
     trace = trace_in(tmp_path)
-    first = content_of(trace, TABLES)
+    first = read_content(trace, TABLES)
     request.getfixturevalue("unreadable_format")
-    same(first, content_of(trace, TABLES))
+    same(first, read_content(trace, TABLES))
 
 
 def test_findings_are_kept_with_the_tables(tmp_path):
     trace = trace_in(tmp_path)
-    content_of(trace, TABLES)
-    codes = [finding.code for finding in content_of(trace, ["kernels"])[0].findings]
+    read_content(trace, TABLES)
+    codes = [finding.code for finding in read_content(trace, ["kernels"])[0].findings]
     assert codes == ["categories-unknown", "impossible-time"]
 
 
 def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
-    content_of(trace_in(tmp_path), TABLES, use_cache=False)
+    read_content(trace_in(tmp_path), TABLES, use_cache=False)
     assert list(own_cache.iterdir()) == []
 
 
 def test_a_changed_file_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
-    content_of(trace, TABLES)
-    before = cache.folder(trace)
+    read_content(trace, TABLES)
+    before = cache.cache_folder(trace)
     changed = trace_in(tmp_path, count=5)
-    assert cache.folder(changed) != before
-    assert content_of(changed, TABLES)[0].table("kernels").height == 5
+    assert cache.cache_folder(changed) != before
+    assert read_content(changed, TABLES)[0].table("kernels").height == 5
 
 
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
-    before = cache.folder(trace)
+    before = cache.cache_folder(trace)
     os.utime(trace.path, ns=(1, 1))
-    assert cache.folder(trace) != before
+    assert cache.cache_folder(trace) != before
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp_path, monkeypatch):
@@ -107,10 +107,10 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
         return "0" * 64
 
     monkeypatch.setattr(storage, "sha256", overwritten)
-    assert content_of(trace, TABLES)[0].table("kernels").height == 3
+    assert read_content(trace, TABLES)[0].table("kernels").height == 3
     monkeypatch.undo()
-    (now,) = discovery.found_in(trace.path).traces
-    assert content_of(now, TABLES, use_cache=True)[0].table("kernels").height == 9
+    (now,) = discovery.discover_traces(trace.path).traces
+    assert read_content(now, TABLES, use_cache=True)[0].table("kernels").height == 9
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
 @pytest.mark.parametrize("name", ["about.json", "kernels.parquet", "collectives.parquet"])
 def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
     trace = trace_in(tmp_path)
-    first = content_of(trace, TABLES)
-    path = cache.folder(trace) / name
+    first = read_content(trace, TABLES)
+    path = cache.cache_folder(trace) / name
     data = path.read_bytes()
     path.unlink()
     match damage:
@@ -135,23 +135,23 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
         case "list":
             path.write_bytes(b'{"tables": [], "findings": 5}')
         case "foreign":
-            shutil.copy(cache.folder(trace) / "devices.parquet", path)
+            shutil.copy(cache.cache_folder(trace) / "devices.parquet", path)
         case "folder":
             path.mkdir()
-    same(first, content_of(trace, TABLES))
+    same(first, read_content(trace, TABLES))
     request.getfixturevalue("unreadable_format")
-    same(first, content_of(trace, TABLES))
+    same(first, read_content(trace, TABLES))
 
 
 @pytest.mark.parametrize("at", range(0, 100, 4))
 def test_a_flipped_byte_in_kept_tables_raises_nothing(tmp_path, at):
     trace = trace_in(tmp_path)
-    content_of(trace, TABLES)
-    path = cache.folder(trace) / "kernels.parquet"
+    read_content(trace, TABLES)
+    path = cache.cache_folder(trace) / "kernels.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) * at // 100] ^= 0xFF
     path.write_bytes(data)
-    assert content_of(trace, TABLES)[0].table("kernels").height == 3
+    assert read_content(trace, TABLES)[0].table("kernels").height == 3
 
 
 @pytest.mark.parametrize("where", ["", "traces", "traces/x"])
@@ -159,7 +159,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
     blocked = own_cache / where.removesuffix("/x")
     trace = trace_in(tmp_path)
     if where.endswith("/x"):
-        place = cache.folder(trace)
+        place = cache.cache_folder(trace)
         place.parent.mkdir(parents=True)
         place.write_text("a file where the folder should be")
     else:
@@ -167,7 +167,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
         blocked.parent.mkdir(parents=True, exist_ok=True)
         blocked.write_text("a file where the folder should be")
     for _ in range(2):
-        assert content_of(trace, TABLES)[0].table("kernels").height == 3
+        assert read_content(trace, TABLES)[0].table("kernels").height == 3
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatch):
@@ -176,8 +176,8 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatc
 
     monkeypatch.setattr(cache, "_write", full)
     trace = trace_in(tmp_path)
-    assert content_of(trace, TABLES)[0].table("kernels").height == 3
-    assert not cache.is_kept(trace)
+    assert read_content(trace, TABLES)[0].table("kernels").height == 3
+    assert not cache.is_cached(trace)
     assert list((own_cache / "traces").iterdir()) == []
 
 
@@ -186,16 +186,16 @@ def test_a_file_that_vanished_is_an_input_error(tmp_path):
     trace.path.unlink()
     for use_cache in (True, False):
         with pytest.raises(InputError, match="cannot be read"):
-            content_of(trace, TABLES, use_cache=use_cache)
+            read_content(trace, TABLES, use_cache=use_cache)
 
 
 def _reads(path):
-    (trace,) = discovery.found_in(path).traces
-    return [content_of(trace, TABLES)[0].table("kernels").height for _ in range(3)]
+    (trace,) = discovery.discover_traces(path).traces
+    return [read_content(trace, TABLES)[0].table("kernels").height for _ in range(3)]
 
 
 def test_processes_that_write_at_once_all_succeed(tmp_path, own_cache):
     trace = trace_in(tmp_path, count=500)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(_reads, [trace.path] * 4) == [[500] * 3] * 4
-    assert [path.name for path in (own_cache / "traces").iterdir()] == [cache.folder(trace).name]
+    assert [path.name for path in (own_cache / "traces").iterdir()] == [cache.cache_folder(trace).name]

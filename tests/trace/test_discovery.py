@@ -8,7 +8,7 @@ import pytest
 from writing import bare, compact, event, kernel, pretty
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import discovery, identity
+from ccl_bench.trace import discovery, file_names
 
 
 def trace(rank=None, name="op", size=1):
@@ -38,7 +38,7 @@ def codes(found):
 )
 @pytest.mark.parametrize("name", ["kineto_trace_0.json", "x.pt.trace.json.gz", "whatever.json"])
 def test_a_trace_is_known_by_its_content(tmp_path, data, name):
-    found = discovery.found_in(put(tmp_path, {name: data}))
+    found = discovery.discover_traces(put(tmp_path, {name: data}))
     assert relatives(found) == [name]
     assert found.traces[0].form.name == "kineto"
 
@@ -56,24 +56,24 @@ def test_a_trace_is_known_by_its_content(tmp_path, data, name):
     ],
 )
 def test_other_json_is_no_trace_whatever_its_name(tmp_path, data):
-    found = discovery.found_in(put(tmp_path, {"kineto_trace_0.json": data}))
+    found = discovery.discover_traces(put(tmp_path, {"kineto_trace_0.json": data}))
     assert relatives(found) == []
     assert found.others == [tmp_path / "kineto_trace_0.json"]
 
 
 def test_a_single_file_is_a_run_of_one(tmp_path):
     put(tmp_path, {"a/rank3_trace.json": trace(size=1), "a/rank4_trace.json": trace(size=2)})
-    (one,) = discovery.found_in(tmp_path / "a" / "rank3_trace.json").traces
+    (one,) = discovery.discover_traces(tmp_path / "a" / "rank3_trace.json").traces
     assert (one.relative, one.rank, one.rank_source) == ("rank3_trace.json", 3, "name")
 
 
 def test_a_place_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
-        discovery.found_in(tmp_path / "nowhere")
+        discovery.discover_traces(tmp_path / "nowhere")
 
 
 def test_an_empty_directory_holds_nothing(tmp_path):
-    found = discovery.found_in(tmp_path)
+    found = discovery.discover_traces(tmp_path)
     assert (found.traces, found.others, found.findings) == ([], [], [])
 
 
@@ -82,22 +82,22 @@ def test_files_and_folders_that_are_hidden_are_passed_over(tmp_path):
         tmp_path,
         {".a.json": trace(), ".git/b.json": trace(), "__pycache__/c.json": trace(), "d.json": trace()},
     )
-    assert relatives(discovery.found_in(tmp_path)) == ["d.json"]
+    assert relatives(discovery.discover_traces(tmp_path)) == ["d.json"]
 
 
 def test_a_directory_named_like_a_trace_is_a_directory(tmp_path):
     put(tmp_path, {"x.json/rank1.json": trace()})
-    assert relatives(discovery.found_in(tmp_path)) == ["x.json/rank1.json"]
+    assert relatives(discovery.discover_traces(tmp_path)) == ["x.json/rank1.json"]
 
 
 def test_a_pipe_named_like_a_trace_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "x.json")
-    assert relatives(discovery.found_in(put(tmp_path, {"y.json": trace()}))) == ["y.json"]
+    assert relatives(discovery.discover_traces(put(tmp_path, {"y.json": trace()}))) == ["y.json"]
 
 
 def test_a_link_to_nothing_is_told(tmp_path):
     (tmp_path / "rank0.json").symlink_to(tmp_path / "gone.json")
-    found = discovery.found_in(tmp_path)
+    found = discovery.discover_traces(tmp_path)
     assert [(f.code, f.file) for f in found.findings] == [("file-unreadable", "rank0.json")]
 
 
@@ -107,7 +107,7 @@ def test_a_link_to_nothing_is_told(tmp_path):
 def test_a_link_to_a_file_already_found_is_the_same_file(tmp_path):
     put(tmp_path, {"b/rank0.json": trace()})
     (tmp_path / "a.json").symlink_to(tmp_path / "b" / "rank0.json")
-    found = discovery.found_in(tmp_path)
+    found = discovery.discover_traces(tmp_path)
     assert (relatives(found), found.findings) == (["b/rank0.json"], [])
 
 
@@ -115,13 +115,13 @@ def test_a_link_to_a_file_elsewhere_is_followed(tmp_path):
     put(tmp_path, {"store/x.json": trace()})
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "rank0.json").symlink_to(tmp_path / "store" / "x.json")
-    assert relatives(discovery.found_in(tmp_path / "run")) == ["rank0.json"]
+    assert relatives(discovery.discover_traces(tmp_path / "run")) == ["rank0.json"]
 
 
 def test_a_linked_folder_is_found_under_its_real_name(tmp_path):
     put(tmp_path, {"iteration_20/rank0.json": trace()})
     (tmp_path / "current").symlink_to(tmp_path / "iteration_20")
-    (found,) = discovery.found_in(tmp_path).traces
+    (found,) = discovery.discover_traces(tmp_path).traces
     assert (found.relative, found.iteration) == ("iteration_20/rank0.json", 20)
 
 
@@ -129,7 +129,7 @@ def test_a_linked_folder_elsewhere_is_followed(tmp_path):
     put(tmp_path, {"store/rank0.json": trace()})
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "traces").symlink_to(tmp_path / "store")
-    assert relatives(discovery.found_in(tmp_path / "run")) == ["traces/rank0.json"]
+    assert relatives(discovery.discover_traces(tmp_path / "run")) == ["traces/rank0.json"]
 
 
 def test_links_that_go_round_end(tmp_path):
@@ -138,7 +138,7 @@ def test_links_that_go_round_end(tmp_path):
     (tmp_path / "run" / "a" / "here").symlink_to(tmp_path / "run" / "a")
     (tmp_path / "run" / "above").symlink_to(tmp_path)
     (tmp_path / "run" / "itself").symlink_to(tmp_path / "run" / "itself")
-    assert relatives(discovery.found_in(tmp_path / "run")) == ["a/rank0.json"]
+    assert relatives(discovery.discover_traces(tmp_path / "run")) == ["a/rank0.json"]
 
 
 # Copies, windows and ranks.
@@ -146,25 +146,27 @@ def test_links_that_go_round_end(tmp_path):
 
 def test_a_copy_is_left_out_and_the_one_in_a_window_is_kept(tmp_path):
     put(tmp_path, {"copy.json": trace(0), "iteration_10/rank0.json": trace(0), "zz.json": trace(0)})
-    found = discovery.found_in(tmp_path)
+    found = discovery.discover_traces(tmp_path)
     assert (relatives(found), found.findings) == (["iteration_10/rank0.json"], [])
 
 
 def test_each_window_has_its_own_ranks(tmp_path):
     files = {f"iteration_{n}/rank{r}_trace.json": trace(r, f"i{n}r{r}x") for n in (10, 20) for r in (0, 1)}
-    found = discovery.found_in(put(tmp_path, files))
+    found = discovery.discover_traces(put(tmp_path, files))
     assert [(t.iteration, t.rank) for t in found.traces] == [(10, 0), (10, 1), (20, 0), (20, 1)]
     assert found.findings == []
 
 
 def test_a_rank_claimed_twice_is_told_and_counted_once(tmp_path):
-    found = discovery.found_in(put(tmp_path, {"a.json": trace(3, "a"), "b.json": trace(3, "bb")}))
+    found = discovery.discover_traces(put(tmp_path, {"a.json": trace(3, "a"), "b.json": trace(3, "bb")}))
     assert relatives(found) == ["a.json"]
     assert [(f.code, f.rank, f.file) for f in found.findings] == [("rank-duplicate", 3, "b.json")]
 
 
 def test_traces_of_unknown_rank_are_all_kept(tmp_path):
-    found = discovery.found_in(put(tmp_path, {"a.json": trace(None, "a"), "b.json": trace(None, "bb")}))
+    found = discovery.discover_traces(
+        put(tmp_path, {"a.json": trace(None, "a"), "b.json": trace(None, "bb")})
+    )
     assert [(t.rank, t.rank_source) for t in found.traces] == [(None, "unknown"), (None, "unknown")]
 
 
@@ -181,7 +183,7 @@ def test_traces_of_unknown_rank_are_all_kept(tmp_path):
 )
 def test_a_rank_comes_from_file_then_map_then_name(tmp_path, in_file, in_map, name, expected):
     put(tmp_path, {name: trace(in_file)})
-    (one,) = discovery.found_in(tmp_path, {} if in_map is None else {name: in_map}).traces
+    (one,) = discovery.discover_traces(tmp_path, {} if in_map is None else {name: in_map}).traces
     assert (one.rank, one.rank_source) == expected
 
 
@@ -210,7 +212,7 @@ def test_a_rank_comes_from_file_then_map_then_name(tmp_path, in_file, in_map, na
     ],
 )
 def test_a_rank_is_read_from_a_name_that_carries_one(name, rank):
-    assert identity.rank_in_name(name) == rank
+    assert file_names.rank_in_name(name) == rank
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def test_a_rank_is_read_from_a_name_that_carries_one(name, rank):
     ],
 )
 def test_a_window_is_read_from_a_path_that_carries_one(name, window):
-    assert identity.window_in_path(name) == window
+    assert file_names.window_in_path(name) == window
 
 
 # Default names of profilers.
@@ -235,7 +237,7 @@ def ranks_of(folder, names, world_size=None):
     """Return {name: rank} of files that say nothing of their rank."""
     info = {} if world_size is None else {"distributedInfo": {"world_size": world_size}}
     files = {name: compact([event("cpu_op", f"op {name}")], **info) for name in names}
-    found = discovery.found_in(put(folder, files))
+    found = discovery.discover_traces(put(folder, files))
     return {t.relative: t.rank for t in found.traces}, codes(found)
 
 
@@ -277,7 +279,7 @@ def test_in_sglang_stages_lie_outside_of_tensor_parallel_ranks(tmp_path):
     assert ranks_of(tmp_path, names)[0] == dict(zip(names, range(8), strict=True))
     # of a mesh that lacks a place nobody knows how large it is
     (tmp_path / names[-1]).unlink()
-    found = discovery.found_in(tmp_path)
+    found = discovery.discover_traces(tmp_path)
     assert {t.rank for t in found.traces} == {None}
 
 
@@ -288,7 +290,7 @@ def test_replicas_of_sglang_that_are_jobs_of_their_own_have_no_common_ranks(tmp_
 
 def test_what_sglang_records_apart_are_windows(tmp_path):
     files = {sglang(tp, stage=f"-{s}"): trace(tp, f"{s}{tp}") for tp in (0, 1) for s in ("EXTEND", "DECODE")}
-    found = discovery.found_in(put(tmp_path, files))
+    found = discovery.discover_traces(put(tmp_path, files))
     assert sorted((t.iteration, t.rank) for t in found.traces) == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert codes(found) == []
 
@@ -317,7 +319,7 @@ def stamped(process, seconds):
 def windows(folder, written):
     """Return {(process, time): window} of files that processes of these ranks wrote at these times."""
     files = {stamped(1000 + r, at): trace(r, f"{r} {at}") for r, times in written.items() for at in times}
-    found = {t.relative: t.iteration for t in discovery.found_in(put(folder, files)).traces}
+    found = {t.relative: t.iteration for t in discovery.discover_traces(put(folder, files)).traces}
     return {(r, at): found[stamped(1000 + r, at)] for r, times in written.items() for at in times}
 
 
@@ -339,13 +341,13 @@ def test_folders_of_windows_come_before_times_in_names(tmp_path):
     files = {
         f"iteration_{n}/{stamped(1000 + r, n + r)}": trace(r, f"{n} {r}") for n in (10, 20) for r in (0, 1)
     }
-    found = discovery.found_in(put(tmp_path, files))
+    found = discovery.discover_traces(put(tmp_path, files))
     assert [(t.iteration, t.rank) for t in found.traces] == [(10, 0), (10, 1), (20, 0), (20, 1)]
 
 
 def test_the_rank_of_an_argument_is_not_the_rank_of_the_file(tmp_path):
     data = compact([event("cpu_op", rank=5)], distributedInfo={"backend": "nccl"})
-    (one,) = discovery.found_in(put(tmp_path, {"x.json": data})).traces
+    (one,) = discovery.discover_traces(put(tmp_path, {"x.json": data})).traces
     assert (one.rank, one.rank_source) == (None, "unknown")
 
 
@@ -355,22 +357,24 @@ def test_group_settings_before_the_rank_do_not_hide_it(tmp_path):
         "rank": 3,
         "world_size": 64,
     }
-    (one,) = discovery.found_in(put(tmp_path, {"x.json": compact([kernel()], distributedInfo=info)})).traces
+    (one,) = discovery.discover_traces(
+        put(tmp_path, {"x.json": compact([kernel()], distributedInfo=info)})
+    ).traces
     assert (one.rank, one.world_size) == (3, 64)
 
 
 def test_every_real_trace_is_recognised(corpus):
-    found = discovery.found_in(corpus / "kineto" / "megatron-tp8")
+    found = discovery.discover_traces(corpus / "kineto" / "megatron-tp8")
     assert [(t.rank, t.rank_source, t.world_size) for t in found.traces] == [(r, "file", 8) for r in range(8)]
     assert found.findings == []
 
 
 def test_execution_traces_are_not_taken_for_kineto(corpus):
-    found = discovery.found_in(corpus / "execution_trace" / "megatron-tp8")
+    found = discovery.discover_traces(corpus / "execution_trace" / "megatron-tp8")
     assert [t for t in found.traces if t.form.name == "kineto"] == []
 
 
 def test_a_run_lists_its_cards_and_side_files_as_others(tmp_path):
     files = {"card.yaml": b"a: 1", "step_times.json": json.dumps([1.0]).encode(), "rank0.json": trace()}
-    found = discovery.found_in(put(tmp_path, files))
+    found = discovery.discover_traces(put(tmp_path, files))
     assert [path.name for path in found.others] == ["card.yaml", "step_times.json"]

@@ -6,7 +6,7 @@ import pytest
 from writing import compact, event, finding_codes, kernel, names, op, read
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.evaluate.computing import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Straggler, trace_path, write_run
 

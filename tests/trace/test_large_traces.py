@@ -16,11 +16,11 @@ from writing import compact, event, kernel, op, pretty, read
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import blocks, cache, discovery, ondisk
-from ccl_bench.trace.formats.kineto import gathering, heap
+from ccl_bench.trace import cache, content, discovery, json_pieces
+from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import OnDisk
+from ccl_bench.trace.formats.kineto import row_builder
 from ccl_bench.trace.formats.kineto.reader import read_kineto
-from ccl_bench.trace.ondisk import OnDisk
-from ccl_bench.trace.reading import content_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/llama-tiny-fsdp2-tp2-gloo/kineto_trace_0.json.gz"
 
@@ -35,10 +35,10 @@ def events(count=200):
 
 def limited(patch):
     """Make a trace large that has a few dozen rows."""
-    patch.setattr(heap, "MOST_ROWS", 40)
-    patch.setattr(ondisk, "LARGE_ROWS", 40)
-    patch.setattr(gathering, "_TAKEN_AT_A_TIME", 1_000)
-    patch.setattr(blocks, "BLOCK_BYTES", 2_000)
+    patch.setattr(row_builder, "MOST_ROWS", 40)
+    patch.setattr(content, "LARGE_ROWS", 40)
+    patch.setattr(row_builder, "_TAKEN_AT_A_TIME", 1_000)
+    patch.setattr(json_pieces, "BLOCK_BYTES", 2_000)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_what_a_killed_process_left_on_disk_is_removed_after_two_days(large):
     left = [storage.cache_directory() / "scratch" / name for name in ("left", "in-use")]
     for folder in left:
         folder.mkdir(parents=True)
-    old = time.time() - ondisk.FORGOTTEN_S - 1
+    old = time.time() - content.FORGOTTEN_S - 1
     os.utime(left[0], (old, old))
     read(compact(events()))
     assert [folder.exists() for folder in left] == [False, True]
@@ -128,7 +128,7 @@ def test_a_large_trace_is_held_in_memory_where_there_is_no_room_on_disk(monkeypa
 
     data = compact(events())
     held = read(data)
-    monkeypatch.setattr(ondisk, "scratch", full)
+    monkeypatch.setattr(content, "scratch_folder", full)
     found = as_large(data, monkeypatch)
     assert on_disk(found) == set()
     assert_alike(held, found)
@@ -143,10 +143,10 @@ def test_a_large_trace_that_is_torn_gives_what_is_whole_and_says_what_is_lost(mo
 
 def test_kept_tables_of_a_large_trace_are_read_when_they_are_asked_for(tmp_path, large):
     (tmp_path / "rank0.json").write_bytes(compact(events()))
-    (trace,) = discovery.found_in(tmp_path / "rank0.json").traces
-    first, sha = content_of(trace, ["kernels"])
-    assert cache.is_kept(trace)
-    again, sha_again = content_of(trace, ["kernels", "cpu_ops"])
+    (trace,) = discovery.discover_traces(tmp_path / "rank0.json").traces
+    first, sha = read_content(trace, ["kernels"])
+    assert cache.is_cached(trace)
+    again, sha_again = read_content(trace, ["kernels", "cpu_ops"])
     assert on_disk(again) == {"cpu_ops", "kernels"}
     assert sha == sha_again
     assert again.table("cpu_ops").equals(first.table("cpu_ops"), null_equal=True)
@@ -154,16 +154,16 @@ def test_kept_tables_of_a_large_trace_are_read_when_they_are_asked_for(tmp_path,
 
 def test_a_damaged_kept_table_is_an_error_with_a_way_out_and_is_made_anew(tmp_path, large):
     (tmp_path / "rank0.json").write_bytes(compact(events()))
-    (trace,) = discovery.found_in(tmp_path / "rank0.json").traces
-    whole = content_of(trace, ["kernels"])[0].table("kernels")
-    content, _ = content_of(trace, ["kernels"])
+    (trace,) = discovery.discover_traces(tmp_path / "rank0.json").traces
+    whole = read_content(trace, ["kernels"])[0].table("kernels")
+    content, _ = read_content(trace, ["kernels"])
     kept = content.tables["kernels"].path
     data = kept.read_bytes()
     kept.write_bytes(data[:8] + bytes(len(data) - 200) + data[-192:])
     with pytest.raises(InputError, match="the kept table is damaged"):
         content.table("kernels")
-    assert not cache.is_kept(trace)
-    assert content_of(trace, ["kernels"])[0].table("kernels").equals(whole, null_equal=True)
+    assert not cache.is_cached(trace)
+    assert read_content(trace, ["kernels"])[0].table("kernels").equals(whole, null_equal=True)
 
 
 def test_a_stream_that_ends_in_the_middle_of_a_block_is_read_to_its_end(large):

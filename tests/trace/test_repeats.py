@@ -3,7 +3,7 @@
 import polars as pl
 from writing import compact, finding_codes, kernel, names, op, read
 
-from ccl_bench.trace.repeats import each_once
+from ccl_bench.trace.quality import drop_repeated
 
 
 def test_an_event_that_stands_twice_counts_once_and_is_reported():
@@ -31,7 +31,7 @@ def test_rows_keep_their_order_whether_it_is_that_of_time_or_not():
     shuffled = pl.DataFrame({"start_ns": [3, 1, 3, 1, 3], "name": ["d", "b", "d", "a", "e"]})
     tables = {"cpu_ops": ordered, "launches": shuffled}
     tables = {name: rows.with_columns(end_ns=pl.col("start_ns") + 1) for name, rows in tables.items()}
-    kept, findings = each_once(tables, "trace.json")
+    kept, findings = drop_repeated(tables, "trace.json")
     assert kept["cpu_ops"]["name"].to_list() == ["b", "a", "c", "d"]
     assert kept["launches"]["name"].to_list() == ["d", "b", "a", "e"]
     assert [(finding.touches, finding.count) for finding in findings] == [
@@ -42,6 +42,6 @@ def test_rows_keep_their_order_whether_it_is_that_of_time_or_not():
 
 def test_a_table_without_times_is_left_as_it_is():
     devices = pl.DataFrame({"device": [0, 0]})
-    kept, findings = each_once({"devices": devices}, "trace.json")
+    kept, findings = drop_repeated({"devices": devices}, "trace.json")
     assert kept["devices"].height == 2
     assert not findings

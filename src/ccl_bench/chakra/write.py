@@ -14,11 +14,11 @@ from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import remote
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
 from ccl_bench.trace.formats.execution_trace.pieces import Document
 from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
-from ccl_bench.trace.reading import content_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def _file_name(trace: TraceFile, place: int) -> str:
 
 
 def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
-    content, _ = content_of(trace, _ET_TABLES)
+    content, _ = read_content(trace, _ET_TABLES)
     timed = _timed(run, trace, content.table("et_nodes"))
     rank = content.rank if content.rank is not None else trace.rank
     recorded = Recorded(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
@@ -100,7 +100,7 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
     same = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
     if trace.iteration is not None:
         same = [t for t in same if t.iteration == trace.iteration]
-    found = (timing(et_nodes, content_of(kineto, TABLES)[0]) for kineto in same)
+    found = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in same)
     return max(found, key=lambda timed: len(timed.spans), default=Timing())
 
 

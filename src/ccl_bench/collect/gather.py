@@ -17,8 +17,7 @@ from ccl_bench.card import is_card_file
 from ccl_bench.collect.layout import destination, fallback_destination
 from ccl_bench.side_files import is_train_config_file, side_file
 from ccl_bench.storage import write_atomically
-from ccl_bench.trace.discovery import found_in
-from ccl_bench.trace.walking import files_under
+from ccl_bench.trace.discovery import discover_traces, files_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,7 +59,7 @@ def discover(root: Path, before: FileStates) -> FoundFiles:
     left = FoundFiles(root)
     if not root.exists():
         return left
-    found = found_in(root)
+    found = discover_traces(root)
     left.unreadable = [f"{f.file}: {f.message}" for f in found.findings if f.code == "file-unreadable"]
     left.traces = [trace for trace in found.traces if _is_new(trace.path, before)]
     for path in (path for path in found.others if _is_new(path, before)):

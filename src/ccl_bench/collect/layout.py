@@ -12,7 +12,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.run import ENVIRONMENT
 from ccl_bench.side_files.kinds import side_file_named
-from ccl_bench.trace.discovery import found_in
+from ccl_bench.trace.discovery import discover_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def holds_run(target: Path) -> bool:
     if not target.is_dir():
         return False
     left = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
-    return any(path.exists() for path in left) or bool(found_in(target).traces)
+    return any(path.exists() for path in left) or bool(discover_traces(target).traces)
 
 
 def _files_of_earlier_run(target: Path) -> Iterator[Path]:
@@ -104,7 +104,7 @@ LINK_NAMES = {"kineto": "kineto_trace_0.json", "execution_trace": "torch_et_0.js
 
 def make_links(target: Path) -> list[str]:
     """Make the links, relative so that the directory can be moved; return their names."""
-    traces = found_in(target).traces
+    traces = discover_traces(target).traces
     return [name for kind, name in LINK_NAMES.items() if _link(target, name, _last_trace(traces, kind))]
 
 

@@ -3,15 +3,22 @@
 Arithmetic on results and cards; how a comparison looks is in `ccl_bench.report.comparison`.
 """
 
-from ccl_bench.comparison.comparable import Comparability, Difference, comparability, differences
-from ccl_bench.comparison.fields import comparison_key, fields_of, unknown_fields
+from ccl_bench.comparison.comparability import (
+    Comparability,
+    Difference,
+    comparison_key,
+    fields_of,
+    find_differences,
+    judge_comparability,
+    unknown_fields,
+)
 
 __all__ = [
     "Comparability",
     "Difference",
-    "comparability",
     "comparison_key",
-    "differences",
     "fields_of",
+    "find_differences",
+    "judge_comparability",
     "unknown_fields",
 ]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from ccl_bench.comparison.effects import remarks
+from ccl_bench.comparison.incomparable import remarks
 from ccl_bench.comparison.noise import FEWEST, Interval, difference_interval, thinned, unstable
-from ccl_bench.comparison.samples import samples_of
+from ccl_bench.comparison.run_results import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class Change:
         return (self.better == "lower" and moved > 0) or (self.better == "higher" and moved < 0)
 
 
-def changes(
+def find_changes(
     baseline: Mapping[str, Result],
     other: Mapping[str, Result],
     names: Sequence[str],

@@ -52,7 +52,7 @@ class Judgement:
     """Why it could not be judged."""
 
 
-def threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
+def parse_threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
     """Return the threshold that `text` says; raise UsageError where it says none.
 
     `canonical` gives the registered name of a metric, and raises UsageError for an unknown one.
@@ -70,7 +70,7 @@ def threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
     return Threshold(text, limit / 100 if is_relative else limit, is_relative, metric, sign)  # type: ignore[arg-type]
 
 
-def judged(limit: Threshold, changes: Sequence[Change]) -> Judgement:
+def judge_threshold(limit: Threshold, changes: Sequence[Change]) -> Judgement:
     """Return whether the changes of one comparison keep a threshold.
 
     A change that may be noise counts as none. Where nothing is known of noise a threshold that names

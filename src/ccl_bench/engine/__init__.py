@@ -1,19 +1,19 @@
 """Where the work on each trace runs: in this process, in others beside it, or on the workers of a cluster."""
 
-from ccl_bench.engine.choice import read_together, results, run, used
+from ccl_bench.engine.concat_tables import KEYS
+from ccl_bench.engine.engines import read_concatenated, read_traces, stream_traces, use_engine
 from ccl_bench.engine.local import Progress
-from ccl_bench.engine.reduction import Task, has_rows, local_needs, takes_part
-from ccl_bench.engine.together import KEYS
+from ccl_bench.engine.read_trace import Task, contributes, has_rows, tables_of_each_trace
 
 __all__ = [
     "KEYS",
     "Progress",
     "Task",
+    "contributes",
     "has_rows",
-    "local_needs",
-    "read_together",
-    "results",
-    "run",
-    "takes_part",
-    "used",
+    "read_concatenated",
+    "read_traces",
+    "stream_traces",
+    "tables_of_each_trace",
+    "use_engine",
 ]

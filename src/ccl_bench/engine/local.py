@@ -1,20 +1,157 @@
-"""Reduce the traces of a run in this process, several at a time where that pays."""
+"""Read traces on this machine: in this process, in threads or in subprocesses.
+
+A trace that kills its subprocess leaves the others alone; threads stop reading as soon as nobody wants the rest.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.engine.processes import in_processes
-from ccl_bench.engine.reduction import reduced
-from ccl_bench.engine.threads import in_threads
+from ccl_bench import analysis
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.engine.memory_budget import PROCESS_BYTES, WorkersDied, memory_budget_bytes, run_bounded
+from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
 from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
-    from ccl_bench.engine.reduction import Answers, Task
+    from ccl_bench.run.trace_tables import TraceTables
+
+
+def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
+    """Yield each task's number and what it came to, from at most `workers` threads at a time."""
+    analysis.load()
+    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
+    with _thread_pool(workers) as submit:
+        yield from run_bounded(dict(enumerate(tasks)), submit, workers=workers, room=memory_budget_bytes())
+
+
+@contextlib.contextmanager
+def _thread_pool(workers: int) -> Iterator[Callable[[Task], Future[TraceTables]]]:
+    """Give what submits tasks to threads; where the block is left early, those at work are interrupted."""
+    at_work: set[int] = set()
+    changing = threading.Lock()
+
+    def reduce_there(task: Task) -> TraceTables:
+        with changing:
+            at_work.add(threading.get_ident())
+        try:
+            return read_trace(task)
+        finally:
+            with changing:
+                at_work.remove(threading.get_ident())
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            yield lambda task: pool.submit(reduce_there, task)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            with changing:
+                for thread in at_work:
+                    _interrupt(thread)
+            raise
+
+
+def _interrupt(thread: int) -> None:
+    """Raise KeyboardInterrupt in another thread, which unwinds as at Ctrl-C: what it opened is tidied up."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
+
+
+ATTEMPTS = 3
+"""Times that a trace may be begun before it is given up: once beside others, then alone."""
+
+
+def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
+    """Yield each task's number and what it came to, from at most `workers` processes at a time.
+
+    Where a process dies, those that were at work begin again, each alone, which tells whose fault it was.
+    """
+    remaining = dict(enumerate(tasks))
+    while remaining:
+        try:
+            for position, result in _read_in_pool(remaining, workers):
+                del remaining[position]
+                yield position, result
+        except WorkersDied as death:
+            for position in death.positions:
+                yield position, _read_alone(remaining.pop(position))
+
+
+def _read_in_pool(tasks: dict[int, Task], workers: int) -> TraceStream:
+    room = memory_budget_bytes()
+    workers = max(1, min(workers, len(tasks), room // PROCESS_BYTES))
+    with _process_pool(workers) as pool:
+        yield from run_bounded(
+            dict(tasks),
+            lambda task: pool.submit(read_trace, task),
+            workers=workers,
+            room=room - workers * PROCESS_BYTES,
+        )
+
+
+def _read_alone(task: Task) -> TraceTables:
+    """Return what a task comes to in a process of its own, or that it cannot be done."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(WorkersDied):
+            for _, result in _read_in_pool({0: task}, 1):
+                return result
+    return abandoned_trace(task, ATTEMPTS)
+
+
+def abandoned_trace(task: Task, attempts: int) -> TraceTables:
+    """Return what a trace comes to that killed whoever read it."""
+    times = f"each of {attempts} workers" if attempts > 1 else "the worker"
+    return unread_trace(task, "worker-died", f"{times} that read it died, as when memory runs out")
+
+
+@contextlib.contextmanager
+def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Give a pool whose processes are gone at the end, also while they are at work."""
+    before = {process.pid for process in multiprocessing.active_children()}
+    context = multiprocessing.get_context(_start_method())
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker)
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            if process.pid not in before:
+                process.terminate()
+        raise
+
+
+def _start_method() -> str:
+    """Return how to start workers: a fork is safe, and quick, only while there is no other thread."""
+    threads = Path("/proc/self/task")
+    single = threads.is_dir() and len(list(threads.iterdir())) == 1
+    return "fork" if single else "forkserver"
+
+
+def _set_up_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and the other cores to the other workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one is gone that it works for, which may have had no time to say so."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
 
 Engine = Callable[["Sequence[Task]", int | None], "Answers"]
 """Reads traces with at most so many workers."""
@@ -26,50 +163,50 @@ POOL_WORTH_BYTES = 4 << 20
 """Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def as_pays(tasks: Sequence[Task], jobs: int | None) -> Answers:
+def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     """Yield each task's number and what it came to: here, in threads, or in processes.
 
     `jobs` bounds the number of workers; by default as many as there are cores.
     """
-    workers = _workers_that_pay(tasks, jobs)
+    workers = _worthwhile_workers(tasks, jobs)
     if workers > 1 and not _reads_in_threads(tasks):
-        return in_processes(tasks, workers)
-    return in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
+        return read_in_subprocesses(tasks, workers)
+    return read_in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
 
 
-def here(tasks: Sequence[Task], jobs: int | None) -> Answers:
+def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     """Yield each task's number and what it came to, all in this process."""
-    workers = _workers_that_pay(tasks, jobs)
+    workers = _worthwhile_workers(tasks, jobs)
     if workers > 1 and _reads_in_threads(tasks):
-        return in_threads(tasks, workers)
+        return read_in_threads(tasks, workers)
     return _one_by_one(tasks)
 
 
-def beside(tasks: Sequence[Task], jobs: int | None) -> Answers:
+def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     """Yield each task's number and what it came to, none in this process."""
-    return in_processes(tasks, jobs or cores())
+    return read_in_subprocesses(tasks, jobs or count_cores())
 
 
-def _unread(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if not (task.use_cache and cache.is_kept(task.trace))]
+def _uncached(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if not (task.use_cache and cache.is_cached(task.trace))]
 
 
-def _workers_that_pay(tasks: Sequence[Task], jobs: int | None) -> int:
-    left = _unread(tasks)
+def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:
+    left = _uncached(tasks)
     pays = sum(task.trace.size for task in left) >= POOL_WORTH_BYTES
-    return min(jobs or cores(), len(left)) if pays else 1
+    return min(jobs or count_cores(), len(left)) if pays else 1
 
 
 def _reads_in_threads(tasks: Sequence[Task]) -> bool:
     """Whether threads do not wait for each other; processes each import polars first."""
-    return all(form.reads_in_threads() for form in {task.trace.form for task in _unread(tasks)})
+    return all(form.reads_in_threads() for form in {task.trace.form for task in _uncached(tasks)})
 
 
-def _one_by_one(tasks: Sequence[Task]) -> Answers:
+def _one_by_one(tasks: Sequence[Task]) -> TraceStream:
     for position, task in enumerate(tasks):
-        yield position, reduced(task)
+        yield position, read_trace(task)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.engine.cluster import on_cluster, package, quiet
+from ccl_bench.engine.dask import import_extra, read_on_cluster, silence_dask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from distributed import Client
 
-    from ccl_bench.engine.cluster import WithoutWorkers
+    from ccl_bench.engine.dask import WithoutWorkers
     from ccl_bench.engine.local import Engine
-    from ccl_bench.engine.reduction import Answers, Task
+    from ccl_bench.engine.read_trace import Task, TraceStream
 
 DEFAULTS = {"cores": "1", "memory": "4GB", "walltime": "00:30:00"}
 """What a job gets where neither the name of the engine nor Dask's configuration (`jobqueue.slurm`) says."""
@@ -45,7 +45,7 @@ _LOOK_S = 10.0
 _LAST_LINES = 3
 
 
-def options(text: str) -> dict[str, str]:
+def parse_options(text: str) -> dict[str, str]:
     """Return the options in `queue=debug,cores=4`; UsageError for one that is unknown or has no value."""
     found = {}
     for part in filter(None, text.split(",")):
@@ -60,29 +60,31 @@ def options(text: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started(text: str) -> Iterator[Engine]:
+def start_jobs(text: str) -> Iterator[Engine]:
     """Give the engine that queues Slurm jobs at the first trace and cancels them at the end."""
-    chosen = options(text)
+    chosen = parse_options(text)
     with contextlib.ExitStack() as stack:
         opened: list[Any] = []
 
-        def engine(tasks: Sequence[Task], jobs: int | None) -> Answers:
+        def engine(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
             if not opened:
-                opened.append(stack.enter_context(_jobs(chosen, jobs or min(MOST_JOBS, len(tasks)))))
+                opened.append(
+                    stack.enter_context(_cluster_of_jobs(chosen, jobs or min(MOST_JOBS, len(tasks))))
+                )
             client, without_workers = opened[0]
-            return on_cluster(client, tasks, without_workers)
+            return read_on_cluster(client, tasks, without_workers)
 
         yield engine
 
 
 @contextlib.contextmanager
-def _jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
+def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
     """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
-    distributed, jobqueue = package("distributed"), _jobqueue()
+    distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node from which jobs are submitted"
         raise UsageError("there is no Slurm here: sbatch is not on the PATH", fix=fix)
-    with quiet(), _ended_by_signals(), _shared_folder() as folder:
+    with silence_dask(), _end_on_signals(), _shared_folder() as folder:
         security = _security(folder)
         with jobqueue.SLURMCluster(**_settings(chosen), security=security, log_directory=folder) as cluster:
             _check_accepted(cluster.job_script(), folder)
@@ -94,7 +96,7 @@ def _jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, Witho
 def _jobqueue() -> Any:
     """Return dask-jobqueue; where it is first imported it has Ctrl-C end the program with status 0."""
     before = signal.getsignal(signal.SIGINT)
-    found = package("dask_jobqueue")
+    found = import_extra("dask_jobqueue")
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
     return found
@@ -102,7 +104,7 @@ def _jobqueue() -> Any:
 
 def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
     """Return what dask-jobqueue is to be told; what is left out is in its own configuration."""
-    config = package("dask").config
+    config = import_extra("dask").config
 
     def value(name: str) -> str:
         return chosen.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
@@ -132,7 +134,7 @@ def _shared_folder() -> Iterator[Path]:
 
 def _security(folder: Path) -> Any:
     """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
-    made = package("distributed").Security.temporary()
+    made = import_extra("distributed").Security.temporary()
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name
@@ -142,7 +144,7 @@ def _security(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _end_on_signals() -> Iterator[None]:
     """Let what ends this process, as a batch system does, cancel the jobs before."""
 
     def end(number: int, _frame: object) -> None:
@@ -163,14 +165,14 @@ def _check_accepted(script: str, folder: Path) -> None:
     """Raise InputError where Slurm would not take such a job, with its own words."""
     file = folder / "job.sh"
     file.write_text(script)
-    asked = _asked("sbatch", "--test-only", str(file))
+    asked = _run_slurm("sbatch", "--test-only", str(file))
     if asked.returncode:
         said = asked.stderr.strip().splitlines() or ["it does not say why"]
         fix = "name what it asks for, as in --engine slurm:queue=debug,account=m1234"
         raise InputError(f"Slurm refuses the job: {said[-1].removeprefix('sbatch: error: ')}", fix=fix)
 
 
-def _asked(*command: str) -> subprocess.CompletedProcess[str]:
+def _run_slurm(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (Slurm's own)
 
 
@@ -189,7 +191,7 @@ class _Watch:
             return
         self._looked = now
         ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
-        if not _asked("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
+        if not _run_slurm("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
             fix = "see that a job can run this Python and sees the folder of the cache"
             raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.report.page_model import Cell
     from ccl_bench.result import Result
     from ccl_bench.result.inspection import Inspection
-    from ccl_bench.result.observation import Observation, Series
+    from ccl_bench.result.report_data import ReportData, Series
 
 OF_STEP = "of the traced step"
 """What shares of a step are of, also where step times are from a file that was written without tracing."""
@@ -43,7 +43,7 @@ class Context:
         return "Nothing of the kind was recorded."
 
 
-def context_of(observed: Observation) -> Context:
+def context_of(observed: ReportData) -> Context:
     """Return an observation with its results by name."""
     return Context(observed.inspection, {r.metric: r for r in observed.results}, observed.series)
 

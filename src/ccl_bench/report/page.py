@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.page_model import Number, Section
     from ccl_bench.result.inspection import Inspection
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
 
 _AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 
@@ -73,7 +73,7 @@ SECTIONS = (
 """Subjects in the order in which they are read."""
 
 
-def report_page(observed: Observation) -> Page:
+def report_page(observed: ReportData) -> Page:
     """Return the page of a run; the same observation gives the same page."""
     context = context_of(observed)
     on_top = headline(context)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
-from ccl_bench.trace import identity
+from ccl_bench.trace import file_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -127,7 +127,7 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
     """
     writers: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     for trace in traces:
-        name = identity.written(trace.relative)
+        name = file_names.writer_in_name(trace.relative)
         if name and name.is_process and trace.rank is not None:
             writers[trace.form.name, trace.rank].setdefault(name.worker, trace.relative)
     for (_, rank), files in sorted(writers.items()):

@@ -94,7 +94,7 @@ def discover_run(
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
     with remote.remote_errors(root):
-        found = discovery.found_in(root, _rank_map(root))
+        found = discovery.discover_traces(root, _rank_map(root))
         stated = read_stated(found.others, *(storage.to_path(p) if p else None for p in (card, config)))
     used, aside = _of_mode(found.traces, profile_mode)
     traces, strays = keep_one_run(used, found.findings)

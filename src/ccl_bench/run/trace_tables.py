@@ -19,7 +19,7 @@ UNREAD = frozenset({"trace-unreadable", "worker-died"})
 
 
 @dataclass(slots=True)
-class Reduced:
+class TraceTables:
     """What one trace came to."""
 
     trace: TraceFile

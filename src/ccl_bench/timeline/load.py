@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench import engine
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.evaluate.choosing import check_numbers, recorded_steps
-from ccl_bench.evaluate.loading import gathered
+from ccl_bench.evaluate.load import check_numbers, load_tables, recorded_steps
 from ccl_bench.timeline import activity
 from ccl_bench.timeline.activity import overall_slices, ranks_waiting, shown_waits, wait_slices
 from ccl_bench.timeline.clocks import Clocks, clocks_of
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.run.trace_tables import Reduced
+    from ccl_bench.run.trace_tables import TraceTables
 
 _TABLES = ("contents", "steps", "matched", "clock_offsets", "waits", "messages")
 
@@ -61,7 +60,7 @@ def load_common(
 
     Raises InputError where no trace holds anything to show, UsageError for chosen steps that no trace has.
     """
-    evidence = gathered(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    evidence = load_tables(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
     inputs = evidence.inputs
     contents = inputs["contents"].drop_nulls("start_ns")
     if contents.is_empty():
@@ -128,9 +127,9 @@ def load_ranks(
         *(activity.PIPELINE_TABLES if _is_pipeline(run) else ()),
     )
     tasks = [engine.Task(run.traces[position], needs, use_cache, run.choice) for position in common.traces]
-    early: dict[int, Reduced] = {}
+    early: dict[int, TraceTables] = {}
     expected = 0
-    for number, trace in engine.results(tasks, jobs=jobs, progress=progress):
+    for number, trace in engine.stream_traces(tasks, jobs=jobs, progress=progress):
         early[number] = trace
         while expected in early:
             found = early.pop(expected)
@@ -143,7 +142,7 @@ def _is_pipeline(run: Run) -> bool:
     return run.facts.pp is not None and run.facts.pp.value > 1
 
 
-def _rank(run: Run, common: Common, place: int, trace: Reduced, most: int) -> RankSlices:
+def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     found = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
     found.append(wait_slices(common.members.filter(pl.col("trace") == position)))
@@ -160,7 +159,7 @@ def _rank(run: Run, common: Common, place: int, trace: Reduced, most: int) -> Ra
     return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
 
 
-def _name(common: Common, trace: Reduced) -> str:
+def _name(common: Common, trace: TraceTables) -> str:
     """Return how a viewer calls a trace."""
     if trace.rank is None:
         return trace.trace.relative

@@ -1,18 +1,110 @@
-"""What one trace file holds once read: its tables, whose they are, and what was wrong with it."""
+"""What one trace holds once read: its tables, large ones on disk, whose they are, and what was wrong with it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+import weakref
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.ondisk import OnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.base.findings import Finding
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.schema.table import Table
+
+LARGE_ROWS = 1 << 20
+"""Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""
+
+FORGOTTEN_S = 2 * 86_400
+"""Age after which a scratch folder belongs to no process: none works on one trace for two days."""
+
+
+class Scratch:
+    """A folder that is there for as long as something refers to this."""
+
+    def __init__(self, place: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(dir=place))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A table in a Parquet file."""
+
+    path: Path
+    height: int
+    folder: Scratch | None = None
+    """What the file goes with, where it is no part of the cache."""
+
+    def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the table, or some of its columns.
+
+        Raises InputError where the file is damaged; its folder is removed then, so that it is made anew.
+        """
+        try:
+            wanted = None if columns is None else list(columns)
+            table = pl.read_parquet(self.path, columns=wanted, glob=False, memory_map=False)
+            if table.height != self.height:
+                raise ValueError("other rows than were kept")
+        except (Exception, pl.exceptions.PanicException) as error:  # damaged bytes may raise anything
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+            fix = "run the command again: the trace is read anew"
+            message = f"the kept table is damaged: {error}"
+            raise InputError(message, where=str(self.path), fix=fix) from error
+        return table
+
+    def moved(self, path: Path) -> None:
+        """Put the file at `path` too, without copying it where the file system allows."""
+        try:
+            os.link(self.path, path)
+        except OSError:
+            shutil.copyfile(self.path, path)
+
+
+def open_table(path: Path, rows: int, table: Table) -> OnDisk:
+    """Return the table in the file at `path`; ValueError where it has other columns."""
+    if pl.read_parquet_schema(path) != table.empty().schema:
+        raise ValueError(f"the kept table {table.name} is another")
+    return OnDisk(path, rows)
+
+
+def scratch_folder() -> Scratch:
+    """Return a folder for as long as a trace is in use, beside the cache, which has room, if possible."""
+    place = storage.cache_directory() / "scratch"
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+        _sweep(place)
+        return Scratch(place)
+    return Scratch()
+
+
+def _sweep(place: Path) -> None:
+    """Remove folders that processes left which were killed: those that nobody wrote into for long."""
+    for folder in place.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def disk_errors() -> tuple[type[Exception], ...]:
+    """Return what writing raises where a disk is full or may not be written to."""
+    return (OSError, pl.exceptions.PolarsError)
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Write a table as the cache keeps it."""
+    table.write_parquet(path, compression="lz4", statistics=False)
 
 
 @dataclass(slots=True)

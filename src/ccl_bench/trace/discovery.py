@@ -1,21 +1,210 @@
-"""Find the traces and other files of a run, told apart by content and not by name."""
+"""Find the traces and other files of a run, recognised by content and not by name."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
+from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.storage import remote
-from ccl_bench.trace import copies, formats, identity, naming, walking
+from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.format import Part, TraceFile
-from ccl_bench.trace.walking import files_under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+_SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
+
+MOST_FILES = 50_000
+"""Files that a run may hold: 1,024 ranks with 48 each. Looking at so many takes 3 s."""
+
+_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
+"""Places that look like folders: they lead to every process, and reading there can wait or have effects."""
+
+NO_NUMBER = ("no table",)
+"""What a finding touches that concerns files and no number."""
+
+_NAMED = 3
+"""Files that a message names."""
+
+
+def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
+    """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
+
+    Each real file is there once, links after what they point to. A link to nothing, and what the system does
+    not let be looked at, are files too, unreadable ones. Raises InputError where `root` may not be entered,
+    or holds so many files that it cannot be a run.
+    """
+    if remote.is_remote(root):
+        shown = (path for path in root.rglob("*") if _is_shown(relative_name(path, root)))
+        return sorted(shown, key=str), []
+    _refuse_the_kernels(root)
+    plain: dict[str, Path] = {}
+    links: list[Path] = []
+    closed: list[OSError] = []
+    for folder, real, names in _folders(root, closed):
+        for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
+            if _is_link(path):
+                links.append(path)
+            elif not _is_something_else(path):
+                plain[f"{real}/{path.name}"] = path
+        if len(plain) + len(links) > MOST_FILES:
+            what = f"holds more than {MOST_FILES:,} files, and is no directory of one run"
+            raise InputError(what, where=str(root), fix="name the directory of the run itself")
+    for link in links:
+        if not _is_something_else(link):
+            plain.setdefault(_real(link), link)
+    inside = _real(root).rstrip("/") + "/"
+    outside = [path for real, path in plain.items() if not real.startswith(inside)]
+    return list(plain.values()), [*_closed(closed, root), *_links_out(outside, root)]
+
+
+def _refuse_the_kernels(root: Path) -> None:
+    real = Path(_real(root))
+    if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
+        what = "is a view into the kernel, and holds no run"
+        raise InputError(what, where=str(root), fix="name the directory of the run itself")
+
+
+def _is_shown(name: str) -> bool:
+    """Whether a remote key is a file that a walk over local folders would come to."""
+    *folders, name = name.split("/")
+    hidden = name.startswith(".") or any(n.startswith(".") or n in _SKIPPED_FOLDERS for n in folders)
+    return bool(name) and not hidden
+
+
+def _real(path: str | Path) -> str:
+    """Return what a path is after its links; itself where the system does not let its links be read."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return str(path)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether a path surely is no file but a folder, a device, a pipe or a socket."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        return False
+
+
+def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each real folder below `root` once, what it is after its links, and the names in it.
+
+    Links to folders come after what they point to. Folders that cannot be listed go to `closed`.
+    """
+    seen = {str(above) for above in Path(os.path.realpath(root)).parents}
+    pending = [root]
+    while pending:
+        for folder, subfolders, names in os.walk(pending.pop(0), onerror=closed.append):
+            real = _real(folder)
+            if real in seen:
+                subfolders.clear()
+                continue
+            seen.add(real)
+            subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
+            pending += [link for name in subfolders if _is_link(link := Path(folder, name))]
+            yield folder, real, names
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """Return a path below a folder, local or remote, with `/`."""
+    if remote.is_remote(folder):
+        return str(path)[len(str(folder)) :].lstrip("/")
+    return path.relative_to(folder).as_posix()
+
+
+def _closed(errors: Iterable[OSError], root: Path) -> Iterator[Finding]:
+    """Yield a finding for each folder that cannot be listed; InputError where that is the run itself."""
+    for error in errors:
+        if error.filename == str(root):
+            raise storage.unreadable(root, error) from error
+        name = relative_name(Path(error.filename), root)
+        yield Finding("file-unreadable", "error", f"the folder cannot be read: {error.strerror}", name)
+
+
+def _links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
+    """Return a finding about files that are there by links out of the run; none without any."""
+    if not outside:
+        return []
+    names = [relative_name(path, root) for path in outside[:_NAMED]]
+    listed = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
+    count = len(outside)
+    links = "1 file is a link that leads" if count == 1 else f"{count} files are links that lead"
+    message = f"{links} out of the run: {listed}"
+    return [Finding("links-outside", "note", message, names[0], count=count, touches=NO_NUMBER)]
+
+
+_BEGINNING = 64 << 10
+"""Bytes, decompressed, in which traces of different ranks are different already."""
+
+
+def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces without byte-for-byte copies, and a finding for each that has taken another's place.
+
+    Of copies the one in a numbered window is kept, and rather one with the name of its rank. Only files
+    of one size that begin alike are read whole.
+    """
+    kept: list[TraceFile] = []
+    lost: list[Finding] = []
+    for alike in _alike(traces):
+        best, *others = sorted(
+            alike, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
+        )
+        kept.append(best)
+        lost += [_overwritten(copy, best) for copy in others if _other_rank(copy) is not None]
+    return sorted(kept, key=lambda t: t.relative), lost
+
+
+def _alike(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
+    """Yield the traces in lists of those that are the same bytes."""
+    for of_size in _grouped(traces, lambda trace: (trace.size, trace.part)):
+        for beginning in _grouped(of_size, _beginning) if len(of_size) > 1 else [of_size]:
+            yield from _grouped(beginning, _content) if len(beginning) > 1 else [beginning]
+
+
+def _grouped(traces: Iterable[TraceFile], key: Callable[[TraceFile], Hashable]) -> list[list[TraceFile]]:
+    groups: dict[Hashable, list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        groups[key(trace)].append(trace)
+    return list(groups.values())
+
+
+def _beginning(trace: TraceFile) -> bytes:
+    return hashlib.sha256(storage.read_head(trace.path, _BEGINNING)).digest()
+
+
+def _content(trace: TraceFile) -> str:
+    return storage.sha256(trace.path)
+
+
+def _other_rank(trace: TraceFile) -> int | None:
+    """Return the rank that a trace's name tells, where its content is another's."""
+    named = file_names.rank_in_name(trace.relative) if trace.form.of_rank and not trace.part else None
+    if named is None or trace.rank in {None, named}:
+        return None
+    return named if file_names.says_rank(trace.relative) or named < (trace.world_size or 0) else None
+
+
+def _overwritten(copy: TraceFile, original: TraceFile) -> Finding:
+    named = _other_rank(copy)
+    message = f"{copy.relative} is a copy of {original.relative}, and the trace of rank {named} is lost"
+    return Finding("trace-overwritten", "error", message, copy.relative, rank=named)
 
 
 HEAD_BYTES = 256 << 10
@@ -29,7 +218,7 @@ TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), *_REPORT_SU
 
 
 @dataclass(slots=True)
-class Found:
+class DiscoveredFiles:
     """What lies in a run directory."""
 
     traces: list[TraceFile] = field(default_factory=list)
@@ -49,18 +238,18 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
     else:
         with remote.local_copy(path) as local:
             parts = form.in_parts.parts(local)
-    window, size = identity.window_in_path(relative), _size(path)
-    named = identity.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None
+    window, size = file_names.window_in_path(relative), _size(path)
+    named = file_names.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None
     found = []
     for part in parts:
         name = f"{relative}#{part.id}" if part.id else relative
-        rank, source = _ranked(part, ranks.get(name), named, alone=len(parts) == 1)
+        rank, source = _rank_of(part, ranks.get(name), named, alone=len(parts) == 1)
         world_size = part.identity.world_size
         found.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id))
     return found
 
 
-def _ranked(part: Part, mapped: int | None, named: int | None, *, alone: bool) -> tuple[int | None, str]:
+def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) -> tuple[int | None, str]:
     """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
 
     Devices tell ranks apart only inside one report.
@@ -74,7 +263,7 @@ def _ranked(part: Part, mapped: int | None, named: int | None, *, alone: bool) -
     return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
 
 
-def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
+def discover_traces(root: Path, ranks: Mapping[str, int] | None = None) -> DiscoveredFiles:
     """Return what lies at `root`, a run directory or a single trace file.
 
     `ranks` maps relative file names to ranks where the files do not say. Raises InputError
@@ -88,11 +277,11 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
         raise InputError("there is no such file or directory", where=str(root), fix="check the path")
     if not is_folder and not remote.is_remote(root) and not root.is_file():
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
-    found = Found()
+    found = DiscoveredFiles()
     folder = root if is_folder else root.parent
     files, oddities = files_under(root) if is_folder else ([root], [])
-    for path in _without_reports(files) if is_folder else files:
-        relative = walking.relative(path, folder)
+    for path in _without_exported_reports(files) if is_folder else files:
+        relative = relative_name(path, folder)
         if not path.name.lower().endswith(TRACE_SUFFIXES):
             found.others += [path] if _is_there(path) else []
             continue
@@ -104,8 +293,8 @@ def found_in(root: Path, ranks: Mapping[str, int] | None = None) -> Found:
             continue
         found.traces += traces
         found.others += [] if traces else [path]
-    settled, implausible = naming.settled(found.traces)
-    found.traces, doubts = _each_once(settled)
+    settled, implausible = file_names.assign_ranks_and_windows(found.traces)
+    found.traces, doubts = _one_of_each_rank(settled)
     found.findings += [*doubts, *implausible, *oddities]
     return found
 
@@ -126,7 +315,7 @@ def _is_there(path: Path) -> bool:
         return True
 
 
-def _without_reports(paths: Iterable[Path]) -> list[Path]:
+def _without_exported_reports(paths: Iterable[Path]) -> list[Path]:
     """Return the files without reports beside which their own export lies, as `nsys stats` leaves it."""
     found = list(paths)
     exports = {
@@ -135,12 +324,12 @@ def _without_reports(paths: Iterable[Path]) -> list[Path]:
     return [p for p in found if p.suffix not in _REPORT_SUFFIXES or str(p.with_suffix("")) not in exports]
 
 
-def _each_once(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces without copies, at most one for each rank and window, and what was left out."""
     kept: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
-    once, lost = copies.each_once(traces)
+    once, lost = _without_copies(traces)
     for trace in once:
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)

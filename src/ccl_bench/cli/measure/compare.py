@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.base.registry import Registry
-    from ccl_bench.comparison.compared import Comparison
-    from ccl_bench.comparison.side import Side
+    from ccl_bench.comparison.compare import Comparison
+    from ccl_bench.comparison.run_results import RunResults
     from ccl_bench.comparison.thresholds import Threshold
     from ccl_bench.metrics import Metric
     from ccl_bench.result.step_choice import StepChoice
@@ -104,25 +104,25 @@ def compare(
 ) -> int:
     """Compare runs."""
     from ccl_bench import metrics
-    from ccl_bench.comparison.comparable import known_field
-    from ccl_bench.comparison.compared import compared
-    from ccl_bench.comparison.divisions import DIVIDED_METRICS
-    from ccl_bench.comparison.thresholds import threshold
-    from ccl_bench.engine import used
+    from ccl_bench.comparison.comparability import known_field
+    from ccl_bench.comparison.compare import compare_runs
+    from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
+    from ccl_bench.comparison.thresholds import parse_threshold
+    from ccl_bench.engine import use_engine
 
     if len(run) < _FEWEST:
         raise UsageError("a comparison is of two runs at least", fix="name the baseline, then a run")
     chosen = form or _form_of(output)
     target = options.file_to_write(output, force=force) if output else None
     registry = metrics.load()
-    limits = [threshold(text, registry.canonical) for text in fail_on or ()]
+    limits = [parse_threshold(text, registry.canonical) for text in fail_on or ()]
     fields = [known_field(name) for name in study or ()]
     wanted = _wanted(registry, metric, limits)
     measured = [*dict.fromkeys([*wanted, *DIVIDED_METRICS])]
-    with used(engine):
+    with use_engine(engine):
         sides = _sides(run, measured, profile_mode, jobs, steps.choice, use_cache=not no_cache)
     shown = wanted if metric else _with_plugins(wanted, sides, registry)
-    comparison = compared(sides, shown, study=fields, thresholds=limits, tolerance=tolerance / 100)
+    comparison = compare_runs(sides, shown, study=fields, thresholds=limits, tolerance=tolerance / 100)
     _tell(comparison, chosen, target)
     return comparison.exit_status
 
@@ -145,7 +145,9 @@ def _wanted(registry: Registry[Metric], named: list[str] | None, limits: Sequenc
     return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
 
 
-def _with_plugins(wanted: Iterable[str], sides: Sequence[Side], registry: Registry[Metric]) -> list[str]:
+def _with_plugins(
+    wanted: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]
+) -> list[str]:
     """Return `wanted` with the metrics in stored results that are not installed here."""
     stored = (name for side in sides for name in side.results if name not in registry)
     return [*dict.fromkeys([*wanted, *stored])]
@@ -159,15 +161,15 @@ def _sides(
     choice: StepChoice,
     *,
     use_cache: bool,
-) -> list[Side]:
+) -> list[RunResults]:
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.comparison.sides import side_at
+    from ccl_bench.comparison.load_results import load_results
 
     found = []
     for place in places:
         with progress_bar(1) as progress:
             found.append(
-                side_at(
+                load_results(
                     place,
                     names,
                     profile_mode=profile_mode,
@@ -199,7 +201,7 @@ def _tell(comparison: Comparison, form: Form, target: Path | None) -> None:
 
 def _text(comparison: Comparison, form: Form) -> str:
     if form == "json":
-        from ccl_bench.comparison.compared import to_json
+        from ccl_bench.comparison.compare import to_json
 
         return to_json(comparison).decode() + "\n"
     if form == "html":

@@ -144,12 +144,12 @@ def measured(
 ) -> list[Result]:
     """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.engine import used
-    from ccl_bench.evaluate.computing import evaluate
+    from ccl_bench.engine import use_engine
+    from ccl_bench.evaluate.compute import evaluate
     from ccl_bench.run import open_run
 
     run = open_run(place, card=card, profile_mode=profile_mode, choice=choice)
-    with used(engine), progress_bar(len(run.traces)) as progress:
+    with use_engine(engine), progress_bar(len(run.traces)) as progress:
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 

@@ -15,7 +15,7 @@ from ccl_bench.report.render import Form, ImageForm, form_of
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
 
 ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
@@ -76,13 +76,13 @@ def report(
     force: options.Force = False,
 ) -> int:
     """Report a run."""
-    from ccl_bench.engine import used
+    from ccl_bench.engine import use_engine
     from ccl_bench.run import open_run
 
     chosen = _form(form, output, text=text)
     target = options.file_to_write(output, force=force) if output else None
     opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
-    with used(engine):
+    with use_engine(engine):
         observed = _observed(opened, jobs, use_cache=not no_cache)
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
@@ -105,7 +105,7 @@ def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
     return chosen
 
 
-def _show(observed: Observation, form: Form) -> None:
+def _show(observed: ReportData, form: Form) -> None:
     if form != "text":
         from ccl_bench.report.render import render as reported
 
@@ -118,14 +118,14 @@ def _show(observed: Observation, form: Form) -> None:
     show(text_page(report_page(observed)))
 
 
-def _write(target: Path, observed: Observation, form: Form) -> None:
+def _write(target: Path, observed: ReportData, form: Form) -> None:
     from ccl_bench.report.render import render as reported
     from ccl_bench.storage.text import replace_text
 
     replace_text(target, reported(observed, form))
 
 
-def _draw(observed: Observation, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
+def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
     """Write every chart of the report and print the paths."""
     from ccl_bench.report.page import report_page
     from ccl_bench.report.render.images import image
@@ -179,9 +179,9 @@ def write_report(
     return 0
 
 
-def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> Observation:
+def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> ReportData:
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.observe_run import observed
+    from ccl_bench.evaluate.report_data import collect_report_data
 
     with progress_bar(len(run.traces)) as progress:
-        return observed(run, jobs=jobs, use_cache=use_cache, progress=progress)
+        return collect_report_data(run, jobs=jobs, use_cache=use_cache, progress=progress)

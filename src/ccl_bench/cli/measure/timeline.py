@@ -48,7 +48,7 @@ def timeline(
 ) -> int:
     """Write the timeline of a run."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.engine import used
+    from ccl_bench.engine import use_engine
     from ccl_bench.report.console import show
     from ccl_bench.report.formatting import counted, size
     from ccl_bench.run import open_run
@@ -56,7 +56,7 @@ def timeline(
 
     target = options.file_to_write(output, force=force)
     opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
-    with used(engine), progress_bar(len(opened.traces)) as progress:
+    with use_engine(engine), progress_bar(len(opened.traces)) as progress:
         written = write_timeline(
             opened,
             target,

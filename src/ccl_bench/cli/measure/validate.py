@@ -40,7 +40,7 @@ def validate(
 ) -> int:
     """Check each path and print what is wrong."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.validation import validate
+    from ccl_bench.evaluate.validate import validate
 
     if not path:
         raise UsageError("PATH is missing", fix="name the run or file to check")

@@ -109,7 +109,7 @@ def _tell(done: Collected, program: str, jobs: int | None) -> int:
     run = discover_run(done.output)
     if not run.traces:
         say(program, summary.no_trace_message(done))
-    from ccl_bench.inspect_run import inspect
+    from ccl_bench.evaluate.inspect import inspect
 
     with progress_bar(len(run.traces)) as progress:
         found = inspect(run, jobs=jobs, progress=progress)

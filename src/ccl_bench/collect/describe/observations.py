@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.collect.environment.machine import is_unavailable
-from ccl_bench.trace.discovery import HEAD_BYTES, found_in
+from ccl_bench.trace.discovery import HEAD_BYTES, discover_traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ def observe(
     configuration: EffectiveConfig | None,
 ) -> Observations:
     """Return what the run in `target` and its environment tell."""
-    traces = found_in(target).traces
+    traces = discover_traces(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
     counted = metadata.get("world_size")
     if not sizes and "recording" in metadata and isinstance(counted, int):

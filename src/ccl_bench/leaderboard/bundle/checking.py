@@ -16,7 +16,7 @@ from ccl_bench.card.fields import is_address
 from ccl_bench.leaderboard.bundle.limits import unsafe
 from ccl_bench.leaderboard.store.bundle import CARD, REPORT, REQUIRED, Bundle, is_field
 from ccl_bench.result import SCHEMA_VERSION
-from ccl_bench.result.observation import from_json as report_from_json
+from ccl_bench.result.report_data import from_json as report_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -23,7 +23,7 @@ from ccl_bench.leaderboard.store.bundle import (
     bundle_id,
 )
 from ccl_bench.result import to_json as results_json
-from ccl_bench.result.observation import to_json as report_json
+from ccl_bench.result.report_data import to_json as report_json
 from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.run.stated import CARD as CARD_KIND
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.result import Result
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
 
 
@@ -47,7 +47,7 @@ class Made:
 
 def made(
     run: Run,
-    observed: Observation,
+    observed: ReportData,
     folder: Path,
     *,
     metrics: Collection[str] | None = None,
@@ -127,7 +127,7 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     )
 
 
-def _without_paths(run: Run, observed: Observation, metrics: Collection[str] | None) -> Observation:
+def _without_paths(run: Run, observed: ReportData, metrics: Collection[str] | None) -> ReportData:
     """Return an observation without paths of this machine, of the wanted metrics only."""
     inspection = replace(
         observed.inspection,

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.leaderboard.bundle.checking import refuse_mistakes
 from ccl_bench.leaderboard.bundle.limits import RUN, Limits
 from ccl_bench.leaderboard.bundle.making import files_of, made
 from ccl_bench.leaderboard.bundle.private import refuse_secrets, told_by
 from ccl_bench.leaderboard.bundle.staging import links_out, staged
-from ccl_bench.observe_run import observed
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run import open_run
 
@@ -73,7 +73,7 @@ def packed(wanted: Wanted, folder: Path, *, progress: Progress | None = None) ->
         (folder / "staged").mkdir()
         ready = staged(run, folder / "staged", reopened)
         run, scrubbed = ready.run, ready.scrubbed
-    seen = observed(run, jobs=wanted.jobs, use_cache=wanted.use_cache, progress=progress)
+    seen = collect_report_data(run, jobs=wanted.jobs, use_cache=wanted.use_cache, progress=progress)
     (folder / "bundle").mkdir()
     done = made(
         run,

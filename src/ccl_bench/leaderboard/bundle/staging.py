@@ -19,7 +19,7 @@ from ccl_bench.leaderboard.bundle.scrubbing import scrub
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.storage import remote
-from ccl_bench.trace.formats.nsys.export import exported
+from ccl_bench.trace.formats.nsys.export import export_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def staged(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run) -
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if name in reports:
-            scrub(exported(path, name), target.with_name(_as_export(target.name)))
+            scrub(export_of(path, name), target.with_name(_as_export(target.name)))
         else:
             _bring(path, target)
     return Staged(reopened(place), sorted(set(reports)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.comparison.compared import compared
-from ccl_bench.comparison.side import Side
+from ccl_bench.comparison.compare import compare_runs
+from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.pages.definitions import definition
 from ccl_bench.leaderboard.pages.frame import page
 from ccl_bench.leaderboard.pages.words import hardware
@@ -18,7 +18,7 @@ from ccl_bench.report.theme import CHART_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.comparison.compared import Comparison
+    from ccl_bench.comparison.compare import Comparison
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.answer import Listed
     from ccl_bench.leaderboard.store.bundle import Bundle
@@ -34,7 +34,7 @@ def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: st
         return page(
             "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
         )
-    found = compared([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
+    found = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
     shown = list(sections(found))
     charts = {chart.key: chart.spec for each in shown for chart in each.charts}
     return page(
@@ -50,10 +50,10 @@ def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: st
     )
 
 
-def _side(bundle: Bundle, listed: Listed) -> Side:
+def _side(bundle: Bundle, listed: Listed) -> RunResults:
     run = listed.run
     name = " ".join(filter(None, (run["model"] or run["name"], hardware(run), f"({bundle.id[:8]})")))
-    return Side(name, {result.metric: result for result in bundle.results}, bundle.fields)
+    return RunResults(name, {result.metric: result for result in bundle.results}, bundle.fields)
 
 
 def _names(chosen: Sequence[tuple[Bundle, Listed]]) -> list[str]:

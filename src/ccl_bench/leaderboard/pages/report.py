@@ -9,7 +9,7 @@ from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.store.bundle import REPORT
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page
-from ccl_bench.result import observation
+from ccl_bench.result import report_data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def _drawn(path: Path, assets: str, run: str) -> str:
     if not path.exists():
         raise InputError("this run was published without a report")
     try:
-        shown = report_page(observation.from_json(path.read_bytes()))
+        shown = report_page(report_data.from_json(path.read_bytes()))
         return run_page(shown, assets=assets, before=[(run, "Back to the run")])
     except CclBenchError:
         raise

@@ -15,7 +15,7 @@ import msgspec
 from ccl_bench import __version__
 from ccl_bench.leaderboard.store.bundle import REPORT
 from ccl_bench.leaderboard.store.rows import measured
-from ccl_bench.result.observation import from_json as report_from_json
+from ccl_bench.result.report_data import from_json as report_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ import msgspec
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
-from ccl_bench.result.observation import Series
+from ccl_bench.result.report_data import Series
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
 _PR_SET_PDEATHSIG = 1
@@ -74,14 +74,14 @@ def _confine(asked: Request) -> None:
 
 def _measured(asked: Request) -> Answer:
     from ccl_bench.comparison import fields_of
-    from ccl_bench.observe_run import observed
+    from ccl_bench.evaluate.report_data import collect_report_data
     from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run
 
     chosen = asked.choice
     choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
     run = open_run(asked.run, card=asked.card, choice=choice)
-    seen = observed(run, jobs=1, use_cache=False)
+    seen = collect_report_data(run, jobs=1, use_cache=False)
     return Answer(seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts))
 
 

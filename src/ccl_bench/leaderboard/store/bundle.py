@@ -21,7 +21,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
-from ccl_bench.comparison.fields import rules
+from ccl_bench.comparison.comparability import field_rules
 from ccl_bench.leaderboard.store.history import HISTORY, Event, read_history
 from ccl_bench.result import Result, from_json
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.card import CardReading
-    from ccl_bench.comparison.fields import Fields
+    from ccl_bench.comparison.comparability import Fields
 
 CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"
 REQUIRED = (CARD, RESULTS, PROVENANCE)
@@ -141,8 +141,8 @@ class Bundle:
 
 def is_field(name: str) -> bool:
     """Whether a comparison knows a field of this name."""
-    return name in rules() or name.startswith(
-        tuple(f"{whole}." for whole in rules() if whole.endswith(".env"))
+    return name in field_rules() or name.startswith(
+        tuple(f"{whole}." for whole in field_rules() if whole.endswith(".env"))
     )
 
 

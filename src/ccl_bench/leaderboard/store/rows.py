@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.catalog import devices
 from ccl_bench.comparison import comparison_key, unknown_fields
-from ccl_bench.comparison.effects import rules
+from ccl_bench.comparison.incomparable import result_rules
 from ccl_bench.leaderboard.store.bundle import REPORT
 from ccl_bench.leaderboard.store.history import stamp
 from ccl_bench.leaderboard.store.known import known_metrics, variants
@@ -17,7 +17,7 @@ from ccl_bench.leaderboard.store.known import known_metrics, variants
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ccl_bench.comparison.fields import Fields
+    from ccl_bench.comparison.comparability import Fields
     from ccl_bench.leaderboard.store.bundle import Bundle
     from ccl_bench.result import Result
 
@@ -118,7 +118,7 @@ def value_rows(bundle: Bundle) -> Iterator[Row]:
 def measured(result: Result) -> str:
     """Return in words how a number was measured, as far as numbers measured otherwise do not compare."""
     said = {"window": result.window}
-    for rule in rules():
+    for rule in result_rules():
         if rule.what == "detail" and rule.effect == "blocks" and rule.detail in result.details:
             said[rule.detail.replace("_", " ")] = str(result.details[rule.detail])
     return plain(", ".join(f"{name}: {value}" for name, value in said.items() if value))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.report.page_model import Spec
-    from ccl_bench.result.observation import MemoryCurve
+    from ccl_bench.result.report_data import MemoryCurve
 
 Spread = tuple[str, float, float, float]
 """Name, least, median and most."""

@@ -14,11 +14,10 @@ from ccl_bench.report.render.html import definitions, html_page, section
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ccl_bench.comparison.attribution import Attribution
     from ccl_bench.comparison.changes import Change
-    from ccl_bench.comparison.comparable import Comparability, Difference
-    from ccl_bench.comparison.compared import Comparison, Pair
-    from ccl_bench.comparison.divisions import Division
+    from ccl_bench.comparison.comparability import Comparability, Difference
+    from ccl_bench.comparison.compare import Comparison, Pair
+    from ccl_bench.comparison.step_breakdown import Attribution, Division
     from ccl_bench.report.page_model import Cell, Spec
 
 _VERDICTS = (

@@ -10,11 +10,10 @@ from ccl_bench.report.formatting import duration, short, with_unit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.comparison.attribution import Attribution
     from ccl_bench.comparison.changes import Change
-    from ccl_bench.comparison.comparable import Comparability, Difference
-    from ccl_bench.comparison.compared import Comparison, Pair
-    from ccl_bench.comparison.divisions import Division, Part
+    from ccl_bench.comparison.comparability import Comparability, Difference
+    from ccl_bench.comparison.compare import Comparison, Pair
+    from ccl_bench.comparison.step_breakdown import Attribution, Division, Part
     from ccl_bench.comparison.thresholds import Judgement
 
 ORDER = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")

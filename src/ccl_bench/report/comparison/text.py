@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.comparison.attribution import Attribution
     from ccl_bench.comparison.changes import Change
-    from ccl_bench.comparison.comparable import Difference
-    from ccl_bench.comparison.compared import Comparison, Pair
-    from ccl_bench.comparison.divisions import Division
+    from ccl_bench.comparison.comparability import Difference
+    from ccl_bench.comparison.compare import Comparison, Pair
+    from ccl_bench.comparison.step_breakdown import Attribution, Division
 
 _STYLES = {"worse": "red", "better": "green", "changed": "cyan", "cannot tell": "yellow"}
 _LISTED = 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from ccl_bench.result.observation import Observation
+    from ccl_bench.result.report_data import ReportData
 
 Form = Literal["html", "markdown", "json", "text"]
 ImageForm = Literal["svg", "png"]
@@ -34,10 +34,10 @@ def form_of(file: str) -> Form:
     return SUFFIXES[suffix]
 
 
-def render(observed: Observation, form: Form) -> str:
+def render(observed: ReportData, form: Form) -> str:
     """Return the report of a run; the same observation gives the same report."""
     if form == "json":
-        from ccl_bench.result.observation import to_json
+        from ccl_bench.result.report_data import to_json
 
         return to_json(observed).decode() + "\n"
     from ccl_bench.report.page import report_page
@@ -58,7 +58,7 @@ def render(observed: Observation, form: Form) -> str:
 
 def render_json(text: bytes, form: Form) -> str:
     """Return a report that was written as JSON in another form; InputError where it is none."""
-    from ccl_bench.result.observation import from_json
+    from ccl_bench.result.report_data import from_json
 
     observed = from_json(text)
     try:

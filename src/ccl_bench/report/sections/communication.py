@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.observation import MessageSize
+    from ccl_bench.result.report_data import MessageSize
 
 KEY, TITLE = "communication", "Communication"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.observation import MemoryCurve
+    from ccl_bench.result.report_data import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
 

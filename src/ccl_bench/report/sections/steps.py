@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.observation import Grid, Spread, StepTimes, TimeParts
+    from ccl_bench.result.report_data import Grid, Spread, StepTimes, TimeParts
 
 KEY, TITLE = "steps", "Step times"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.observation import Grid
+    from ccl_bench.result.report_data import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
 

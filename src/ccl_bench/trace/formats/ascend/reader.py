@@ -1,4 +1,4 @@
-"""Read an Ascend trace into tables: what is an event is told by the process that it is in.
+"""Read an Ascend trace into tables: the process that an event is in shows what it is.
 
 `Python` (or `MindSpore`) holds operators and ranges of the host, `CANN` the calls that launch, `Ascend
 Hardware` the tasks of the device by stream, and `Communication` (`HCCL` in older versions) its collectives
@@ -7,24 +7,182 @@ as `hcom_*` with the tasks that they are made of beside them. Whatever else ther
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace import plausibility, repeats
+from ccl_bench.trace import quality
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.ascend import columns
-from ccl_bench.trace.formats.ascend.events import Event, document_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import BinaryIO
+
+    Placed = tuple[Event, int | None]
+
+Number = int | float | str | bool | None
+
+
+class Args(Struct, gc=False):
+    """`args` of an event."""
+
+    name: Number = None
+    task_type: str | None = field(name="Task Type", default=None)
+    stream: Number = field(name="Physic Stream Id", default=None)
+    stream_old: Number = field(name="Stream Id", default=None)
+    connection: Number = field(name="connection_id", default=None)
+    sequence_number: Number = field(name="Sequence number", default=None)
+    forward_thread: Number = field(name="Fwd thread id", default=None)
+
+
+class Event(Struct, gc=False):
+    """One event."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str | None = None
+    pid: Number = None
+    tid: Number = None
+    ts: Number = None
+    dur: Number = None
+    args: Args | None = None
+
+    @property
+    def process(self) -> str:
+        """What the process is called, where the event says it."""
+        if self.ph != "M" or self.name != "process_name" or self.args is None:
+            return ""
+        return str(self.args.name or "")
+
+
+class _Document(Struct, gc=False):
+    events: list[Event] = field(name="traceEvents", default_factory=list)
+
+
+_ARRAY, _OBJECT = Decoder(list[Event], strict=False), Decoder(_Document, strict=False)
+
+
+def document_events(text: bytes) -> list[Event]:
+    """Return the events of a file, which is an array of them or an object that holds one."""
+    return _OBJECT.decode(text).events if text.lstrip()[:1] == b"{" else _ARRAY.decode(text)
+
+
+_COMPUTES = re.compile(
+    r"AI_?C(?:ORE|PU)|AI_VECTOR_CORE|MIX_AI[CV]|^AI[CV]$|FFTS|DSA|DVPP|^KERNEL_AI", re.IGNORECASE
+)
+_COPIES = re.compile(r"SDMA|PCIE_DMA|MEMCPY|ASYNC_COPY", re.IGNORECASE)
+_WAITS = re.compile(
+    r"EVENT|NOTIFY|WAIT|RECORD|PLACE_?HOLDER|WRITE_VALUE|LABEL|STREAM|MODEL|PROFILER|BARRIER|MAINTENANCE|CALLBACK",
+    re.IGNORECASE,
+)
+"""What the `Task Type` of the device's scheduler means; a task without one is judged by its name."""
+
+_OPERATOR = re.compile(r"::|Backward\w*$")
+
+
+class Tasks(NamedTuple):
+    """Tasks of the device by what they are; waiting is none of them."""
+
+    kernels: list[Placed]
+    copies: list[Placed]
+
+
+def sorted_tasks(
+    members: Mapping[object, Sequence[Event]], device_of: Mapping[object, int], *, without_calls: bool
+) -> tuple[Tasks, Counter[str]]:
+    """Return the device's tasks, and how many there are of each type that nothing is known of.
+
+    A collective stands among the tasks too; `without_calls` it does not count here.
+    """
+    tasks, unknown = Tasks([], []), Counter[str]()
+    for pid, events in members.items():
+        for event in events:
+            if without_calls and event.name.startswith("hcom_"):
+                continue
+            kind = (event.args.task_type if event.args else None) or ""
+            if kind and _COMPUTES.search(kind):
+                tasks.kernels.append((event, device_of[pid]))
+            elif _COPIES.search(kind or event.name):
+                tasks.copies.append((event, device_of[pid]))
+            elif not _WAITS.search(kind or event.name):
+                unknown.update([kind] if kind else [])
+                tasks.kernels.extend([] if kind else [(event, device_of[pid])])
+    return tasks, unknown
+
+
+def is_range(name: str) -> bool:
+    """Whether an event of the host is a range that somebody marked: its name alone tells."""
+    return not _OPERATOR.search(name)
+
+
+def kernels(placed: Sequence[Placed]) -> pl.DataFrame:
+    """Return the `kernels` rows of tasks."""
+    return _times([event for event, _ in placed]).with_columns(_on_device(placed))
+
+
+def copies(placed: Sequence[Placed]) -> pl.DataFrame:
+    """Return the `memcpy` rows of tasks; the trace does not say from where to where, nor how much."""
+    rows = _times([event for event, _ in placed]).drop("name")
+    return rows.with_columns(kind=pl.lit("other")).with_columns(_on_device(placed))
+
+
+def _on_device(placed: Sequence[Placed]) -> list[pl.Series]:
+    args = [event.args for event, _ in placed]
+    streams = [a.stream if a and a.stream is not None else a and a.stream_old for a in args]
+    return [
+        pl.Series("device", [device for _, device in placed], dtype=pl.Int64),
+        _whole("stream", [e.tid if s is None else s for s, (e, _) in zip(streams, placed, strict=True)]),
+        _whole("correlation", [a and a.connection for a in args]),
+    ]
+
+
+def on_host(events: Sequence[Event]) -> pl.DataFrame:
+    """Return what operators, ranges and calls of the host have in common."""
+    return _times(events).with_columns(
+        _whole("process", [event.pid for event in events]), _whole("thread", [event.tid for event in events])
+    )
+
+
+def launches(events: Sequence[Event]) -> pl.DataFrame:
+    """Return the `launches` rows of calls of the runtime."""
+    ids = [event.args and event.args.connection for event in events]
+    return on_host(events).with_columns(_whole("correlation", ids))
+
+
+def _times(events: Sequence[Event]) -> pl.DataFrame:
+    start = _nanoseconds([event.ts for event in events])
+    return pl.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": start + _nanoseconds([event.dur for event in events]),
+            "name": pl.Series([event.name for event in events], dtype=pl.Categorical),
+        }
+    )
+
+
+def _nanoseconds(microseconds: Sequence[object]) -> pl.Series:
+    """Return times as nanoseconds; text keeps the digits that a double has not."""
+    texts = [f"{time:.3f}" if isinstance(time, float) else str(time) for time in microseconds]
+    whole, _, rest = (pl.col("text").str.extract(r"^(-?\d+)(\.(\d+))?$", group) for group in (1, 2, 3))
+    parts = rest.fill_null("0").str.pad_end(3, "0").str.head(3)
+    found = whole.cast(pl.Int64, strict=False) * 1000 + parts.cast(pl.Int64)
+    return pl.DataFrame({"text": pl.Series(texts, dtype=pl.String)}).select(found.alias("ns")).to_series()
+
+
+def _whole(name: str, values: Sequence[object]) -> pl.Series:
+    """Return whole numbers; whatever is none is null."""
+    texts = pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)
+    return texts.cast(pl.Int64, strict=False)
+
 
 HOST = frozenset({"Python", "MindSpore"})
 RUNTIME = "CANN"
@@ -47,20 +205,20 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
     device_of = {pid: number for number, pid in enumerate(sorted(members[HARDWARE], key=str))}
     calls = _flat(members, *COLLECTIVES)
     collectives = [event for event in calls if event.name.startswith(_COLLECTIVE)]
-    tasks, unknown = columns.sorted_tasks(members[HARDWARE], device_of, without_calls=bool(collectives))
+    tasks, unknown = sorted_tasks(members[HARDWARE], device_of, without_calls=bool(collectives))
     host = [event for event in _flat(members, *HOST) if event.cat in _OPERATORS]
-    ranges = [event for event in host if columns.is_range(event.name)]
+    ranges = [event for event in host if is_range(event.name)]
     device = next(iter(device_of.values()), None)
     tables = {
-        "kernels": columns.kernels([*tasks.kernels, *((event, device) for event in collectives)]),
-        "memcpy": columns.copies(tasks.copies),
-        "cpu_ops": columns.on_host([event for event in host if not columns.is_range(event.name)]),
-        "launches": columns.launches(_flat(members, RUNTIME)),
-        "annotations": columns.on_host(ranges).with_columns(on_device=pl.lit(value=False)),
+        "kernels": kernels([*tasks.kernels, *((event, device) for event in collectives)]),
+        "memcpy": copies(tasks.copies),
+        "cpu_ops": on_host([event for event in host if not is_range(event.name)]),
+        "launches": launches(_flat(members, RUNTIME)),
+        "annotations": on_host(ranges).with_columns(on_device=pl.lit(value=False)),
     }
     framed = {name: _framed(name, rows) for name, rows in tables.items()}
-    possible, implausible = plausibility.screened(framed, file)
-    once, repeated = repeats.each_once(possible, file)
+    possible, implausible = quality.drop_impossible(framed, file)
+    once, repeated = quality.drop_repeated(possible, file)
     return TraceContent(
         tables=dict(once), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
     )

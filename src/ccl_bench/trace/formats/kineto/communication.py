@@ -25,7 +25,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import Operands, custom_operators, operands
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
-from ccl_bench.trace.formats.kineto.values import microseconds
+from ccl_bench.trace.formats.kineto.tables import microseconds
 from ccl_bench.trace.values import column_of, integers, whole
 
 if TYPE_CHECKING:

@@ -9,11 +9,17 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.memory_snapshot.history import events_table
-from ccl_bench.trace.formats.memory_snapshot.stacks import Stacks
-from ccl_bench.trace.formats.memory_snapshot.state import blocks_table, segments_table
-from ccl_bench.trace.formats.memory_snapshot.unpickling import Unpickled, unpickled
-from ccl_bench.trace.formats.memory_snapshot.values import length, mappings, text, whole
+from ccl_bench.trace.formats.memory_snapshot.tables import (
+    Stacks,
+    blocks_table,
+    events_table,
+    length,
+    mappings,
+    segments_table,
+    text,
+    whole,
+)
+from ccl_bench.trace.formats.memory_snapshot.unpickling import Unpickled, unpickle
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -44,7 +50,7 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError where the file is more than plain data, or no snapshot.
     """
-    held = unpickled(_bytes_of(stream, file), file)
+    held = unpickle(_bytes_of(stream, file), file)
     segments, histories, settings = _parts(held, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)

@@ -1,19 +1,233 @@
 """Read a pickle as plain data, one opcode after the other, so that nothing in it can run.
 
-Python's own unpickler is not used: it imports and calls what a file names, hashes whatever a file
-takes for a key, and reserves memory for what a file claims to hold.
+Python's own unpickler is not used: it imports and calls what a file names, hashes whatever a file takes for a
+key, and reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples and
+dictionaries, nothing else. A set becomes a list: its members need no hashing then, which a hostile file could
+make last for ever.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.memory_snapshot.opcodes import ADMITTED, Machine, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+PROTOCOLS = range(2, 6)
+"""Protocols that begin with their number; PyTorch writes 2 and 4, and 5 from Python 3.14."""
+
+MOST_CONTAINERS = 20_000_000
+"""Lists, tuples and dictionaries of one file; a history of a million allocations takes three million."""
+
+_LARGEST_KEY = 1 << 63
+_TEXTS = frozenset({str})
+_DOUBLE = struct.Struct(">d")
+
+
+class Refused(Exception):  # noqa: N818 (a reason, which the caller turns into an error with a place)
+    """Why the bytes are not read on."""
+
+
+def _too_much(claimed: int, left: int) -> str:
+    return f"claims {claimed:,} bytes where {left:,} are left, as where a file is cut short"
+
+
+class Machine:
+    """The state between two opcodes."""
+
+    __slots__ = ("at", "code", "containers", "marked", "memo", "stack")
+
+    def __init__(self, code: bytes) -> None:
+        self.code = code
+        self.at = 0
+        """Where the next byte is read."""
+        self.stack: list[object] = []
+        self.marked: list[list[object]] = []
+        """Stacks below a mark."""
+        self.memo: dict[int, object] = {}
+        self.containers = 0
+
+    def taken(self, count: int) -> bytes:
+        """Return the next bytes; a claim of more than there are is refused before anything is allocated."""
+        end = self.at + count
+        if end > len(self.code):
+            raise Refused(_too_much(count, len(self.code) - self.at))
+        found = self.code[self.at : end]
+        self.at = end
+        return found
+
+    def number(self, width: int) -> int:
+        """Return the next bytes as an unsigned number."""
+        return int.from_bytes(self.taken(width), "little")
+
+    def contained(self, container: object) -> None:
+        """Push a container that was just made."""
+        self.containers += 1
+        if self.containers > MOST_CONTAINERS:
+            raise Refused(f"makes more than {MOST_CONTAINERS:,} containers")
+        self.stack.append(container)
+
+    def items(self) -> list[object]:
+        """Return what was pushed since the last mark, and go back to what was there before it."""
+        if not self.marked:
+            raise Refused("has no mark before it")
+        found, self.stack = self.stack, self.marked.pop()
+        return found
+
+
+def _filled(target: object, keys: list[object], values: list[object]) -> None:
+    if type(target) is not dict or len(keys) != len(values):
+        raise Refused("sets items of something that is no dictionary")
+    if not _TEXTS.issuperset(map(type, keys)):
+        for key in keys:
+            if type(key) is not str and not (type(key) is int and abs(key) < _LARGEST_KEY):
+                raise Refused(f"takes {type(key).__name__} for a key; keys are texts and small numbers")
+    target.update(zip(keys, values, strict=True))
+
+
+def _set_items(machine: Machine) -> None:
+    found = machine.items()
+    _filled(machine.stack[-1], found[::2], found[1::2])
+
+
+def _set_item(machine: Machine) -> None:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    _filled(machine.stack[-1], [key], [value])
+
+
+def _extended(target: object, items: list[object]) -> None:
+    if type(target) is not list:
+        raise Refused("appends to something that is no list")
+    target.extend(items)
+
+
+def _appends(machine: Machine) -> None:
+    items = machine.items()
+    _extended(machine.stack[-1], items)
+
+
+def _append(machine: Machine) -> None:
+    item = machine.stack.pop()
+    _extended(machine.stack[-1], [item])
+
+
+def _tuple(count: int) -> Callable[[Machine], None]:
+    def build(machine: Machine) -> None:
+        if len(machine.stack) < count:
+            raise Refused("takes more items than there are")
+        items = machine.stack[-count:]
+        del machine.stack[-count:]
+        machine.contained(tuple(items))
+
+    return build
+
+
+def _protocol(machine: Machine) -> None:
+    version = machine.number(1)
+    if version not in PROTOCOLS:
+        raise Refused(f"asks for protocol {version}")
+
+
+def _frame(machine: Machine) -> None:
+    length, left = machine.number(8), len(machine.code) - machine.at
+    if length > left:
+        raise Refused(_too_much(length, left))
+
+
+def _text(width: int) -> Callable[[Machine], None]:
+    return lambda machine: machine.stack.append(str(machine.taken(machine.number(width)), "utf-8", "replace"))
+
+
+def _bytes(width: int) -> Callable[[Machine], None]:
+    return lambda machine: machine.stack.append(machine.taken(machine.number(width)))
+
+
+def _integer(width: int) -> Callable[[Machine], None]:
+    return lambda machine: machine.stack.append(machine.number(width))
+
+
+def _signed(machine: Machine) -> None:
+    machine.stack.append(int.from_bytes(machine.taken(4), "little", signed=True))
+
+
+def _long(width: int) -> Callable[[Machine], None]:
+    def build(machine: Machine) -> None:
+        raw = machine.taken(machine.number(width))
+        machine.stack.append(int.from_bytes(raw, "little", signed=True))
+
+    return build
+
+
+def _constant(value: object) -> Callable[[Machine], None]:
+    return lambda machine: machine.stack.append(value)
+
+
+def _mark(machine: Machine) -> None:
+    machine.marked.append(machine.stack)
+    machine.stack = []
+
+
+def _put(width: int) -> Callable[[Machine], None]:
+    def put(machine: Machine) -> None:
+        machine.memo[machine.number(width)] = machine.stack[-1]
+
+    return put
+
+
+def _memoize(machine: Machine) -> None:
+    machine.memo[len(machine.memo)] = machine.stack[-1]
+
+
+def _get(width: int) -> Callable[[Machine], None]:
+    return lambda machine: machine.stack.append(machine.memo[machine.number(width)])
+
+
+ADMITTED: dict[int, Callable[[Machine], None]] = {
+    0x80: _protocol,
+    0x95: _frame,
+    ord("N"): _constant(None),
+    0x88: _constant(True),
+    0x89: _constant(False),
+    ord("J"): _signed,
+    ord("K"): _integer(1),
+    ord("M"): _integer(2),
+    0x8A: _long(1),
+    0x8B: _long(4),
+    ord("G"): lambda machine: machine.stack.append(_DOUBLE.unpack(machine.taken(8))[0]),
+    0x8C: _text(1),
+    ord("X"): _text(4),
+    0x8D: _text(8),
+    ord("C"): _bytes(1),
+    ord("B"): _bytes(4),
+    0x8E: _bytes(8),
+    ord("("): _mark,
+    ord("]"): lambda machine: machine.contained([]),
+    0x8F: lambda machine: machine.contained([]),
+    ord("l"): lambda machine: machine.contained(machine.items()),
+    0x91: lambda machine: machine.contained(machine.items()),
+    ord("a"): _append,
+    ord("e"): _appends,
+    0x90: _appends,
+    ord("}"): lambda machine: machine.contained({}),
+    ord("s"): _set_item,
+    ord("u"): _set_items,
+    ord(")"): lambda machine: machine.contained(()),
+    0x85: _tuple(1),
+    0x86: _tuple(2),
+    0x87: _tuple(3),
+    ord("t"): lambda machine: machine.contained(tuple(machine.items())),
+    ord("q"): _put(1),
+    ord("r"): _put(4),
+    0x94: _memoize,
+    ord("h"): _get(1),
+    ord("j"): _get(4),
+}
+"""Every opcode that is carried out; each other one ends the reading."""
+
 
 DEEPEST = 100
 """Containers inside each other; a snapshot has seven."""
@@ -54,7 +268,7 @@ class Unpickled:
     """Lists, tuples and dictionaries that the file made; what is shared counts once."""
 
 
-def unpickled(code: bytes, name: str) -> Unpickled:
+def unpickle(code: bytes, name: str) -> Unpickled:
     """Return what a pickle holds; `name` names it in messages.
 
     Raises InputError at the first opcode that does more than build plain data, that claims more than
@@ -62,7 +276,7 @@ def unpickled(code: bytes, name: str) -> Unpickled:
     """
     machine = Machine(code)
     try:
-        _carry_out(machine)
+        _execute(machine)
         if machine.marked or len(machine.stack) != 1:
             raise Refused("comes before one whole value")
     except (Refused, IndexError, KeyError, OverflowError, MemoryError) as error:
@@ -71,7 +285,7 @@ def unpickled(code: bytes, name: str) -> Unpickled:
     return Unpickled(machine.stack[0], machine.containers)
 
 
-def _carry_out(machine: Machine) -> None:
+def _execute(machine: Machine) -> None:
     """Carry out opcodes up to the last one; where one fails, `machine.at` is its place.
 
     The commonest are carried out here, because a function call for each takes twice the time.

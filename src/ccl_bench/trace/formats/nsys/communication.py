@@ -1,26 +1,77 @@
 """Communication calls of one process, as PyTorch, NCCL and MPI marked them on the CPU.
 
 - `nccl:*`, `record_param_comms` and `c10d::*` are ranges that PyTorch marks under `emit_nvtx`.
-- `ncclAllReduce` and the like are ranges of NCCL itself, with sizes where the export holds payloads.
+- `ncclAllReduce` and the like are ranges of NCCL itself, with sizes where the export holds payloads: one or
+  more records of a header of 32 bytes, little-endian (domain, schema, size of the data, size with header), then
+  the data, whose fields `NVTX_PAYLOAD_SCHEMA_ENTRIES` describes.
 - `MPI_*` are ranges of MPI, in tables of their own or, in older versions, among the NVTX ranges.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import collectives as catalogue
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys import host, payloads
-from ccl_bench.trace.formats.nsys.processes import rows_of
-from ccl_bench.trace.formats.nsys.ranks import THREAD
-from ccl_bench.trace.formats.nsys.times import absolute
+from ccl_bench.trace.formats.nsys import host
+from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.processes import THREAD, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+
+COMMUNICATOR = "NCCL communicator ID"
+MESSAGE_BYTES = "Message size [bytes]"
+MEMBERS = "No. of ranks"
+PEER = "Peer rank"
+
+_HEADER = struct.Struct("<I4xI4xQQ")
+_TYPES = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+"""`NVTX_PAYLOAD_ENTRY_TYPE_*` of the whole numbers that NCCL uses → layout."""
+
+_MOST_RECORDS = 64
+
+Schemas = dict[tuple[int, int], list[tuple[str, int, str]]]
+"""(domain, schema) → name, offset and layout of each field."""
+
+
+def payload_schemas(database: Database) -> Schemas:
+    """Return the fields of each schema that are whole numbers."""
+    kinds = dict.fromkeys(("domainId", "schemaId", "type", "offset"), "integer") | {"name": "text"}
+    entries = database.frame("NVTX_PAYLOAD_SCHEMA_ENTRIES", kinds)
+    found: Schemas = {}
+    for domain, schema, kind, offset, name in entries.iter_rows():
+        if None not in (domain, schema, name) and kind in _TYPES and 0 <= (offset or 0) < 1 << 16:
+            found.setdefault((domain, schema), []).append((name, offset or 0, _TYPES[kind]))
+    return found
+
+
+def payload_fields(payload: bytes | None, known: Schemas) -> dict[str, int]:
+    """Return the fields of a payload by name; those that cannot be decoded are absent."""
+    return {name: value for part in _records(payload or b"", known) for name, value in part}
+
+
+def _records(payload: bytes, known: Schemas) -> Iterator[list[tuple[str, int]]]:
+    for _ in range(_MOST_RECORDS):
+        if len(payload) < _HEADER.size:
+            return
+        domain, schema, size, whole = _HEADER.unpack_from(payload)
+        if whole != _HEADER.size + size or whole > len(payload):
+            return
+        data = payload[_HEADER.size : whole]
+        yield [
+            (name, struct.unpack_from(layout, data, offset)[0])
+            for name, offset, layout in known.get((domain, schema), ())
+            if offset + struct.calcsize(layout) <= size
+        ]
+        payload = payload[whole:]
+
 
 _LONGEST_PAYLOAD = 1 << 12
 
@@ -80,15 +131,15 @@ def _elements(text: str) -> int | None:
 
 def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[int, int], dict[str, int]]:
     """Return (start, thread) → fields for the NVTX ranges with a payload."""
-    known = payloads.schemas(database)
+    known = payload_schemas(database)
     if not known or not database.has(host.NVTX, "binaryData"):
         return {}
     condition, values = rows_of(database, host.NVTX, process)
     only = (" AND ".join(filter(None, [condition, f'length("binaryData") < {_LONGEST_PAYLOAD}'])), values)
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
-    found = database.frame(host.NVTX, kinds, only).with_columns(absolute("start", base_ns))
+    found = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
     return {
-        (start, thread & THREAD): payloads.fields(payload, known)
+        (start, thread & THREAD): payload_fields(payload, known)
         for start, thread, payload in found.drop_nulls().iter_rows()
     }
 
@@ -100,20 +151,20 @@ def _by_nccl(ranges: pl.DataFrame, said: dict[tuple[int, int], dict[str, int]]) 
     for row in _starting_with(ranges, "nccl"):
         name = str(row["name"]).removeprefix("nccl")
         told = said.get((row["start_ns"], row["thread"]), {})  # type: ignore[arg-type]
-        if payloads.MEMBERS in told and payloads.COMMUNICATOR in told:
-            members[told[payloads.COMMUNICATOR]] = told[payloads.MEMBERS]
+        if MEMBERS in told and COMMUNICATOR in told:
+            members[told[COMMUNICATOR]] = told[MEMBERS]
         if name[:1].isupper() and (collective := catalogue.canonical(name)):
             calls.append(_call(row, **_arguments(collective, told, members)))
     return _rows("library", calls)
 
 
 def _arguments(collective: str, told: dict[str, int], members: dict[int, int]) -> dict[str, object]:
-    communicator, size = told.get(payloads.COMMUNICATOR), told.get(payloads.MESSAGE_BYTES)
+    communicator, size = told.get(COMMUNICATOR), told.get(MESSAGE_BYTES)
     count = members.get(communicator) if communicator is not None else None
     known: dict[str, object] = {
         "group_size": count,
         "communicator": None if communicator is None else str(communicator),
-        "peer_position": told.get(payloads.PEER),
+        "peer_position": told.get(PEER),
     }
     if size is None or not 0 <= size < 2**48:
         return known
@@ -166,8 +217,8 @@ def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -
         else (size, pl.when(pl.col("recvSize") >= 0).then("recvSize"))
     )
     rows = found.select(
-        absolute("start", base_ns).alias("start_ns"),
-        absolute("end", base_ns).alias("end_ns"),
+        since_epoch("start", base_ns).alias("start_ns"),
+        since_epoch("end", base_ns).alias("end_ns"),
         pl.lit("mpi").alias("source"),
         names.alias("name"),
         (pl.col("globalTid") & THREAD).alias("thread"),

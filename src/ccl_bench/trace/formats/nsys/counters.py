@@ -14,11 +14,11 @@ import msgspec
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.times import absolute
+from ccl_bench.trace.formats.nsys.database import since_epoch
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database
-    from ccl_bench.trace.formats.nsys.devices import Devices
+    from ccl_bench.trace.formats.nsys.device import Devices
     from ccl_bench.trace.formats.nsys.processes import Process
 
 _NAMES = (
@@ -53,7 +53,7 @@ def counters(database: Database, process: Process, devices: Devices, base_ns: in
     numbers = devices.number_of_gpu
     device = gpu.replace_strict(list(numbers), list(numbers.values()), default=gpu, return_dtype=pl.Int64)
     rows = found.select(
-        absolute("timestamp", base_ns).alias("time_ns"),
+        since_epoch("timestamp", base_ns).alias("time_ns"),
         device.alias("device"),
         "name",
         "value",

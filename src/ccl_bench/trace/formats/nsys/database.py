@@ -1,12 +1,16 @@
 """Read an export with SQLite: untrusted, of any schema version, perhaps damaged.
 
-The file is opened immutable and read-only. Only real tables are read, never a view, a virtual
-table or a generated column, so that no SQL of the file's author runs. A table that lacks a column
-has nulls in it, one that is damaged gives the rows before the damage.
+The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
+generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one that
+is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
+
+Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording host once
+each adds its own session start.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from contextlib import closing, contextmanager
@@ -14,11 +18,58 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.trace.formats.nsys.columns import column, empty
+from ccl_bench.trace.values import LATEST_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return None if value is None else str(value)
+
+
+def _blob(value: object) -> bytes | None:
+    return value if isinstance(value, bytes) else None
+
+
+_KINDS: dict[str, tuple[str, Callable[[object], object]]] = {
+    "integer": ("Int64", _whole),
+    "real": ("Float64", _real),
+    "text": ("String", _text),
+    "blob": ("Binary", _blob),
+}
+"""What a column is read as: its polars type, and what becomes of a value of another type."""
+
+
+def typed_column(name: str, kind: str, values: Sequence[object]) -> pl.Series:
+    """Return values as a column; what is not of its kind becomes null, or text where that is asked for."""
+    type_name, meaning = _KINDS[kind]
+    dtype: pl.DataType = getattr(pl, type_name)()
+    if kind in {"integer", "text"}:
+        try:
+            return pl.Series(name, values, dtype=dtype, strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            pass
+    return pl.Series(name, [meaning(value) for value in values], dtype=dtype)
+
+
+def empty_frame(kinds: dict[str, str]) -> pl.DataFrame:
+    """Return a frame of these columns without rows."""
+    return pl.DataFrame([typed_column(name, kind, []) for name, kind in kinds.items()])
+
 
 QUERY_SECONDS = 120.0
 """Longest time without a row; scanning a table of 10 GB takes a fraction of it."""
@@ -126,7 +177,7 @@ class Database:
         `kinds` maps each column to `integer`, `real`, `text` or `blob`.
         """
         if table not in self.columns:
-            return empty(kinds)
+            return empty_frame(kinds)
         wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
         condition, values = only
         query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
@@ -135,7 +186,7 @@ class Database:
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
         """Return the different rows of columns of a table; none where it lacks one of them."""
         if not self.has(table, *kinds):
-            return empty(kinds)
+            return empty_frame(kinds)
         condition, values = only
         wanted = ", ".join(map(_quoted, kinds))
         query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
@@ -143,7 +194,7 @@ class Database:
 
     def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
         parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
-        return pl.concat(parts) if parts else empty(kinds)
+        return pl.concat(parts) if parts else empty_frame(kinds)
 
     def _expression(self, table: str, name: str, kind: str) -> str:
         if name not in self.columns[table]:
@@ -194,11 +245,11 @@ def _quoted(name: str) -> str:
 
 def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
     values = zip(*rows, strict=True)
-    return pl.DataFrame([column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
+    return pl.DataFrame([typed_column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
 
 @contextmanager
-def opened(path: Path, name: str = "") -> Iterator[Database]:
+def open_database(path: Path, name: str = "") -> Iterator[Database]:
     """Open an export; InputError where the file is no database that can be read.
 
     `name` names the file in messages.
@@ -223,3 +274,30 @@ def opened(path: Path, name: str = "") -> Iterator[Database]:
             yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=_WAY_OUT) from error
+
+
+_SETTINGS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+
+def settings(database: Database) -> dict[str, str]:
+    """Return what the export says of itself, by name."""
+    found = [database.frame(table, {"name": "text", "value": "text"}).drop_nulls() for table in _SETTINGS]
+    both = pl.concat(found)
+    return dict(zip(both["name"], both["value"], strict=True))
+
+
+def session_start_ns(database: Database) -> int | None:
+    """Return what the times of an export are relative to, ns since the epoch; None where it does not say.
+
+    With `--ts-normalize=true` the export has added the session start itself.
+    """
+    if settings(database).get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
+        return 0
+    starts = database.frame("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})["utcEpochNs"]
+    known = [start for start in starts.drop_nulls() if 0 < start < LATEST_NS]
+    return known[0] if known else None
+
+
+def since_epoch(column: str, base_ns: int) -> pl.Expr:
+    """Return a time of the export as ns since the epoch; null where it cannot be one."""
+    return pl.when(pl.col(column).is_between(-LATEST_NS, LATEST_NS)).then(pl.col(column)) + base_ns

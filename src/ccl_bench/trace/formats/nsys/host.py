@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.processes import rows_of
-from ccl_bench.trace.formats.nsys.ranks import THREAD, THREAD_BITS
-from ccl_bench.trace.formats.nsys.times import absolute
+from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.database import Database
@@ -35,8 +34,8 @@ UNNAMED = "(unnamed)"
 
 def _thread(base_ns: int) -> list[pl.Expr]:
     return [
-        absolute("start", base_ns).alias("start_ns"),
-        absolute("end", base_ns).alias("end_ns"),
+        since_epoch("start", base_ns).alias("start_ns"),
+        since_epoch("end", base_ns).alias("end_ns"),
         (pl.col("globalTid") // (1 << THREAD_BITS) & THREAD).alias("process"),
         (pl.col("globalTid") & THREAD).alias("thread"),
     ]

@@ -1,20 +1,19 @@
-"""Read one process of a report, or of its export, into tables."""
+"""Read one process of a report, or of its export, into tables, and report what is missing."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.nsys import communication, completeness, counters, device_work, host
-from ccl_bench.trace.formats.nsys.database import opened
-from ccl_bench.trace.formats.nsys.devices import devices_of
-from ccl_bench.trace.formats.nsys.export import exported
-from ccl_bench.trace.formats.nsys.processes import rows_of, selected
-from ccl_bench.trace.formats.nsys.times import session_start_ns, settings
-from ccl_bench.trace.plausibility import screened
-from ccl_bench.trace.repeats import each_once
+from ccl_bench.trace.formats.nsys import communication, counters, device, host
+from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings
+from ccl_bench.trace.formats.nsys.device import devices_of
+from ccl_bench.trace.formats.nsys.export import export_of
+from ccl_bench.trace.formats.nsys.processes import rows_of, select_process
+from ccl_bench.trace.quality import DAY_NS, drop_impossible, drop_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +21,78 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+
+_DROPPED = re.compile(
+    r"(?i)not all (?:CUDA|CUPTI|NVTX|MPI|GPU) events|\bdropped\b|\blost\b|\boverflow|\bran out of\b"
+)
+_TABLES = {
+    device.KERNELS: ("kernels",),
+    device.GRAPHS: ("kernels",),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("memcpy",),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("memcpy",),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("launches",),
+    "NVTX_EVENTS": ("annotations", "cpu_ops", "collectives"),
+    "MPI_COLLECTIVES_EVENTS": ("annotations", "collectives"),
+    "MPI_P2P_EVENTS": ("annotations", "collectives"),
+    "GPU_METRICS": ("counters",),
+    "GENERIC_EVENTS": ("counters",),
+}
+"""Table of an export → our tables that are made of it."""
+
+
+def completeness_findings(database: Database, process: Process, file: str) -> Iterator[Finding]:
+    """Yield what is missing of one process."""
+    yield from _hidden_kernels(database, process, file)
+    yield from _dropped(database, process, file)
+    yield from _refused(database, file)
+    yield from damage_findings(database, file)
+
+
+def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator[Finding]:
+    """Tell of graphs that ran as a whole, with no row for each kernel in them."""
+    only = rows_of(database, device.GRAPHS, process)
+    kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
+    graphs = database.frame(device.GRAPHS, kinds, only)
+    graphs = graphs.filter(~pl.col("deviceId").is_in(process.other_devices).fill_null(value=False))
+    if graphs.height:
+        lengths = graphs["end"] - graphs["start"]
+        seconds = int(lengths.filter(lengths.is_between(0, DAY_NS)).sum()) / 1e9
+        yield Finding(
+            "cuda-graphs-hide-kernels",
+            "error",
+            f"{graphs.height} CUDA graphs, {seconds:.3f} s long in all, were recorded without the kernels in "
+            "them: busy, idle, overlap and every count and time of kernels are wrong",
+            file,
+            count=graphs.height,
+            touches=("kernels", "memcpy"),
+        )
+
+
+def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
+    """Tell what the profiler itself said it had lost of this process."""
+    kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
+    for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
+        if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):
+            yield Finding("events-dropped", "warning", f"the profiler said: {text.strip()[:200]}", file)
+
+
+def _refused(database: Database, file: str) -> Iterator[Finding]:
+    views = [name for name in database.refused if name in _TABLES or name == "StringIds"]
+    if views:
+        message = f"not read, for it is no table: {', '.join(views)}"
+        touched = tuple({name: None for view in views for name in _TABLES.get(view, ())})
+        yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched)
+
+
+def damage_findings(database: Database, file: str) -> Iterator[Finding]:
+    """Yield what of the file could not be read."""
+    if database.cut:
+        message = f"the database is cut short or damaged ({database.cut}); what can be read is used"
+        yield Finding("file-truncated", "error", message, file)
+    for table, why in database.damage.items():
+        touches = _TABLES.get(table, ())
+        yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)
+
 
 TABLES = frozenset(
     {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "devices", "counters"}
@@ -35,8 +106,8 @@ def read_nsys(path: Path, file: str, process: str | None = None) -> TraceContent
     `process` is the `id` of one of `processes(path)`; it may be left out where there is only one.
     Raises InputError when the file is no export that can be read, or cannot be turned into one.
     """
-    with opened(exported(path, file), file) as database:
-        return _content(database, selected(database, process), file)
+    with open_database(export_of(path, file), file) as database:
+        return _content(database, select_process(database, process), file)
 
 
 def _content(database: Database, process: Process, file: str) -> TraceContent:
@@ -45,8 +116,8 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
     devices = devices_of(database, process)
     ranges = host.ranges(database, process, base)
     found = {
-        "kernels": device_work.kernels(database, process, devices, base),
-        "memcpy": device_work.memcpy(database, process, base),
+        "kernels": device.kernels(database, process, devices, base),
+        "memcpy": device.memcpy(database, process, base),
         "launches": host.launches(database, process, base),
         "annotations": host.marked(ranges),
         "cpu_ops": host.cpu_ops(ranges),
@@ -54,15 +125,15 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "devices": devices.table,
         "counters": counters.counters(database, process, devices, base),
     }
-    tables, implausible = screened(found, file)
-    tables, repeated = each_once(tables, file)
+    tables, implausible = drop_impossible(found, file)
+    tables, repeated = drop_repeated(tables, file)
     tables["launches"] = _own_launches(database, process, tables)
     return TraceContent(
         tables=tables,
         rank=process.rank,
         world_size=process.world_size,
         findings=[
-            *completeness.findings(database, process, file),
+            *completeness_findings(database, process, file),
             *implausible,
             *repeated,
             *_about(tables, ranges, start, file),
@@ -79,7 +150,7 @@ def _own_launches(database: Database, process: Process, tables: dict[str, pl.Dat
     kinds = {"deviceId": "integer", "correlationId": "integer"}
     elsewhere = pl.concat(
         database.frame(table, kinds, rows_of(database, table, process))
-        for table in (device_work.KERNELS, device_work.GRAPHS, device_work.COPIES, device_work.SETS)
+        for table in (device.KERNELS, device.GRAPHS, device.COPIES, device.SETS)
     ).filter(pl.col("deviceId").is_in(process.other_devices))
     return launches.filter(~launches["correlation"].is_in(elsewhere["correlationId"].drop_nulls().implode()))
 

@@ -20,25 +20,25 @@ def _identity(_: bytes) -> Identity:
 
 
 def _vllm(stream: BinaryIO, file: str) -> TraceContent:
-    from ccl_bench.trace.formats.serving.parallel_lists import read_vllm
+    from ccl_bench.trace.formats.serving.vllm import read_vllm
 
     return read_vllm(stream, file)
 
 
 def _vllm_latency(stream: BinaryIO, file: str) -> TraceContent:
-    from ccl_bench.trace.formats.serving.vllm_offline import read_vllm_latency
+    from ccl_bench.trace.formats.serving.vllm import read_vllm_latency
 
     return read_vllm_latency(stream, file)
 
 
 def _vllm_throughput(stream: BinaryIO, file: str) -> TraceContent:
-    from ccl_bench.trace.formats.serving.vllm_offline import read_vllm_throughput
+    from ccl_bench.trace.formats.serving.vllm import read_vllm_throughput
 
     return read_vllm_throughput(stream, file)
 
 
 def _sglang(stream: BinaryIO, file: str) -> TraceContent:
-    from ccl_bench.trace.formats.serving.parallel_lists import read_sglang
+    from ccl_bench.trace.formats.serving.vllm import read_sglang
 
     return read_sglang(stream, file)
 

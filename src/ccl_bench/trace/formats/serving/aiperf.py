@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
-from ccl_bench.trace.formats.serving.documents import lines, one_value, parsed, whole
-from ccl_bench.trace.formats.serving.numbers import (
+from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
     in_seconds,
     instant_ns,
+    lines,
+    one_value,
+    parse_json,
+    read_whole,
     seconds,
     text,
     tokens,
 )
 from ccl_bench.trace.formats.serving.recognition import is_aiperf_records
-from ccl_bench.trace.formats.serving.rows import Request, Rows
-from ccl_bench.trace.formats.serving.stored import Stored, statistic
+from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,8 +54,8 @@ _CANCELLED = 499
 
 def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an AIPerf run."""
-    raw, damage = whole(stream, file)
-    rows = Rows("aiperf", file)
+    raw, damage = read_whole(stream, file)
+    rows = RequestRows("aiperf", file)
     if not is_aiperf_records(raw[:_HEAD_BYTES]):
         summary = one_value(raw, damage, file)
         if not isinstance(summary, dict):
@@ -77,21 +79,21 @@ def _records(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, record
 
 
-def _stored(summary: dict[str, Any]) -> Iterator[Stored]:
+def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     for name, record in _records(summary):
         unit_s = _UNITS_S.get(str(record.get("unit")), 1.0)
         for key, value in record.items():
             number = finite(value)
             if name in _QUANTITIES and key not in {"count", "unit"} and number is not None:
-                yield Stored(0, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s))
+                yield StoredStatistic(0, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s))
         average = finite(record.get("avg"))
         if name in _TOTALS and average is not None:
-            yield Stored(0, _TOTALS[name], "total", average)
+            yield StoredStatistic(0, _TOTALS[name], "total", average)
         if name == "benchmark_duration" and average is not None:
-            yield Stored(0, "duration", "total", in_seconds(average, unit_s))
+            yield StoredStatistic(0, "duration", "total", in_seconds(average, unit_s))
 
 
-def _failures(summary: dict[str, Any]) -> Iterator[Stored]:
+def _failures(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     """Yield how many requests were cancelled, and how many failed otherwise; AIPerf counts both as errors."""
     errors = finite(dict(_records(summary)).get("error_request_count", {}).get("avg"))
     if errors is None:
@@ -102,11 +104,11 @@ def _failures(summary: dict[str, Any]) -> Iterator[Stored]:
         details = entry.get("error_details") if isinstance(entry, dict) else None
         if isinstance(details, dict) and _is_cancellation(details):
             cancelled += finite(entry.get("count")) or 0.0
-    yield Stored(0, "cancelled", "total", min(cancelled, errors))
-    yield Stored(0, "failed", "total", errors - min(cancelled, errors))
+    yield StoredStatistic(0, "cancelled", "total", min(cancelled, errors))
+    yield StoredStatistic(0, "failed", "total", errors - min(cancelled, errors))
 
 
-def _objectives(summary: dict[str, Any]) -> Iterator[Stored]:
+def _objectives(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     """Yield the service-level objectives that AIPerf was given, those of unknown quantities by their name."""
     about = summary.get("input_config")
     config = about if isinstance(about, dict) else {}
@@ -118,7 +120,7 @@ def _objectives(summary: dict[str, Any]) -> Iterator[Stored]:
         if number is not None:
             is_known = name in _OBJECTIVES
             limit = in_seconds(number, _UNITS_S["ms"]) if is_known else number
-            yield Stored(0, _OBJECTIVES.get(name, name), "objective", limit)
+            yield StoredStatistic(0, _OBJECTIVES.get(name, name), "objective", limit)
 
 
 def _cut_short(file: str) -> Finding:
@@ -128,7 +130,7 @@ def _cut_short(file: str) -> Finding:
 
 def _record(line: bytes, number: int) -> Request:
     try:
-        entry = parsed(line)
+        entry = parse_json(line)
     except ValueError as error:
         raise Impossible(f"it is no whole JSON: {error}") from error
     if not isinstance(entry, dict):

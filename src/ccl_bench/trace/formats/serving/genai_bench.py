@@ -6,10 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.serving.documents import objects
-from ccl_bench.trace.formats.serving.numbers import Impossible, finite, in_seconds, seconds, text, tokens
-from ccl_bench.trace.formats.serving.rows import Request, Rows
-from ccl_bench.trace.formats.serving.stored import Stored, statistic, totals
+from ccl_bench.trace.formats.serving.json_values import (
+    Impossible,
+    finite,
+    in_seconds,
+    read_objects,
+    seconds,
+    text,
+    tokens,
+)
+from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +35,8 @@ _SUMS = {"num_input_tokens": "input_tokens", "num_output_tokens": "output_tokens
 
 def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a result of genai-bench."""
-    rows = Rows("genai_bench", file)
-    for benchmark, document in enumerate(objects(stream, file)):
+    rows = RequestRows("genai_bench", file)
+    for benchmark, document in enumerate(read_objects(stream, file)):
         unit_s = _unit_s(document, file)
         whole = document.get("aggregated_metrics")
         if isinstance(whole, dict):
@@ -51,7 +57,7 @@ def _unit_s(document: dict[str, Any], file: str) -> float:
     return _UNITS_S[unit]
 
 
-def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[Stored]:
+def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[StoredStatistic]:
     """Yield the statistics; the duration of the run is in seconds whatever the unit of the others is."""
     yield from totals(whole, _COUNTS, benchmark)
     stats = whole.get("stats")
@@ -61,9 +67,11 @@ def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[St
             if number is None:
                 continue
             if name in _QUANTITIES and key != "sum":
-                yield Stored(benchmark, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s))
+                yield StoredStatistic(
+                    benchmark, _QUANTITIES[name], statistic(key), in_seconds(number, unit_s)
+                )
             if name in _SUMS and key == "sum":
-                yield Stored(benchmark, _SUMS[name], "total", number)
+                yield StoredStatistic(benchmark, _SUMS[name], "total", number)
 
 
 def _request(entry: object, index: int, benchmark: int, unit_s: float) -> Request:

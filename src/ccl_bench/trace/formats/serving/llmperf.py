@@ -11,10 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.serving.documents import one_value, whole
-from ccl_bench.trace.formats.serving.numbers import Impossible, finite, seconds, text, tokens
-from ccl_bench.trace.formats.serving.rows import Request, Rows
-from ccl_bench.trace.formats.serving.stored import Stored, statistic, totals
+from ccl_bench.trace.formats.serving.json_values import (
+    Impossible,
+    finite,
+    one_value,
+    read_whole,
+    seconds,
+    text,
+    tokens,
+)
+from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +36,8 @@ _A_MINUTE = "results_num_completed_requests_per_min"
 
 def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an LLMPerf run."""
-    value = one_value(*whole(stream, file), file)
-    rows = Rows("llmperf", file)
+    value = one_value(*read_whole(stream, file), file)
+    rows = RequestRows("llmperf", file)
     if isinstance(value, dict):
         rows.stored += _stored(value)
     elif isinstance(value, list):
@@ -42,22 +48,22 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     return rows.content()
 
 
-def _stored(summary: dict[str, Any]) -> Iterator[Stored]:
+def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     for key, value in summary.items():
         match, number = _STATISTIC.fullmatch(key), finite(value)
         if match and number is not None:
-            yield Stored(0, _QUANTITIES[match[1]], statistic(match[2]), number)
+            yield StoredStatistic(0, _QUANTITIES[match[1]], statistic(match[2]), number)
     completed, per_minute = finite(summary.get(_COMPLETED)), finite(summary.get(_A_MINUTE))
     if completed is None:
         return
-    yield Stored(0, "completed", "total", completed)
+    yield StoredStatistic(0, "completed", "total", completed)
     yield from totals(summary, {"results_number_errors": "failed"}, 0)
     if per_minute:
-        yield Stored(0, "duration", "total", completed / per_minute * 60)
+        yield StoredStatistic(0, "duration", "total", completed / per_minute * 60)
     for name in ("input_tokens", "output_tokens"):
         mean = finite(summary.get(f"results_number_{name}_mean"))
         if mean is not None:
-            yield Stored(0, name, "total", float(round(mean * completed)))
+            yield StoredStatistic(0, name, "total", float(round(mean * completed)))
 
 
 def _request(entry: object, index: int) -> Request:

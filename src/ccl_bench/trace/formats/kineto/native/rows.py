@@ -7,15 +7,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.trace.formats.kineto import columns
-from ccl_bench.trace.formats.kineto.decoding import fitting
-from ccl_bench.trace.formats.kineto.native import layout
-from ccl_bench.trace.formats.kineto.native.library import library
+from ccl_bench.trace.formats.kineto import tables
+from ccl_bench.trace.formats.kineto.decode import decoder_for
+from ccl_bench.trace.formats.kineto.native import library
+from ccl_bench.trace.formats.kineto.native.library import load_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ccl_bench.trace.formats.kineto.decoding import Decoder
+    from ccl_bench.trace.formats.kineto.decode import Decoder
     from ccl_bench.trace.formats.kineto.events import Event
 
 _SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
@@ -101,7 +101,7 @@ class NativeRows:
         if not parts:
             return []
         together = b"[" + b",".join(parts) + b"]"
-        self._decoder = fitting(self._decoder, together)
+        self._decoder = decoder_for(self._decoder, together)
         return self._decoder.decode(together)
 
     def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
@@ -110,8 +110,8 @@ class NativeRows:
             return {}, Counter()
         self._has_rows = False
         texts = _Handover(lambda *places: self._native.rows_texts(self._handle, *places)).series()
-        rows = {name: self._rows(number) for number, name in enumerate(layout.COLUMNS)}
-        counts = rows.pop(layout.IGNORED).to_series().value_counts(name="count")
+        rows = {name: self._rows(number) for number, name in enumerate(library.COLUMNS)}
+        counts = rows.pop(library.IGNORED).to_series().value_counts(name="count")
         ignored: Counter[str] = Counter()
         for number, count in counts.iter_rows():
             ignored["" if number is None else texts[number]] += count
@@ -120,7 +120,7 @@ class NativeRows:
         return found, ignored
 
     def _rows(self, number: int) -> pl.DataFrame:
-        names = list(layout.COLUMNS.values())[number]
+        names = list(library.COLUMNS.values())[number]
         fill = _Handover(lambda *places: self._native.rows_take(self._handle, number, *places))
         frame = fill.series().struct.unnest()
         frame.columns = list(names)
@@ -131,10 +131,10 @@ def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
     """Return rows of the native reader as `columns` makes them."""
     found: dict[str, Any] = rows.to_dict()
     if name == "memcpy":
-        found["kind"] = _by_row(columns.copy_kind, texts, found.pop("name"), found.pop("cat"))
+        found["kind"] = _by_row(tables.copy_kind, texts, found.pop("name"), found.pop("cat"))
     if name == "annotations":
-        found["on_device"] = _by_row(columns.is_on_device, texts, found.pop("cat"))
-    found |= {field: texts[found[field].cast(pl.UInt32)] for field in layout.TEXTS & found.keys()}
+        found["on_device"] = _by_row(tables.is_on_device, texts, found.pop("cat"))
+    found |= {field: texts[found[field].cast(pl.UInt32)] for field in library.TEXTS & found.keys()}
     if name == "kernels":
         found["collective"] = found["collective"].cast(pl.String)
     if "external_id" in found:
@@ -155,8 +155,8 @@ def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Serie
 
 def native_rows() -> NativeRows | None:
     """Return a place for the rows of one file; None without the native reader."""
-    if (native := library()) is None:
+    if (native := load_library()) is None:
         return None
-    words, tables = layout.words(), layout.tables()
-    handle = native.rows_open(words, len(words), tables, len(layout.COLUMNS))
+    words, tables = library.native_words(), library.native_tables()
+    handle = native.rows_open(words, len(words), tables, len(library.COLUMNS))
     return NativeRows(native, handle) if handle else None

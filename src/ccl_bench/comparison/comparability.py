@@ -1,0 +1,246 @@
+"""Whether two runs did the same work, and in which fields of their workload cards they differ."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.card import Card
+
+Plain = str | int | float | bool | list[str]
+Fields = dict[str, Plain]
+"""Name of a field, such as `data.seq_len` → its value; what nobody wrote is absent."""
+
+Role = Literal["workload", "studied", "ignored"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """What one field means to a comparison."""
+
+    name: str
+    role: Role
+    reason: str
+    needed: str = ""
+    """`always`, or the phase in which both sides must say it."""
+    fact: str = ""
+    """Fact that has the last word where the run is at hand."""
+    rounded: float = 0.0
+    """Share by which two numbers may differ and still agree."""
+    implied: bool = False
+    """Whether another field says it too."""
+
+    def is_needed(self, phase: object) -> bool:
+        """Whether both sides must say it in this phase."""
+        return self.needed == "always" or (self.needed != "" and self.needed == phase)
+
+
+@cache
+def field_rules() -> dict[str, FieldRule]:
+    """Return the rule of each field, in the order in which differences are told."""
+    raw = pkgutil.get_data(__package__, "fields.toml") or b""
+    found = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
+    return {rule.name: rule for rule in found}
+
+
+def rule_of(field: str) -> FieldRule:
+    """Return the rule of a field; one variable of an environment has that of the environment."""
+    known = field_rules()
+    whole = next((name for name in known if field.startswith(f"{name}.")), "")
+    return known.get(field) or known[whole]
+
+
+_SHORTENED = ("workload.", "executor.")
+
+
+def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
+    """Return what a card says, by the names of `fields.toml`; facts of the run have the last word."""
+    found: Fields = {}
+    if card is not None:
+        for path, value in _leaves(card, ""):
+            name = next((path.removeprefix(p) for p in _SHORTENED if path.startswith(p)), path)
+            found[name] = value
+        derived = {
+            "data.global_batch_size": card.global_batch_size,
+            "hardware.device.device_count": card.world_size,
+            "parallelism.microbatches": card.microbatches,
+        }
+        found |= {name: value for name, value in derived.items() if value is not None}
+    for rule in field_rules().values():
+        fact = getattr(facts, rule.fact) if facts and rule.fact else None
+        if fact is not None:
+            found[rule.name] = fact.value
+    return found
+
+
+def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
+    """Yield each value that is written somewhere in a part of a card."""
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if hasattr(type(value), "model_fields"):
+            yield from _leaves(value, f"{path}{name}.")
+        elif isinstance(value, dict):
+            yield from ((f"{path}{name}.{key}", str(text)) for key, text in value.items())
+        elif isinstance(value, Enum):
+            yield f"{path}{name}", str(value.value)
+        elif isinstance(value, (list, tuple)):
+            if value:
+                yield f"{path}{name}", [str(item) for item in value]
+        elif isinstance(value, (bool, int, float)):
+            yield f"{path}{name}", value
+        elif value is not None:
+            yield f"{path}{name}", str(value)
+
+
+def agree(rule: FieldRule, one: Plain, other: Plain) -> bool:
+    """Whether two values mean the same: spelling, and what people round, do not count."""
+    if rule.rounded and isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other) <= rule.rounded * max(abs(one), abs(other))
+    return canonical(rule.name, one) == canonical(rule.name, other)
+
+
+def canonical(name: str, value: Plain) -> Plain:
+    """Return a value in the one spelling that stands for all of its own."""
+    if isinstance(value, list):
+        return sorted(_folded(item) for item in value)
+    if not isinstance(value, str):
+        return value
+    return _known_model(_folded(value)) if name == "model.model_family" else _folded(value)
+
+
+def _folded(text: str) -> str:
+    return re.sub(r"[\s_-]+", "-", text.strip().lower())
+
+
+def _known_model(name: str) -> str:
+    """Return the catalog's name of a public model without its owner, else the name as it is."""
+    from ccl_bench.base.errors import NotMeasurable
+    from ccl_bench.catalog.models import model
+
+    try:
+        return _folded(model(name).name).rpartition("/")[2]
+    except NotMeasurable:
+        return name
+
+
+def unknown_fields(fields: Mapping[str, Plain]) -> list[str]:
+    """Return the fields without which nobody can tell what was run."""
+    phase = fields.get("model.phase")
+    return [rule.name for rule in field_rules().values() if rule.is_needed(phase) and rule.name not in fields]
+
+
+def comparison_key(fields: Mapping[str, Plain]) -> tuple[tuple[str, Plain | None], ...]:
+    """Return what two runs must have in common to be ranked together.
+
+    Every field that defines the workload and that no other implies, in a canonical spelling; None
+    where it is not written, which is a value of its own: a ranking does not guess.
+    """
+    defining = (rule for rule in field_rules().values() if rule.role == "workload" and not rule.implied)
+    return tuple((rule.name, _keyed(rule.name, fields.get(rule.name))) for rule in defining)
+
+
+def _keyed(name: str, value: Plain | None) -> Plain | None:
+    return None if value is None else canonical(name, value)
+
+
+Verdict = Literal["comparable", "not comparable", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field in which two runs differ."""
+
+    field: str
+    """Name as in `fields.toml`, such as `data.seq_len`."""
+    baseline: Plain | None
+    """Value of the one; None where it is not written."""
+    other: Plain | None
+    """Value of the other."""
+    role: Role
+    """`workload`: they did different work; `studied`: it is what is compared."""
+    reason: str
+    """Why the field has this role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """Whether the numbers of two runs compare."""
+
+    verdict: Verdict
+    """`unknown` where a card does not say what was run."""
+    workload: tuple[Difference, ...] = ()
+    """Fields that define the workload and differ: each makes the runs incomparable."""
+    studied: tuple[Difference, ...] = ()
+    """Fields that may differ: they are what is compared."""
+    unknown: tuple[str, ...] = ()
+    """Fields that define the workload and that one side does not say."""
+
+
+def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> tuple[Difference, ...]:
+    """Return in what two runs differ, by their fields (`fields_of`), those that define the workload first.
+
+    A field that defines the workload and is written on one side only contradicts nothing and is left
+    out: `unknown_fields` tells where it is missed. Fields that say nothing about speed are left out.
+    """
+    order = {name: place for place, name in enumerate(field_rules())}
+    names = sorted({*one, *other}, key=lambda name: (order[rule_of(name).name], name))
+    found = (_difference(name, one.get(name), other.get(name)) for name in names)
+    return tuple(sorted(filter(None, found), key=lambda difference: difference.role != "workload"))
+
+
+def _difference(name: str, one: Plain | None, other: Plain | None) -> Difference | None:
+    rule = rule_of(name)
+    both = one is not None and other is not None
+    if rule.role == "ignored" or (both and agree(rule, one, other)):  # type: ignore[arg-type]
+        return None
+    if rule.role == "workload" and not both:
+        return None
+    return Difference(name, one, other, rule.role, rule.reason)
+
+
+def judge_comparability(
+    one: Mapping[str, Plain],
+    other: Mapping[str, Plain],
+    *,
+    study: Iterable[str] = (),
+    is_same_run: bool = False,
+) -> Comparability:
+    """Return whether two runs compare; fields named in `study` may differ, whatever their rule.
+
+    The same recording (`is_same_run`) did the same work, whether or not a card says which.
+    """
+    studied_too = {known_field(name) for name in study}
+    found = [
+        replace(each, role="studied") if rule_of(each.field).name in studied_too else each
+        for each in find_differences(one, other)
+    ]
+    workload = tuple(each for each in found if each.role == "workload")
+    missed = {*unknown_fields(one), *unknown_fields(other)} - studied_too
+    unknown = () if is_same_run else tuple(name for name in field_rules() if name in missed)
+    verdict: Verdict = "not comparable" if workload else "unknown" if unknown else "comparable"
+    return Comparability(verdict, workload, tuple(each for each in found if each.role == "studied"), unknown)
+
+
+def known_field(name: str) -> str:
+    """Return the full name of a field given by its end, such as `seq_len`; raise UsageError for another."""
+    known = [rule.name for rule in field_rules().values() if rule.role != "ignored"]
+    matching = [full for full in known if full == name or full.endswith(f".{name}")]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise UsageError(f"{name!r} may be {' or '.join(matching)}", fix="give the full name")
+    ends = {full.rpartition(".")[2]: full for full in known}
+    fix = did_you_mean(name, [*known, *ends]) or f"known: {', '.join(known)}"
+    raise UsageError(f"unknown field {name!r}", fix=fix)

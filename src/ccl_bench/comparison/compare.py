@@ -1,0 +1,118 @@
+"""Compare runs with a baseline: everything that a comparison shows, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench import __version__
+from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes
+from ccl_bench.comparison.comparability import Comparability, judge_comparability
+from ccl_bench.comparison.noise import CONFIDENCE
+from ccl_bench.comparison.run_results import is_same_work
+from ccl_bench.comparison.step_breakdown import Attribution, attribute_step
+from ccl_bench.comparison.thresholds import Judgement, judge_threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.comparison.run_results import RunResults
+    from ccl_bench.comparison.thresholds import Threshold
+
+SCHEMA_VERSION = 1
+
+CROSSED = 5
+"""Exit status where a threshold is crossed."""
+
+NOT_JUDGED = 3
+"""Exit status where runs do not compare, or a threshold cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One run against the baseline."""
+
+    name: str
+    """The run, as given."""
+    comparability: Comparability
+    changes: tuple[Change, ...]
+    attribution: Attribution | None = None
+    """Where the step got longer; None where details lack or the runs do not compare."""
+    judgements: tuple[Judgement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs against a baseline."""
+
+    baseline: str
+    """The baseline, as given."""
+    pairs: tuple[Pair, ...]
+    tolerance: float = TOLERANCE
+    """Relative change below which nothing is called better or worse."""
+    confidence: float = CONFIDENCE
+    """Share of intervals that hold the true difference."""
+    tool_version: str = __version__
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+    @property
+    def exit_status(self) -> int:
+        """5 where a threshold is crossed; 3 where runs do not compare or one cannot be judged; else 0."""
+        outcomes = {judgement.outcome for pair in self.pairs for judgement in pair.judgements}
+        if "crossed" in outcomes:
+            return CROSSED
+        are_apart = any(pair.comparability.verdict == "not comparable" for pair in self.pairs)
+        return NOT_JUDGED if are_apart or "not judged" in outcomes else 0
+
+
+def compare_runs(
+    sides: Sequence[RunResults],
+    names: Sequence[str],
+    *,
+    study: Sequence[str] = (),
+    thresholds: Sequence[Threshold] = (),
+    tolerance: float = TOLERANCE,
+) -> Comparison:
+    """Return the first of the sides against each of the others, in the metrics `names`."""
+    baseline, *others = sides
+    pairs = tuple(_pair(baseline, side, names, study, thresholds, tolerance) for side in others)
+    return Comparison(baseline.name, pairs, tolerance)
+
+
+def _pair(
+    baseline: RunResults,
+    other: RunResults,
+    names: Sequence[str],
+    study: Sequence[str],
+    thresholds: Sequence[Threshold],
+    tolerance: float,
+) -> Pair:
+    same = is_same_work(baseline, other)
+    found = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
+    are_comparable = found.verdict != "not comparable"
+    results = baseline.results, other.results
+    changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
+    return Pair(
+        other.name,
+        found,
+        changed,
+        attribute_step(*results) if are_comparable else None,
+        tuple(judge_threshold(limit, changed) for limit in thresholds),
+    )
+
+
+def to_json(comparison: Comparison) -> bytes:
+    """Return a comparison as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(comparison), indent=2)
+
+
+def from_json(text: bytes) -> Comparison:
+    """Return the comparison in `text`; raises msgspec.ValidationError where it is none."""
+    return msgspec.json.decode(text, type=Comparison)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a comparison."""
+    return msgspec.json.schema(Comparison)

@@ -1,0 +1,70 @@
+"""The results of one run in a comparison: what its card says, and the samples that each number is the mean of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """One run of a comparison."""
+
+    name: str
+    """As given."""
+    results: dict[str, Result]
+    fields: Fields = field(default_factory=dict)
+    """What its card and metadata say."""
+
+    @property
+    def traces(self) -> frozenset[str]:
+        """Hashes of the trace files behind the results."""
+        return frozenset(t.sha256 for result in self.results.values() for t in result.provenance.traces)
+
+    @property
+    def statements(self) -> frozenset[str]:
+        """Hashes of card and metadata behind the results."""
+        found = [each for result in self.results.values() for each in result.provenance.files.items()]
+        return frozenset(digest for name, digest in found if _states(name))
+
+
+def _states(name: str) -> bool:
+    """Whether a file behind a result says what was run."""
+    return name.endswith((".yaml", ".yml", ".toml", "run_metadata.json"))
+
+
+def is_same_work(one: RunResults, other: RunResults) -> bool:
+    """Whether two sides rest on the same recording, or on the same card and metadata."""
+    return any(
+        bool(mine) and mine == theirs
+        for mine, theirs in ((one.traces, other.traces), (one.statements, other.statements))
+    )
+
+
+_PER_STEP = re.compile(r"per_step(_\w+)?")
+_EACH = re.compile(r"values(_\w+)?")
+
+_TO_UNIT = {("ratio", "pct"): 0.01, ("%", "ratio"): 100.0}
+"""(unit of the metric, suffix of the detail) → factor; a variant of a metric shares its details."""
+
+
+def samples_of(result: Result) -> list[float]:
+    """Return the samples in a result's details, in its unit and in order; empty where it is one number.
+
+    They are `per_step_*`, {step: number}, or `values_*`, a list with one number for each request.
+    """
+    for name, found in result.details.items():
+        each: object = None
+        if _PER_STEP.fullmatch(name) and isinstance(found, dict):
+            each = list(found.values())
+        elif _EACH.fullmatch(name) and isinstance(found, list):
+            each = found
+        if isinstance(each, list) and each and all(isinstance(value, int | float) for value in each):
+            factor = _TO_UNIT.get((result.unit, name.rpartition("_")[2]), 1.0)
+            return [factor * value for value in each]
+    return []

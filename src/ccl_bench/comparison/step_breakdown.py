@@ -1,0 +1,184 @@
+"""Where a step got longer: the difference of two mean steps, divided as far as details of results hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.comparison.noise import Interval, difference_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ccl_bench.result import Result
+
+MOST_PARTS = 10
+"""Parts of a division that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a step in two runs."""
+
+    name: str
+    baseline_s: float
+    other_s: float
+    difference_s: float
+    """Other minus baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The difference of one quantity, divided."""
+
+    name: str
+    metric: str
+    """Metric whose details these are."""
+    parts: tuple[Part, ...]
+    """The largest difference first."""
+    of: str = ""
+    """Part of the step that these make up; empty where they count what runs side by side each for itself."""
+    left_out: int = 0
+    """Parts that are not listed, the smallest differences."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DivisionRule:
+    """How one division is found in the details of a metric."""
+
+    name: str
+    metric: str
+    found: Callable[[Mapping[str, Any]], dict[str, float]]
+    of: str = ""
+    needs_both: bool = False
+    """Whether a part that one side does not list is unknown there, and not 0."""
+
+
+STEP = "window"
+DIVIDED = "gpu_busy"
+"""The metric whose details divide a step into its parts."""
+
+BY_TYPE, BY_KERNEL = "kernel types", "kernels with most time"
+
+
+def divide_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Iterator[Division]:
+    """Yield every division that both sides have the details for."""
+    for way in _DIVISION_RULES:
+        one, two = (way.found(details_of(results, way.metric)) for results in (baseline, other))
+        names = list(one.keys() & two.keys() if way.needs_both else one.keys() | two.keys())
+        parts = [part_difference(name, one, two) for name in sorted(names)] if one and two else []
+        parts = [part for part in parts if part.baseline_s or part.other_s]
+        if parts:
+            parts.sort(key=lambda part: -abs(part.difference_s))
+            left_out = max(0, len(parts) - MOST_PARTS)
+            yield Division(way.name, way.metric, tuple(parts[:MOST_PARTS]), way.of, left_out)
+
+
+def part_difference(name: str, one: Mapping[str, float], two: Mapping[str, float]) -> Part:
+    """Return one part of two; what a side does not list is 0."""
+    before, after = one.get(name, 0.0), two.get(name, 0.0)
+    return Part(name, before, after, after - before)
+
+
+def details_of(results: Mapping[str, Result], metric: str) -> Mapping[str, Any]:
+    """Return the details of a metric that has a value, else none."""
+    found = results.get(metric)
+    return found.details if found is not None and found.value is not None else {}
+
+
+def _listed(key: str) -> Callable[[Mapping[str, Any]], dict[str, float]]:
+    return lambda details: details.get(key, {})
+
+
+def _dimensions(details: Mapping[str, Any]) -> dict[str, float]:
+    rows = details.get("per_dimension", {})
+    return {name: row.get("exposed_s_per_gpu_and_step", 0.0) for name, row in rows.items()}
+
+
+def _kernels(details: Mapping[str, Any]) -> dict[str, float]:
+    return {row["name"]: row["s_per_step"] for row in details.get("first", []) if "s_per_step" in row}
+
+
+_CAUSES = {
+    "host_wait_s": "waiting for the host",
+    "kernel_wait_s": "before the next kernel",
+    "other_wait_s": "other",
+}
+
+
+def _causes(details: Mapping[str, Any]) -> dict[str, float]:
+    return {words: details[key] for key, words in _CAUSES.items() if key in details}
+
+
+def _rank_steps(details: Mapping[str, Any]) -> dict[str, float]:
+    rows = details.get("per_rank_parts_s_per_step", {})
+    return {f"rank {rank}": parts[STEP] for rank, parts in rows.items()}
+
+
+def _rank_waits(details: Mapping[str, Any]) -> dict[str, float]:
+    return {f"rank {rank}": wait for rank, wait in details.get("wait_s_per_step", {}).items()}
+
+
+_EXPOSED = "exposed_communication"
+
+_DIVISION_RULES = (
+    _DivisionRule("collective", "exposed_communication_time", _listed("per_collective_s"), _EXPOSED),
+    _DivisionRule("parallelism dimension", "traffic_distribution", _dimensions, _EXPOSED),
+    _DivisionRule("cause", "idle_breakdown", _causes, "idle"),
+    _DivisionRule(BY_TYPE, "total_kernel_time", _listed("per_type_s")),
+    _DivisionRule(BY_KERNEL, "dominant_kernel_concentration", _kernels, needs_both=True),
+    _DivisionRule("phases", "forward_time", _listed("per_phase_s")),
+    _DivisionRule("waiting for other ranks", "straggler_lag_16", _rank_waits, needs_both=True),
+    _DivisionRule("step of each rank", DIVIDED, _rank_steps, needs_both=True),
+)
+
+DIVIDED_METRICS = tuple(dict.fromkeys((DIVIDED, *(way.metric for way in _DIVISION_RULES))))
+"""Metrics whose details divide a step."""
+
+
+PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
+"""The parts that make up a step; `fused` only where kernels compute and communicate in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Where the difference between two mean steps lies."""
+
+    step: Part
+    """The step on the device, mean over ranks and steps."""
+    parts: tuple[Part, ...]
+    """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
+    divisions: tuple[Division, ...] = ()
+    interval: Interval | None = None
+    """Where the step's difference lies, as far as the spread over steps tells."""
+    is_within_noise: bool = False
+    """Whether the steps may be equally long."""
+
+
+def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Attribution | None:
+    """Return where the step of `other` got longer than that of the baseline; None where details lack."""
+    sides = [_steps(results) for results in (baseline, other)]
+    if not all(sides):
+        return None
+    means = [_means(side) for side in sides]
+    step = part_difference(STEP, *means)
+    interval = difference_interval(*([each[STEP] for each in side] for side in sides))
+    return Attribution(
+        step,
+        tuple(part_difference(name, *means) for name in PARTS if any(name in each for each in means)),
+        tuple(divide_step(baseline, other)),
+        interval,
+        step.difference_s == 0 or (interval is not None and interval.has_zero),
+    )
+
+
+def _steps(results: Mapping[str, Result]) -> list[dict[str, float]]:
+    """Return the parts of each step, mean over ranks, s."""
+    return list(details_of(results, DIVIDED).get("per_step_parts_s", {}).values())
+
+
+def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean parts over steps; the step is their sum."""
+    listed = [name for name in PARTS if name in steps[0]]
+    means = {name: sum(step[name] for step in steps) / len(steps) for name in listed}
+    return {**means, STEP: sum(means.values())}

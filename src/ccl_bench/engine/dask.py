@@ -1,0 +1,230 @@
+"""Read traces on the workers of a Dask cluster: they read the files, and only small tables travel."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import __version__, analysis
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.engine.local import abandoned_trace
+from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
+from ccl_bench.run.trace_tables import TraceTables
+from ccl_bench.storage import remote
+from ccl_bench.trace import formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client
+
+    from ccl_bench.engine.local import Engine
+
+    WithoutWorkers = Callable[[float], None]
+    """Called again and again with how long there has been no worker, s; raises when that is too long."""
+
+CONNECT_S = 10.0
+"""Time in which a scheduler must answer, s."""
+
+PATIENCE_S = 60.0
+"""Time for which a cluster may have no worker before it is given up, s."""
+
+_TALKATIVE = ("distributed", "tornado.application")
+_LOOK_S = 0.05
+_SAME_FILES = "give the workers the file system that the run lies on, or name the run by its URL"
+
+
+@contextlib.contextmanager
+def connect_dask(address: str) -> Iterator[Engine]:
+    """Give the engine that uses the cluster of the scheduler at `address`; it connects at the first trace."""
+    with contextlib.ExitStack() as stack:
+        client = cache(lambda: stack.enter_context(_client(address)))
+        yield lambda tasks, _jobs: read_on_cluster(client(), tasks, _give_up_after_patience(address))
+
+
+def import_extra(name: str) -> Any:
+    """Return a package of the extra `cluster`."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        fix = 'run: pip install "ccl-bench[cluster]"'
+        raise UsageError(f"a cluster needs the package {name}: {error}", fix=fix) from error
+
+
+@contextlib.contextmanager
+def _client(address: str) -> Iterator[Client]:
+    distributed = import_extra("distributed")
+    with silence_dask():
+        try:
+            client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="ccl-bench")
+        except (OSError, ValueError, RuntimeError) as error:
+            fix = "check the address, that the scheduler runs, and that its version of Dask is this one's"
+            message = f"no Dask scheduler answers within {CONNECT_S:.0f} s"
+            raise InputError(message, where=address, fix=fix) from error
+        with client:
+            yield client
+
+
+@contextlib.contextmanager
+def silence_dask() -> Iterator[None]:
+    """Keep Dask and what it rests on from telling in their own words what is told in ours."""
+    import logging
+
+    loggers = {each: each.level for each in map(logging.getLogger, _TALKATIVE)}
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, before in loggers.items():
+            logger.setLevel(before)
+
+
+def _give_up_after_patience(address: str) -> WithoutWorkers:
+    def refuse(waited_s: float) -> None:
+        if waited_s > PATIENCE_S:
+            message = f"the cluster has had no worker for {PATIENCE_S:.0f} s"
+            fix = f"start some: dask worker {address} --nthreads 1"
+            raise InputError(message, where=address, fix=fix)
+
+    return refuse
+
+
+def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: WithoutWorkers) -> TraceStream:
+    """Yield each task's number and what it came to on a worker.
+
+    The scheduler begins a task again whose worker is lost. One that has lost several workers may
+    only have been beside the one at fault: it is begun again alone, and given up when that loses them too.
+    """
+    suspects: list[int] = []
+    for position, result in _submit(client, dict(enumerate(tasks)), without_workers):
+        if isinstance(result, TraceTables):
+            yield position, result
+        else:
+            suspects.append(position)
+    for position in sorted(suspects):
+        alone = _submit(client, {position: tasks[position]}, without_workers)
+        for _, result in alone:
+            found = result if isinstance(result, TraceTables) else abandoned_trace(tasks[position], result)
+            yield position, found
+
+
+def _submit(
+    client: Client, tasks: dict[int, Task], without_workers: WithoutWorkers
+) -> Iterator[tuple[int, TraceTables | int]]:
+    """Yield what each task came to, or how many workers it lost where the scheduler gave it up.
+
+    At the end nothing of it is left on the cluster.
+    """
+    distributed = import_extra("distributed")
+    program = _program()
+    futures = {
+        client.submit(_read_on_worker, _absolute(task), program, pure=False): position
+        for position, task in tasks.items()
+    }
+    try:
+        done = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
+        for future, result in _as_completed(client, done, without_workers):
+            # What was fetched counts, and not the status of the future: its worker may be lost since.
+            position = futures.pop(future)
+            error = result[1] if isinstance(result, tuple) else result
+            if isinstance(result, TraceTables):
+                yield position, replace(result, trace=tasks[position].trace)
+            elif isinstance(error, distributed.scheduler.KilledWorker):
+                yield position, 1 + error.allowed_failures
+            else:
+                raise _failure(client, error)
+    finally:
+        with contextlib.suppress(Exception):  # the scheduler may be gone
+            client.cancel(list(futures), force=True)  # type: ignore[no-untyped-call]
+
+
+def _as_completed(client: Client, done: Any, without_workers: WithoutWorkers) -> Iterator[tuple[Any, Any]]:
+    """Yield futures with their results as they are done, watching that somebody is at work."""
+    seen = looked = time.monotonic()
+    while not done.is_empty():
+        batch = done.next_batch(block=False)
+        yield from batch
+        now = time.monotonic()
+        if batch:
+            seen = now
+        elif now - looked > 1:
+            looked = now
+            seen = now if _has_workers(client) else seen
+            without_workers(now - seen)
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _has_workers(client: Client) -> bool:
+    try:
+        return bool(client.scheduler_info(n_workers=1)["workers"])
+    except OSError:
+        return False
+
+
+def _failure(client: Client, error: object) -> BaseException:
+    """Return the error for a task that failed, by what the worker raised or by the loss of the scheduler."""
+    if isinstance(error, CancelledError):
+        address = str(client.scheduler.address) if client.scheduler else ""
+        fix = "start it and this command again"
+        return InputError("the scheduler is gone, or has dropped the work", where=address, fix=fix)
+    if isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
+        return _other_program(f"a worker cannot load the program: {error}")
+    if isinstance(error, BaseException):
+        return error
+    return TypeError(f"a worker returned a {type(error).__name__}")
+
+
+def _absolute(task: Task) -> Task:
+    """Return a task whose file can be found from another working directory."""
+    if remote.is_remote(task.trace.path):
+        return task
+    return replace(task, trace=replace(task.trace, path=task.trace.path.absolute()))
+
+
+def _program() -> dict[str, str]:
+    """Return what must be the same wherever parts of one answer are computed: packages, readers, tables."""
+    from polars import __version__ as polars_version
+
+    analysis.load()
+    readers = {f"reader {form.name}": str(form.revision) for form in formats.load()}
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"ccl-bench": __version__, "polars": polars_version, "Python": python, **readers}
+
+
+def _other_program(message: str) -> UsageError:
+    return UsageError(message, fix="install the same environment for the client and for the workers")
+
+
+def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
+    """Reduce a trace on a worker, if that is the same program and sees the same file."""
+    own = _program()
+    for name, version in program.items():
+        if own.get(name) != version:
+            here = own.get(name, "missing")
+            raise _other_program(f"{name} is {version} here and {here} on the worker {platform.node()}")
+    if not remote.is_remote(task.trace.path):
+        _check_file(task)
+    return read_trace(task)
+
+
+def _check_file(task: Task) -> None:
+    """Raise InputError where this machine has not the file that the client found."""
+    path = task.trace.path
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = f"cannot be seen by the worker {platform.node()}: {reason}"
+        raise InputError(message, where=str(path), fix=_SAME_FILES) from error
+    if size != task.trace.size:
+        message = f"has {size} bytes for the worker {platform.node()} and {task.trace.size} for the client"
+        raise InputError(message, where=str(path), fix=_SAME_FILES)

@@ -1,0 +1,337 @@
+"""Read one trace and reduce it to the small tables that are wanted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import analysis
+from ccl_bench.analysis.derived import DERIVED, Derived, computation_order, raw_needs, tables_behind
+from ccl_bench.analysis.device.completeness import (
+    Subject,
+    devices_at_work,
+    lost_work,
+    on_device,
+    sign_of_device,
+)
+from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, overlapping_ranges, range_names, select_steps
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run.trace_tables import CUT_SHORT, TraceTables
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.cache import read_content
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ccl_bench.trace.content import TraceContent
+    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import Format
+
+RECORDED = "recorded_steps"
+"""Name under which the steps of a trace are kept as they were before some were chosen."""
+
+_MOST_NAMES = 1_000
+"""Names of ranges that are kept of a trace to say which there are."""
+
+
+def marker_table(choice: StepChoice) -> pl.DataFrame:
+    """Return the table that says which ranges are the steps."""
+    return TABLES["marker"].frame({"pattern": [choice.marker] if choice.marker else []})
+
+
+def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
+    """Return the steps that count, and all where that is not the same.
+
+    A step that is not chosen is none: whatever comes from the steps is of the chosen ones alone.
+    """
+    return {"steps": select_steps(steps, choice), RECORDED: steps} if choice else {"steps": steps}
+
+
+def names_to_choose(content: TraceContent) -> tuple[str, ...]:
+    """Return the names of ranges, the most frequent first."""
+    return tuple(range_names(content.table("annotations"))[:_MOST_NAMES])
+
+
+def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile) -> list[Finding]:
+    """Return a finding where ranges that the marker names begin in one step and end after it."""
+    count = overlapping_ranges(content.table("annotations"), choice.marker) if choice.marker else 0
+    if not count:
+        return []
+    message = f"ranges that {choice.marker!r} names overlap with earlier ones, which alone are steps"
+    return [Finding("marker-overlaps", "warning", message, trace.relative, trace.rank, count, ("steps",))]
+
+
+OF_DEVICES = ("kernels", "memcpy", "launches", "counters")
+"""Raw tables that are told apart by device."""
+
+_OF_THE_WHOLE = frozenset({"contents", "call_counts", "completeness"})
+"""Tables that say what a file holds, whatever device it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByDevice:
+    """One trace, device by device."""
+
+    contents: tuple[TraceContent, ...]
+    findings: tuple[Finding, ...]
+
+
+def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
+    """Return the content for each device that its process worked on; None where it is at most one."""
+    used = content.table("kernels", ("start_ns", "end_ns", "device"))
+    if used["device"].drop_nulls().n_unique() < 2:
+        return None
+    devices, touched = devices_at_work(used)
+    tables = {name: content.table(name) for name in OF_DEVICES}
+    contents = []
+    for device in devices:
+        others = [other for other in (*devices, *touched) if other != device]
+        own = on_device(tables, device, others, is_first=device == devices[0])
+        contents.append(replace(content, tables={**content.tables, **own}))
+    findings = [finding for finding in (_several(devices, file), _touched(touched, file)) if finding]
+    return ByDevice(tuple(contents), tuple(findings))
+
+
+def _several(devices: list[int], file: str) -> Finding | None:
+    if len(devices) < 2:
+        return None
+    message = (
+        f"{file} is of a process that worked on devices {_listed(devices)}: each counts for itself, "
+        "numbers of a device are means over them, and nothing is matched with other ranks"
+    )
+    return Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
+
+
+def _touched(devices: list[int], file: str) -> Finding | None:
+    if not devices:
+        return None
+    message = f"what {file} holds of devices {_listed(devices)} is left out: less than 1 % of its kernel time"
+    return Finding("device-touched", "note", message, file, count=len(devices), touches=OF_DEVICES)
+
+
+def _listed(devices: Iterable[int]) -> str:
+    return ", ".join(map(str, devices))
+
+
+def is_of_device(table: str) -> bool:
+    """Whether a table differs from device to device of one trace."""
+    if table in _OF_THE_WHOLE:
+        return False
+    return not tables_behind([table], but=frozenset()).isdisjoint({"kernels", "memcpy", "counters"})
+
+
+_LARGEST = "cpu_ops"
+
+_SPAN = ("start_ns", "end_ns")
+
+_OF_EVERY_TRACE = {"identity", "findings", "marker"}
+"""Raw tables that no format fills, because they are about the trace itself."""
+
+
+_WHOLE, _COMPLETENESS = "whole_steps", "completeness"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One trace and the tables that are wanted of it, raw or derived from it alone."""
+
+    trace: TraceFile
+    wanted: tuple[str, ...]
+    use_cache: bool = True
+    choice: StepChoice = EVERY_STEP
+
+
+TraceStream = Generator[tuple[int, TraceTables], None, None]
+"""Each task's number and what it came to, as soon as that is known. Closing it stops what is at work."""
+
+
+def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
+    """Return the tables of single traces that `wanted` tables come down to in a run with these formats."""
+    analysis.load()
+    needed: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in TABLES:
+            needed[name] = None
+        elif name in DERIVED:
+            table = DERIVED.get(name)
+            if not table.across_ranks:
+                needed[name] = None
+            elif has_rows(name, forms):
+                for need in table.needs:
+                    visit(need)
+
+    for name in wanted:
+        visit(name)
+    return tuple(needed)
+
+
+def has_rows(name: str, forms: Collection[Format]) -> bool:
+    """Whether a table across ranks can have rows in a run with these formats."""
+    rows_of = DERIVED.get(name).rows_of
+    return not rows_of or any(contributes(form, rows_of) for form in forms)
+
+
+def contributes(form: Format, table: str) -> bool:
+    """Whether traces of a format have a say in a table: they fill one of the raw tables behind it."""
+    raw = raw_needs([table]) - _OF_EVERY_TRACE
+    return not raw or not raw.isdisjoint(form.tables)
+
+
+def read_trace(task: Task) -> TraceTables:
+    """Return those wanted tables of one trace that it has a say in; without any it is not read.
+
+    A trace that cannot be read gives a finding instead.
+    """
+    analysis.load()
+    wanted = tuple(name for name in task.wanted if contributes(task.trace.form, name))
+    if not wanted:
+        return TraceTables(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
+    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted) else ()
+    raw = raw_needs((*wanted, *in_steps)) | {"devices"}
+    try:
+        content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
+    except InputError as error:
+        return unread_trace(task, "trace-unreadable", error.message)
+    rank, conflict = _resolve_rank(task.trace, content)
+    world_size = content.world_size if content.world_size is not None else task.trace.world_size
+    identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
+    of_trace = {"identity": identity, "marker": marker_table(task.choice)}
+    content = replace(content, tables={**content.tables, **of_trace})
+    tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
+    steps = tables.get("steps")
+    recorded = tables.pop(RECORDED, steps)
+    steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
+    told = (*told, *marker_findings(task.choice, content, task.trace))
+    found = TraceTables(
+        task.trace,
+        tables,
+        [*(_touching_own_tables(finding, task.trace.form) for finding in content.findings), *conflict, *told],
+        sha256,
+        rank,
+        world_size,
+        content.attributes,
+        steps_from=steps_from,
+        filled=frozenset(name for name in raw if content.height(name)),
+        devices=frozenset(content.table("devices")["name"].drop_nulls()),
+        span_ns=_span(content, raw),
+        whole_steps=None if steps is None else _whole_steps(steps, content),
+        further=further,
+        recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
+        range_names=names_to_choose(content) if task.choice.marker and steps_from != CHOSEN_RANGE else (),
+    )
+    if in_steps:
+        _note_completeness(found, tables.pop(_COMPLETENESS).row(0, named=True))
+    return found
+
+
+def _by_device(
+    wanted: tuple[str, ...], content: TraceContent, task: Task
+) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
+    """Return the wanted tables, those of a device for its first device and then for each further one."""
+    apart = split_by_device(content, task.trace.relative) if content.height("kernels") else None
+    if apart is None:
+        return _tables(wanted, content, task.choice), [], ()
+    differing = tuple(name for name in wanted if is_of_device(name))
+    common = _tables(tuple(name for name in wanted if name not in differing), content, task.choice)
+    first, *further = (_tables(differing, part, task.choice) for part in apart.contents)
+    return common | first, further, apart.findings
+
+
+def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
+    """Note whether a trace holds work of a device and communication, or should, and what was lost of it."""
+    trace.on_device = bool(complete["kernels"] or (complete["copies"] and not complete["kernel_launches"]))
+    if not complete["kernels"]:
+        trace.sign_of_device = sign_of_device(complete, trace.attributes.get("backend", ""))
+    if complete["calls"] or complete["groups"] or trace.attributes.get("backend"):
+        trace.communicates = bool(complete["calls"])
+    known = {finding.code for finding in trace.findings}
+    if known.isdisjoint(CUT_SHORT):
+        lost = lost_work(complete, Subject(trace.trace.relative, trace.rank))
+        trace.findings += [finding for finding in lost if finding.code not in known]
+
+
+def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
+    """Return when the first thing in these tables started and the last one ended."""
+    spans = [
+        content.table(name, _SPAN).select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        for name in sorted(raw)
+        if {*_SPAN} <= {*TABLES[name].columns} and content.height(name)
+    ]
+    both = pl.concat(spans).drop_nulls() if spans else None
+    if both is None or both.is_empty():
+        return None
+    start, end = both.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return start, end
+
+
+def unread_trace(task: Task, code: str, message: str) -> TraceTables:
+    """Return what a trace comes to that could not be read: a finding with one of the codes of UNREAD."""
+    trace = task.trace
+    finding = Finding(code, "error", message, trace.relative, rank=trace.rank)
+    return TraceTables(trace, findings=[_touching_own_tables(finding, trace.form)], rank=trace.rank)
+
+
+def _touching_own_tables(finding: Finding, form: Format) -> Finding:
+    """Return a finding about a whole trace as one about what its format fills: others are not concerned."""
+    return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
+
+
+def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) -> dict[str, pl.DataFrame]:
+    """Return the wanted tables, and what steps there were where those are wanted and some were chosen.
+
+    Whatever else they come from is held only as long as it is needed.
+    """
+    ordered = _largest_first(wanted)
+    made: dict[str, pl.DataFrame] = {}
+    for position, name in enumerate(ordered):
+        made[name] = _compute(DERIVED.get(name), made, content)
+        if name == "steps":
+            made |= choose_steps(made[name], choice)
+        needed = {
+            *wanted,
+            RECORDED,
+            *(need for later in ordered[position + 1 :] for need in DERIVED.get(later).needs),
+        }
+        for each in made.keys() - needed:
+            del made[each]
+    extra = {RECORDED} & made.keys() if "steps" in wanted else set()
+    return {name: made[name] if name in made else content.table(name) for name in (*wanted, *extra)}
+
+
+def _largest_first(wanted: tuple[str, ...]) -> list[str]:
+    """Return the derived tables behind `wanted` in order, those of the largest raw table early."""
+    ordered = computation_order(wanted)
+    return computation_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
+
+
+def _compute(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
+    """Return a derived table; raw ones are held for its sake alone."""
+    given = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
+    return table.compute(*given)
+
+
+def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:
+    """Return the steps of a file that was cut short of which it can lack nothing."""
+    if not any(finding.code in CUT_SHORT for finding in content.findings):
+        return None
+    table = DERIVED.get(_WHOLE)
+    given = [steps if need == "steps" else content.table(need) for need in table.needs]
+    found = table.compute(*given)
+    return frozenset(found.filter("is_whole")["step"])
+
+
+def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:
+    """Return the rank of a trace once the whole file is known; the file itself has the last word."""
+    if content.rank is None or content.rank == trace.rank:
+        return trace.rank, []
+    if trace.rank is None:
+        return content.rank, []
+    message = (
+        f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file is believed"
+    )
+    return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]

@@ -1,0 +1,316 @@
+"""Compute the result of each metric of a run; one that fails leaves the others alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+
+from ccl_bench import __version__, metrics
+from ccl_bench.analysis.derived import computation_order, missing_tables, raw_needs, tables_behind
+from ccl_bench.analysis.facts import Facts, TrackedFacts
+from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
+from ccl_bench.base.findings import way_out
+from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
+from ccl_bench.metrics.shared.rows import RECORD
+from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
+from ccl_bench.run.facts import touched
+from ccl_bench.run.one_run import SEVERAL
+from ccl_bench.run.trace_tables import UNREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.base.findings import Finding
+    from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.metrics import Measurement, Metric
+    from ccl_bench.run import Run
+    from ccl_bench.run.trace_tables import TraceTables
+
+Failures = dict[str, Exception]
+"""Metric → what it raised that nobody expects of a metric."""
+
+_MAKES_WRONG: dict[str, tuple[str, ...]] = {
+    "communication-unrecognised": ("calls",),
+    "cuda-graphs-hide-kernels": (),
+    "device-work-missing": (),
+    "kernels-lost": (),
+    "message-to-self": ("bubbles", "traffic_matrix"),
+    "no-common-step": ("steps",),
+    "no-whole-step": (),
+    SEVERAL: (),
+}
+"""Findings that leave no number right that rests on these tables; on what they touch where none are named."""
+
+_NOT_WORK = {"steps", "step_times", "facts"}
+"""Inputs that only tell where steps are, whatever ran in them."""
+
+_ROUNDING = 1e-6
+"""Percent by which sums of doubles may leave the range of a share."""
+
+_NAMED = 12
+"""Steps that are named at most."""
+
+_SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
+_SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
+_SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
+
+
+def evaluate_metrics(
+    facts: Facts, names: Iterable[str], evidence: LoadedRun, failures: Failures | None = None
+) -> list[Result]:
+    """Return the result of each named metric, in the order of the names; UsageError for an unknown one."""
+    registry = metrics.load()
+    results = []
+    traces: dict[frozenset[str], list[TraceProvenance]] = {}
+    for name in names:
+        found = registry.get(name)
+        noted, given = TrackedFacts(facts), TrackedFacts(facts)
+        reason = found.inapplicable(cast("Facts", noted))
+        if reason:
+            answer = Result(found.name, "not_applicable", found.unit, found.better, reason=reason)
+            answer = replace(answer, findings=_about_facts(evidence, noted.asked))
+            provenance = Provenance(__version__, found.revision)
+        else:
+            answer = _evaluate_metric(found, evidence, given, {} if failures is None else failures)
+            asked = noted.asked | given.asked
+            answer = replace(answer, findings=[*_touching(found, evidence, asked), *answer.findings])
+            provenance = _provenance(found, evidence, given.asked, traces)
+            answer = _of_chosen_steps(answer, evidence, provenance)
+        results.append(replace(answer, metric=name, provenance=provenance))
+    return results
+
+
+def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
+    """Compute one metric; whatever keeps it from a value becomes the result."""
+    base = Result(metric.name, "ok", metric.unit, metric.better)
+    try:
+        found = _compute_metric(metric, evidence, facts)
+    except CclBenchError as error:
+        unread = _unread_reason(metric, evidence)
+        if unread and isinstance(error, NoValue):
+            error = unread
+        return replace(base, status=status_of(error), reason=error.message, fix=error.fix)
+    except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
+        failures[metric.name] = error
+        reason = f"{type(error).__name__}: {error}"
+        return replace(base, status="failed", reason=reason, fix=_SEE_TRACEBACK)
+    return replace(
+        base,
+        value=found.value * metric.scale,
+        details=dict(found.details),
+        window=found.window,
+        ranks=list(found.ranks),
+        findings=[_result_finding(finding) for finding in found.findings],
+    )
+
+
+def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) -> Measurement:
+    if gaps := missing_tables(metric.needs, evidence.given):
+        raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
+    for need in metric.needs:
+        if need in evidence.broken:
+            raise evidence.broken[need]
+    for finding in evidence.findings:
+        if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
+            raise NotMeasurable(finding.message, fix=way_out(finding.code))
+    _check_chosen(metric, evidence)
+    found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
+    if not math.isfinite(found.value):
+        raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
+    if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:
+        raise NotMeasurable(f"it comes to {found.value:.4g} %, and no share is that", fix=_SEE_FACTS)
+    return found
+
+
+def _is_share(metric: Metric) -> bool:
+    """Whether what a metric computes, before a variant's unit, is percent of a whole or of a limit."""
+    return (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit == "%"
+
+
+def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
+    """Raise NotMeasurable where a metric rests on steps of the traces, and none of those was chosen."""
+    known = recorded_steps(evidence.traces)
+    if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
+        fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
+        raise NotMeasurable(f"no trace holds what was chosen: {evidence.choice.words}", fix=fix)
+
+
+def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
+    """Whether a metric measures what a finding touches, and does not only ask where steps are."""
+    if finding.code == SEVERAL:
+        return True
+    own = _MAKES_WRONG[finding.code]
+    if "steps" in own and "steps" in _tables_behind(metric, evidence):
+        return True
+    tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given)
+    return not tables.isdisjoint(own or finding.touches)
+
+
+def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance) -> Result:
+    """Return a result that says which steps were chosen for it, or that they are not what it is of."""
+    if answer.value is None or not evidence.choice:
+        return answer
+    if provenance.steps:
+        return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.words))))
+    message = f"this number is not of single steps: it does not depend on the choice {evidence.choice.words}"
+    return replace(
+        answer, findings=[*answer.findings, ResultFinding("choice-without-effect", "note", message)]
+    )
+
+
+def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
+    """Return the better reason for a missing number where no trace could be read at all."""
+    traces = _traces_behind(metric, evidence)
+    unread = [f for trace in traces for f in trace.findings if f.code in UNREAD]
+    if not unread or len(unread) < len(traces):
+        return None
+    return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+
+
+def _raw(metric: Metric, evidence: LoadedRun) -> set[str]:
+    """Return the tables of traces that the metric's number rests on."""
+    return raw_needs(need for need in metric.needs if need not in evidence.given)
+
+
+def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
+    """Return the traces that have a say in the metric's number."""
+    raw = _raw(metric, evidence)
+    return [trace for trace in evidence.traces if not raw.isdisjoint(trace.trace.form.tables)]
+
+
+def _touching(metric: Metric, evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
+    """Return the findings about anything that the metric's number rests on; it asked for these facts."""
+    raw = _raw(metric, evidence)
+    facts = map(touched, _facts_behind(metric, evidence, asked))
+    used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
+    return [_result_finding(f) for f in evidence.findings if (used & set(f.touches) if f.touches else raw)]
+
+
+def _tables_behind(metric: Metric, evidence: LoadedRun) -> list[str]:
+    """Return the computed tables that the metric's number rests on, directly or not."""
+    return computation_order(need for need in metric.needs if need not in evidence.given)
+
+
+def _facts_behind(metric: Metric, evidence: LoadedRun, asked: set[str]) -> set[str]:
+    """Return the facts that the metric asked for, and those that went into the tables it was given."""
+    return asked.union(*(evidence.asked.get(table, ()) for table in _tables_behind(metric, evidence)))
+
+
+def _about_facts(evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
+    """Return the findings about facts for which a metric was refused."""
+    used = set(map(touched, asked))
+    return [_result_finding(finding) for finding in evidence.findings if used & set(finding.touches)]
+
+
+def _result_finding(finding: Finding) -> ResultFinding:
+    return ResultFinding(
+        finding.code, finding.severity, finding.message, finding.file, finding.rank, finding.count
+    )
+
+
+def _provenance(
+    metric: Metric,
+    evidence: LoadedRun,
+    asked: set[str],
+    known: dict[frozenset[str], list[TraceProvenance]],
+) -> Provenance:
+    """Return what a number rests on; metrics of the same tables share one list of traces, in `known`."""
+    raw = frozenset(_raw(metric, evidence))
+    if raw not in known:
+        known[raw] = [_trace_provenance(trace) for trace in _traces_behind(metric, evidence) if trace.sha256]
+    names = _facts_behind(metric, evidence, asked)
+    facts = {name: fact.source for name, fact in evidence.inputs["facts"] if name in names}
+    given = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
+    files = {name: digest for need in given for name, digest in evidence.files.get(need, {}).items()}
+    rests_on = {*metric.needs, *_tables_behind(metric, evidence)}
+    chosen = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
+    return Provenance(__version__, metric.revision, known[raw], facts, files, chosen)
+
+
+def _trace_provenance(reduced: TraceTables) -> TraceProvenance:
+    trace = reduced.trace
+    return TraceProvenance(
+        trace.relative,
+        reduced.sha256,
+        trace.size,
+        trace.form.name,
+        trace.form.revision,
+        reduced.rank,
+        trace.iteration,
+    )
+
+
+def evaluate(
+    run: Run,
+    names: Iterable[str],
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+    failures: Failures | None = None,
+) -> list[Result]:
+    """Return the result of each named metric, in the order of the names.
+
+    Traces are parsed only if some metric makes sense for the run, each once for all metrics. A metric
+    that raises something unexpected fails for itself; `failures` receives what it raised.
+    Raises UsageError for an unknown metric.
+    """
+    names = list(names)
+    wanted = needed_inputs(run, names)
+    reading: Reading = {"jobs": jobs, "use_cache": use_cache, "progress": progress}
+    results = evaluate_metrics(run.facts, names, load_tables(run, wanted, **reading), failures)
+    return with_other_source(run, results, failures, **reading)
+
+
+class Reading(TypedDict):
+    """How traces are read."""
+
+    jobs: int | None
+    use_cache: bool
+    progress: Progress | None
+
+
+def with_other_source(
+    run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
+) -> list[Result]:
+    """Return results with those from the run's other recorder in place of what that one tells better.
+
+    It is asked for metrics that have no value, and for those that prefer what only it has. Each metric
+    rests on one recorder alone, and its result says so where that is the other one.
+    """
+    other = run.other_source
+    asked = [result.metric for result in results if _may_be_better(result, other)] if other else []
+    if other is None or not asked:
+        return results
+    try:
+        evidence = load_tables(other, needed_inputs(other, asked), **reading)
+    except UsageError:  # steps were chosen that only the first recorder has
+        return results
+    filled = frozenset(name for trace in evidence.traces for name in trace.filled)
+    found = {
+        r.metric: r for r in evaluate_metrics(other.facts, asked, evidence, failures) if r.value is not None
+    }
+    return [
+        _from_other(found[r.metric]) if r.metric in found and _is_better(r, filled) else r for r in results
+    ]
+
+
+def _may_be_better(result: Result, other: Run) -> bool:
+    """Whether the traces of another recorder could tell a metric, or something that it prefers."""
+    metric = metrics.METRICS.get(result.metric)
+    tables = {name for trace in other.traces for name in trace.form.tables}
+    lacks = result.status == "not_measurable" and not raw_needs(metric.needs).isdisjoint(tables)
+    return lacks or not tables.isdisjoint(metric.prefers)
+
+
+def _is_better(result: Result, filled: frozenset[str]) -> bool:
+    return result.value is None or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
+
+
+def _from_other(result: Result) -> Result:
+    message = (
+        "this number is from the Nsight Systems traces of the run, and not from those of torch's profiler"
+    )
+    return replace(result, findings=[*result.findings, ResultFinding("nsys-used", "note", message)])

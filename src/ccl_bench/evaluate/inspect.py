@@ -1,0 +1,211 @@
+"""Inspect a run as a whole: what is in it, what can be measured, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench import metrics
+from ccl_bench.base.findings import way_out
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.evaluate.compute import evaluate_metrics, with_other_source
+from ccl_bench.evaluate.load import load_tables, needed_inputs
+from ccl_bench.result.inspection import (
+    InspectedDevice,
+    InspectedFact,
+    InspectedGroup,
+    InspectedIssue,
+    InspectedMetric,
+    InspectedTrace,
+    Inspection,
+)
+from ccl_bench.run.trace_tables import UNREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ccl_bench.base.findings import Finding
+    from ccl_bench.card import Issue
+    from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.result import Result
+    from ccl_bench.run import Run
+    from ccl_bench.run.trace_tables import TraceTables
+
+INSPECTED_TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
+
+_CROSS_CHECKS = ("et_agreement", "et_links")
+"""Tables that only contradict or confirm others; asked for where a run has Execution Traces."""
+
+_OF_ONE_RECORDING = ("et_", "host_name")
+"""How attributes begin that differ from rank to rank by nature: those of an Execution Trace, the machine."""
+
+_SEVERITIES = ("error", "warning", "note")
+_SECOND_NS = 1_000_000_000
+
+
+def inspect(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> Inspection:
+    """Return what is in `run`: every trace is read, once, and every metric is tried."""
+    return inspect_with_results(run, jobs=jobs, use_cache=use_cache, progress=progress)[0]
+
+
+def inspect_with_results(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> tuple[Inspection, list[Result]]:
+    """Return what is in `run`, and the result of every metric."""
+    return inspect_with_tables(run, jobs=jobs, use_cache=use_cache, progress=progress)[:2]
+
+
+def inspect_with_tables(
+    run: Run,
+    also: Iterable[str] = (),
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> tuple[Inspection, list[Result], LoadedRun]:
+    """Return what is in `run`, the result of every metric, and what they rest on with the tables `also`."""
+    names = metrics.load().names()
+    cross_checks = _CROSS_CHECKS if any(t.form.name == "execution_trace" for t in run.traces) else ()
+    wanted = dict.fromkeys((*INSPECTED_TABLES, *cross_checks, *also, *needed_inputs(run, names)))
+    evidence = load_tables(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
+    results = evaluate_metrics(run.facts, names, evidence)
+    results = with_other_source(run, results, jobs=jobs, use_cache=use_cache, progress=progress)
+    return _inspection(run, evidence, results), results, evidence
+
+
+def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspection:
+    world_size = run.facts.world_size.value if run.facts.world_size else None
+    ranks = sorted({trace.rank for trace in evidence.traces if trace.rank is not None})
+    return Inspection(
+        str(run.path),
+        world_size,
+        ranks,
+        sorted(set(range(world_size or 0)) - set(ranks)) if ranks else [],
+        _traces(evidence),
+        _devices(evidence.inputs["devices"]),
+        _libraries(evidence.traces),
+        _calls(evidence.inputs["call_counts"]),
+        _groups(evidence.inputs["groups"], evidence.inputs["process_groups"]),
+        {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
+        {_below(run, path): kind for path, kind in run.stated.files.items()},
+        [_below(run, path) for path in run.others],
+        [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
+        issues(run, evidence.findings),
+        _model(run),
+        run.choice.words,
+    )
+
+
+def _model(run: Run) -> str:
+    """Return the model's name: of the configuration with its size, else as the card has it."""
+    config, card = run.stated.config, run.stated.card
+    if config and config.model.name and {"name", "flavor"} & config.model.model_fields_set:
+        return "_".join(filter(None, (config.model.name, config.model.flavor)))
+    if card is None:
+        return ""
+    return card.model.model_family or (card.hf_url or "").rstrip("/").rpartition("/")[2]
+
+
+def issues(run: Run, findings: Iterable[Finding]) -> list[InspectedIssue]:
+    """Return what is wrong with the files of a run and what they hold, the worst first."""
+    found = [_from_finding(finding) for finding in findings]
+    found += [_from_issue(issue, run) for issue in run.stated.issues]
+    return sorted(dict.fromkeys(found), key=lambda issue: _SEVERITIES.index(issue.severity))
+
+
+def _from_finding(finding: Finding) -> InspectedIssue:
+    return InspectedIssue(
+        finding.severity,
+        finding.message,
+        finding.code,
+        finding.file,
+        fix=way_out(finding.code),
+        count=finding.count,
+    )
+
+
+def _from_issue(issue: Issue, run: Run) -> InspectedIssue:
+    file = issue.file.removeprefix(f"{run.path}/") if issue.file else ""
+    return InspectedIssue(str(issue.severity), issue.message, "", file, issue.line, issue.path, issue.fix)
+
+
+def _below(run: Run, path: Path) -> str:
+    """Return a path as it is below the run, or whole where it lies elsewhere."""
+    return str(path).removeprefix(f"{run.path}/")
+
+
+def _plain(value: object) -> int | float | str | bool:
+    return value if isinstance(value, int | float | str | bool) else str(value)
+
+
+def _traces(evidence: LoadedRun) -> list[InspectedTrace]:
+    """Return the traces in order of rank, window and path."""
+    contents, steps = evidence.inputs["contents"], evidence.inputs["steps"]
+    counted = {row["trace"]: row for row in contents.iter_rows(named=True)}
+    by_trace = {key[0]: rows for key, rows in steps.partition_by("trace", as_dict=True).items()}
+    found = [
+        _trace(reduced, counted.get(position), by_trace.get(position))
+        for position, reduced in enumerate(evidence.traces)
+    ]
+    return sorted(found, key=lambda t: (t.rank is None, t.rank or 0, t.window or 0, t.file))
+
+
+def _trace(
+    reduced: TraceTables, counted: dict[str, int] | None, steps: pl.DataFrame | None
+) -> InspectedTrace:
+    file = reduced.trace
+    known = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
+    if counted is None:
+        unread = any(finding.code in UNREAD for finding in reduced.findings)
+        return InspectedTrace(*known, is_readable=not unread)
+    ends = counted["start_ns"], counted["end_ns"]
+    return InspectedTrace(
+        *known,
+        steps["step"].to_list() if steps is not None else [],
+        steps["source"][0] if steps is not None else "",
+        (ends[1] - ends[0]) / _SECOND_NS if None not in ends else 0.0,
+        counted["kernels"],
+        counted["copies"],
+        counted["cpu_ops"],
+        counted["calls"],
+    )
+
+
+def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
+    kind = ["name", "memory_bytes", "sms"]
+    counted = devices.group_by("trace", *kind).len("count").group_by(kind).agg(pl.col("count").max())
+    return [InspectedDevice(*row) for row in counted.sort(kind).iter_rows()]
+
+
+def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
+    """Return each attribute of the traces with the values it has, of which several are a surprise."""
+    found: dict[str, dict[str, None]] = {}
+    for trace in traces:
+        libraries = {n: v for n, v in trace.attributes.items() if not n.startswith(_OF_ONE_RECORDING)}
+        for name, value in libraries.items():
+            found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in sorted(found.items())}
+
+
+def _calls(counts: pl.DataFrame) -> dict[str, int]:
+    totals = counts.group_by("collective").agg(pl.col("calls").sum()).sort("collective")
+    return dict(totals.iter_rows())
+
+
+def _groups(groups: pl.DataFrame, recorded: pl.DataFrame) -> list[InspectedGroup]:
+    """Return the groups that were used, then those that are only recorded."""
+    used = [
+        InspectedGroup(g["description"] or "", g["size"], g["members"], g["dimension"], g["seen_by"])
+        for g in groups.iter_rows(named=True)
+    ]
+    known = {(group.description, tuple(group.ranks or ())) for group in used}
+    distinct = recorded.select("description", "size", "ranks").unique(maintain_order=True)
+    unused = [
+        InspectedGroup(description or "", size, ranks, "", 0)
+        for description, size, ranks in distinct.iter_rows()
+        if (description or "", tuple(ranks or ())) not in known
+    ]
+    return sorted(used, key=lambda g: (g.dimension, g.ranks or [])) + unused

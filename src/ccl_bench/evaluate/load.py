@@ -1,0 +1,374 @@
+"""Load the tables and other inputs that metrics of a run ask for: from its traces, side files and facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import analysis, engine, metrics
+from ccl_bench.analysis.communication.findings import LOOKED_AT, cross_rank_findings
+from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables
+from ccl_bench.analysis.facts import TrackedFacts
+from ccl_bench.analysis.findings import source_findings
+from ccl_bench.analysis.memory.findings import memory_findings
+from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, select_step_times
+from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run.completeness import CODES, completeness_findings
+from ccl_bench.run.exclusions import find_exclusions
+from ccl_bench.run.facts import device_contradictions
+from ccl_bench.run.windows import find_windows, renumber_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.run import Run
+    from ccl_bench.run.stated import Stated
+    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.trace.formats import Format
+
+
+@dataclass(slots=True)
+class LoadedRun:
+    """Everything that metrics may ask for, by the name they ask with."""
+
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """Tables and facts."""
+    traces: list[TraceTables] = field(default_factory=list)
+    """What each trace came to."""
+    findings: list[Finding] = field(default_factory=list)
+    """Everything that is wrong with the run or its traces."""
+    given: frozenset[str] = frozenset()
+    """Inputs that rest on no trace."""
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Input that rests on no trace → the files behind it, each with its SHA-256."""
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    """Table across ranks → the facts that it was computed with."""
+    broken: dict[str, Exception] = field(default_factory=dict)
+    """Table across ranks → why it could not be computed."""
+    choice: StepChoice = EVERY_STEP
+    """Which steps numbers rest on."""
+
+
+_NAMED = 12
+"""Steps or ranges that are named at most; the others are counted or left out."""
+
+
+def choice_findings(
+    choice: StepChoice, traces: Sequence[TraceTables], recorded: pl.DataFrame | None
+) -> list[Finding]:
+    """Return what is to be said of a choice of steps; `recorded` are the step times of a side file.
+
+    Raises UsageError for a marker that names no range, for steps that neither traces nor file have, and
+    where no step is left.
+    """
+    _check_marker(choice, traces)
+    times = None if choice.marker else recorded
+    sources = {"the traces": recorded_steps(traces)}
+    if times is not None and choice:
+        sources[times["source"][0]] = {*times["step"]}
+    sources = {name: steps for name, steps in sources.items() if steps}
+    if not sources:
+        return []
+    every = set().union(*sources.values())
+    check_numbers(choice, every)
+    is_left = any(map(_has_chosen_steps, [choice] * len(traces), traces))
+    if not is_left and (times is None or select_step_times(times, choice).is_empty()):
+        message = f"no step is left of {_listed(sorted(every))}: {choice.words}"
+        raise UsageError(message, fix="leave fewer out")
+    return [*_missing_steps(choice, sources), *_traces_without_chosen(choice, traces)]
+
+
+def check_numbers(choice: StepChoice, known: Collection[int]) -> None:
+    """Raise UsageError where steps were chosen that are none of the known ones."""
+    if missing := list(islice(_missing(choice, known), _NAMED)):
+        fix = f"there are {_listed(sorted(known))}"
+        raise UsageError(f"no trace holds step {_listed(missing)}", fix=fix)
+
+
+def recorded_steps(traces: Iterable[TraceTables]) -> set[int]:
+    """Return the numbers of all steps of traces, of which some were chosen."""
+    return {step for trace in traces for step in trace.recorded_steps}
+
+
+def _check_marker(choice: StepChoice, traces: Sequence[TraceTables]) -> None:
+    """Raise UsageError where a marker names no range of any trace that could have one."""
+    unmarked = [trace for trace in traces if trace.steps_from not in {"", CHOSEN_RANGE} or trace.range_names]
+    if not (choice.marker and unmarked) or any(trace.steps_from == CHOSEN_RANGE for trace in traces):
+        return
+    names = list(dict.fromkeys(name for trace in unmarked for name in trace.range_names))
+    known = f"there are ranges such as {_listed(names)}" if names else "the traces hold no named range"
+    raise UsageError(f"no range is named {choice.marker!r}", fix=did_you_mean(choice.marker, names) or known)
+
+
+def _missing(choice: StepChoice, known: Collection[int]) -> Iterator[int]:
+    """Yield the numbers that were chosen and are none of the known ones."""
+    for first, last in choice.ranges:
+        yield from (step for step in range(first, last + 1) if step not in known)
+
+
+def _has_chosen_steps(choice: StepChoice, trace: TraceTables) -> bool:
+    return any(choice.has(step) for step in trace.recorded_steps[choice.skip :])
+
+
+def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator[Finding]:
+    """Yield a finding for each source that lacks chosen steps which another has."""
+    for name, steps in sources.items():
+        missing = list(islice(_missing(choice, steps), _NAMED))
+        if missing:
+            touches = "steps" if name == "the traces" else "step_times"
+            have = sum(map(choice.has, steps))
+            rest = f"what comes from there is of {have} steps" if have else "nothing comes from there"
+            message = f"{name} hold no step {_listed(missing)}, which was chosen: {rest}"
+            yield Finding("chosen-steps-missing", "warning", message, touches=(touches,))
+
+
+def _traces_without_chosen(choice: StepChoice, traces: Sequence[TraceTables]) -> Iterator[Finding]:
+    """Yield a finding for each trace that has steps and none of the chosen ones."""
+    for trace in traces:
+        if trace.recorded_steps and not _has_chosen_steps(choice, trace):
+            file = trace.trace.relative
+            message = f"{file} has none of the chosen steps, and is in no number of steps"
+            yield Finding("chosen-steps-missing", "warning", message, file, trace.rank, touches=("steps",))
+
+
+def _listed(things: Sequence[object]) -> str:
+    more = ", ..." if len(things) > _NAMED else ""
+    return ", ".join(map(str, things[:_NAMED])) + more
+
+
+SECOND_NS = 1_000_000_000
+
+
+def stated_step_times(stated: Stated) -> pl.DataFrame | None:
+    """Return `step_times` from the side file that tells most, or None where the run has none."""
+    if stated.rank_step_times and stated.rank_step_times.seconds:
+        rows = [
+            (rank, step, seconds)
+            for rank, steps in stated.rank_step_times.seconds.items()
+            for step, seconds in steps.items()
+        ]
+        return _table(rows, "step_times_per_rank.json")
+    if stated.step_times and stated.step_times.seconds:
+        source = stated.origins["step_times"].name
+        return _table([(None, step, seconds) for step, seconds in stated.step_times.seconds.items()], source)
+    return None
+
+
+def chosen_step_times(stated: Stated, choice: StepChoice) -> pl.DataFrame | None:
+    """Return `step_times` of the chosen steps from a side file; None where it has none of them.
+
+    Ranges that a marker names are in the traces alone: a side file says nothing of them.
+    """
+    recorded = None if choice.marker else stated_step_times(stated)
+    if recorded is None or not choice:
+        return recorded
+    chosen = select_step_times(recorded, choice)
+    return None if chosen.is_empty() else chosen
+
+
+def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.DataFrame:
+    ranks, steps, seconds = zip(*rows, strict=True)
+    return DERIVED.get("step_times").table.frame(
+        {
+            "rank": list(ranks),
+            "step": list(steps),
+            "duration_ns": [round(value * SECOND_NS) for value in seconds],
+            "source": [source] * len(rows),
+        }
+    )
+
+
+_LOOKED_AT = {"devices", "memory_peaks", "step_times", "steps"}
+"""Tables in which findings are looked for once all are computed."""
+
+
+def stated_inputs(run: Run) -> dict[str, Any]:
+    """Return the inputs that need no trace: facts, side files, step times where a side file has them."""
+    stated = run.stated
+    inputs: dict[str, Any] = {
+        "facts": run.facts,
+        "training_metrics": stated.training_metrics,
+        "memory_stats": stated.memory_stats,
+        "moe_assignments": stated.moe_assignments,
+    }
+    recorded = chosen_step_times(stated, run.choice)
+    if recorded is not None:
+        inputs["step_times"] = recorded
+    return inputs
+
+
+def load_tables(
+    run: Run,
+    wanted: Iterable[str],
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> LoadedRun:
+    """Read the run's traces and return the `wanted` tables and other inputs of metrics.
+
+    Raises UsageError where steps were chosen that the run does not have.
+    """
+    analysis.load()
+    inputs = stated_inputs(run)
+    asked = [name for name in wanted if name not in inputs]
+    tables = tuple(dict.fromkeys([*asked, *(_steps_behind(asked) if run.choice else ())]))
+    forms = {trace.form for trace in run.traces}
+    local = engine.tables_of_each_trace(tables, forms)
+    files = {name: _files_behind(run, name) for name in inputs}
+    given = frozenset(inputs)
+    evidence = LoadedRun(inputs, findings=list(run.findings), given=given, files=files, choice=run.choice)
+    if local:
+        tasks = [engine.Task(trace, local, use_cache, run.choice) for trace in run.traces]
+        evidence.traces, read = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
+        _put_in_windows(run, evidence, read)
+        evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
+        inputs |= read
+    evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.stated))
+    contents = [name for name in local if name != "steps" and _is_by_step(name)]
+    excluded = find_exclusions(evidence.traces, contents)
+    evidence.findings += excluded.findings
+    _drop(inputs, ("steps", *contents), excluded.other_steps, len(evidence.traces))
+    if not excluded.whole_steps:
+        evidence.findings += _restrict_to_common_steps(evidence, contents, excluded.incomplete)
+    _add_tables_across_ranks(tables, forms, evidence)
+    looks = (device_contradictions, memory_findings, source_findings)
+    evidence.findings += [finding for look in looks for finding in look(inputs)]
+    _drop(inputs, ("steps", *contents), excluded.incomplete, len(evidence.traces))
+    _keep_steps(inputs, ("steps", *contents), excluded.whole_steps, len(evidence.traces))
+    evidence.findings += transient_findings(
+        inputs.get("steps"), inputs["step_times"] if "step_times" in given else None
+    )
+    if "steps" in inputs:
+        evidence.findings += step_findings(inputs["steps"])
+    return evidence
+
+
+def _steps_behind(tables: Iterable[str]) -> list[str]:
+    """Return the table of steps where any of these rests on steps."""
+    return [name for name in computation_order(tables) if name == "steps"]
+
+
+def _put_in_windows(run: Run, evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> None:
+    """Put traces into the windows that their times make, and say anew which ranks those lack."""
+    windows = find_windows(evidence.traces)
+    if windows.numbers:
+        renumber_windows(windows, evidence.traces, tables)
+        others = [finding for finding in evidence.findings if finding.code not in CODES]
+        traces = [reduced.trace for reduced in evidence.traces]
+        evidence.findings = [*others, *completeness_findings(run.facts, traces, run.others)]
+    evidence.findings += windows.findings
+
+
+def _restrict_to_common_steps(
+    evidence: LoadedRun, contents: Collection[str], incomplete: frozenset[int]
+) -> list[Finding]:
+    """Leave in all tables only steps that every trace has; calls in others stay, and are of no step."""
+    inputs = evidence.inputs
+    if "steps" not in inputs:
+        return []
+    traces = len(evidence.traces)
+    common, found = common_steps(inputs["steps"].with_columns(pl.col("trace") % traces), incomplete)
+    _keep_steps(inputs, {"steps", *contents} - {"calls"}, common, traces)
+    if "calls" in inputs and common:
+        kept = inputs["steps"].select("trace", "step", kept="step")
+        calls = inputs["calls"].join(kept, on=["trace", "step"], how="left", maintain_order="left")
+        inputs["calls"] = calls.with_columns(step="kept").drop("kept")
+    return found
+
+
+def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: LoadedRun) -> None:
+    """Compute every table across ranks; of what is not wanted itself, each goes after its last use."""
+    inputs = evidence.inputs
+    order = [n for n in computation_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
+    looked: dict[str, list[Finding]] = {}
+    for done, name in enumerate(order, start=1):
+        if engine.has_rows(name, forms):
+            _add_across_ranks(name, evidence)
+        else:
+            inputs[name] = DERIVED.get(name).table.empty()
+        looked[name] = cross_rank_findings({name: inputs.get(name)})
+        needed = {need for later in order[done:] for need in DERIVED.get(later).needs}
+        for over in inputs.keys() - {*wanted, *needed, *evidence.given, *_LOOKED_AT}:
+            del inputs[over]
+    evidence.findings += [finding for name in LOOKED_AT for finding in looked.get(name, ())]
+
+
+def _add_across_ranks(name: str, evidence: LoadedRun) -> None:
+    """Compute a table from those of all traces; one that fails takes only what rests on it along."""
+    needs = DERIVED.get(name).needs
+    failed = next((evidence.broken[need] for need in needs if need in evidence.broken), None)
+    if failed:
+        evidence.broken[name] = failed
+        return
+    facts = TrackedFacts(evidence.inputs["facts"])
+    given = [facts if need == "facts" else evidence.inputs[need] for need in needs]
+    try:
+        evidence.inputs[name] = DERIVED.get(name).compute(*given)
+    except Exception as error:  # a plug-in's table may raise anything
+        evidence.broken[name] = error
+    evidence.asked[name] = facts.asked
+
+
+def _files_behind(run: Run, name: str) -> dict[str, str]:
+    """Return the files that an input was read from, relative to the run, with their hashes."""
+    paths = run.stated.origins_of(name)
+    within = {path: path.is_relative_to(run.path) for path in paths}
+    return {
+        path.relative_to(run.path).as_posix() if within[path] else str(path): run.stated.sha256[path]
+        for path in paths
+    }
+
+
+def _is_by_step(name: str) -> bool:
+    return name in DERIVED and "step" in DERIVED.get(name).table.columns
+
+
+def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int], traces: int) -> None:
+    """Take the rows of some of so many traces out of some tables, on every device."""
+    for name in inputs.keys() & {*tables} if positions else ():
+        inputs[name] = inputs[name].filter(~(pl.col("trace") % traces).is_in(sorted(positions)))
+
+
+def _keep_steps(
+    inputs: dict[str, Any], tables: Iterable[str], whole: Mapping[int, Collection[int]], traces: int
+) -> None:
+    """Take all steps but the whole ones of some of so many traces out of some tables, on every device."""
+    pairs = [(trace, step) for trace, steps in whole.items() for step in steps]
+    kept = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
+    owner = pl.col("trace") % traces
+    for name in inputs.keys() & {*tables} if kept is not None else ():
+        rest = inputs[name].filter(owner.is_in([*whole]))
+        inputs[name] = pl.concat(
+            [
+                inputs[name].filter(~owner.is_in([*whole])),
+                rest.join(
+                    kept,
+                    left_on=[owner, "step"],
+                    right_on=["trace", "step"],
+                    how="semi",
+                    maintain_order="left",
+                ),
+            ]
+        )
+
+
+def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
+    """Return the tables and other inputs of those named metrics that make sense for the run.
+
+    Steps are among them where anything rests on steps, so that what is wrong with them is seen.
+    """
+    registry = metrics.load()
+    analysis.load()
+    given = stated_inputs(run)
+    sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
+    computed = [found for found in sensible if not missing_tables(found.needs, given)]
+    needed = {need for found in computed for need in found.needs}
+    return sorted({*needed, *_steps_behind(needed - given.keys())})

@@ -1,0 +1,263 @@
+"""Collect everything that a report of a run shows; every trace is read once."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.evaluate.inspect import inspect_with_tables
+from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.shared.rows import SECOND_NS, label, step_labels
+from ccl_bench.result.report_data import (
+    Grid,
+    MemoryCurve,
+    MessageSize,
+    ReportData,
+    Series,
+    Spread,
+    StepTimes,
+    TimeParts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.result import Result
+    from ccl_bench.run import Run
+
+RANKS = 128
+"""Rows that a chart has at most."""
+CELLS = 4000
+"""Numbers that a chart has at most."""
+STEPS = 400
+"""Points along a line at most."""
+
+STEP = ("iteration", "step")
+
+
+def group_neighbours(names: Sequence[str], most: int) -> tuple[list[str], int]:
+    """Return the names of equal runs of neighbours, at most `most` of them, and how many each holds."""
+    each = max(1, ceil(len(names) / most))
+    runs = [names[start : start + each] for start in range(0, len(names), each)]
+    return [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs], each
+
+
+def ranks_of(table: pl.DataFrame, most: int = RANKS) -> tuple[pl.DataFrame, list[str], int]:
+    """Return `table` with the number of its `row`, the names of rows, and the ranks behind each."""
+    ranks = table.select("rank").unique().sort("rank", nulls_last=True).with_row_index("row")
+    names, each = group_neighbours([label(rank) for rank in ranks["rank"]], most)
+    joined = table.join(ranks, on="rank", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(pl.col("row").cast(pl.Int64) // each), names, each
+
+
+def steps_of(table: pl.DataFrame, most: int = STEPS) -> tuple[pl.DataFrame, list[str], int]:
+    """Return `table` with the number of its `column`, the names of columns, and the steps behind each."""
+    steps = table.select(STEP).unique().sort(STEP).with_row_index("column")
+    names, each = group_neighbours(step_labels(steps), most)
+    joined = table.join(steps, on=STEP, nulls_equal=True, maintain_order="left")
+    return joined.with_columns(pl.col("column").cast(pl.Int64) // each), names, each
+
+
+def grid(table: pl.DataFrame, value_ns: str, cells: int = CELLS) -> Grid:
+    """Return the mean of a column for each rank and step, of neighbours where there are too many."""
+    rows, ranks, ranks_each = ranks_of(table)
+    placed, steps, steps_each = steps_of(rows, max(1, min(STEPS, cells // max(1, len(ranks)))))
+    means = placed.group_by("row", "column").agg(pl.col(value_ns).mean() / SECOND_NS)
+    values: list[list[float | None]] = [[None] * len(steps) for _ in ranks]
+    for row, column, value in means.iter_rows():
+        values[row][column] = value
+    return Grid(ranks, steps, values, ranks_each, steps_each)
+
+
+_FEW_RANKS = 8
+"""Ranks whose lines can be told apart by colour."""
+
+_PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle", "fused")
+
+
+def step_times(table: pl.DataFrame) -> StepTimes | None:
+    """Return how long steps took, by step and by rank; None without steps."""
+    if table.is_empty():
+        return None
+    by_step, steps, steps_each = steps_of(table)
+    by_rank, ranks, ranks_each = ranks_of(table)
+    few = len(ranks) <= _FEW_RANKS and ranks_each == 1
+    return StepTimes(
+        ", ".join(sorted(table["source"].drop_nulls().unique())),
+        _spreads(by_step, "column", steps),
+        _spreads(by_rank, "row", ranks),
+        grid(table, "duration_ns") if few else None,
+        steps_each,
+        ranks_each,
+    )
+
+
+def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
+    seconds = pl.col("duration_ns") / SECOND_NS
+    found = (
+        table.group_by(key)
+        .agg(
+            pl.len().alias("count"),
+            seconds.min().alias("min"),
+            seconds.median().alias("p50"),
+            seconds.max().alias("max"),
+        )
+        .sort(key)
+    )
+    return [Spread(names[place], *numbers) for place, *numbers in found.iter_rows()]
+
+
+def time_parts(breakdown: pl.DataFrame) -> tuple[list[TimeParts], int]:
+    """Return where the time of each rank's mean step went, and the ranks behind each entry.
+
+    Means of ranks are means of their means, so that the parts still add up to the window.
+    """
+    means = breakdown.group_by("rank").agg(
+        (pl.col(f"{part}_ns").mean() / SECOND_NS).alias(part) for part in _PARTS
+    )
+    rows, names, each = ranks_of(means)
+    found = rows.group_by("row").agg(pl.col(_PARTS).mean()).sort("row")
+    return [TimeParts(names[place], *parts) for place, *parts in found.iter_rows()], each
+
+
+def waits(table: pl.DataFrame) -> Grid | None:
+    """Return how long each rank waited in each step; None where no wait is known."""
+    return None if table.is_empty() else grid(waits_by_rank_and_step(table), "wait_ns")
+
+
+_DEVICES = 4
+"""Devices that a chart can show."""
+
+
+def memory_curves(outline: pl.DataFrame) -> tuple[list[MemoryCurve], int]:
+    """Return the curves of the devices with the highest peaks, and how many devices there are."""
+    keys = ["trace", "device"]
+    peaks = outline.group_by(*keys, "rank", "iteration").agg(pl.col("highest_allocated_bytes").max())
+    highest = peaks.sort("highest_allocated_bytes", "rank", "device", descending=[True, False, False])
+    several = outline.select("rank", "device").unique().group_by("rank").len()["len"].max() or 1
+    return [
+        _curve(
+            key,
+            outline.filter((pl.col("trace") == key["trace"]) & (pl.col("device") == key["device"])),
+            several,
+        )
+        for key in highest.head(_DEVICES).iter_rows(named=True)
+    ], peaks.height
+
+
+def _curve(key: dict[str, Any], points: pl.DataFrame, devices_of_rank: Any) -> MemoryCurve:
+    ordered = points.sort("point")
+    is_timed = not ordered["time_ns"].tail(-1).null_count() and ordered["time_ns"].n_unique() > 1
+    times = (ordered["time_ns"].backward_fill() - ordered["time_ns"].min()) / SECOND_NS
+    name = label(key["rank"]) if devices_of_rank == 1 else f"{label(key['rank'])}, device {key['device']}"
+    window = "" if key["iteration"] is None else f", window {key['iteration']}"
+    return MemoryCurve(
+        name + window,
+        int(ordered["events"].max() or 0),  # type: ignore[arg-type]
+        is_timed,
+        (times if is_timed else ordered["order"].cast(pl.Float64)).to_list(),
+        ordered["lowest_allocated_bytes"].to_list(),
+        ordered["highest_allocated_bytes"].to_list(),
+        ordered["highest_reserved_bytes"].to_list(),
+    )
+
+
+_MOST = 300
+"""Sizes that are told apart before neighbours are drawn together."""
+
+_KEYS = ("collective", "dimension", "spans_nodes", "basis")
+_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
+
+
+def bus_bandwidth(transfers: pl.DataFrame) -> list[MessageSize]:
+    """Return the bandwidth of each kind of call at each size.
+
+    Where there are too many sizes, those between two powers of two count as one.
+    """
+    known = transfers.drop_nulls("bus_factor").with_columns(
+        (pl.col("bus_factor") * pl.col("size_bytes") / pl.col("time_ns")).alias("bus")
+    )
+    exact = known.with_columns(pl.col("size_bytes").alias("about"))
+    if exact.select(*_KEYS, "about").n_unique() > _MOST:
+        power = pl.col("size_bytes").log(2).floor().cast(pl.Int64)
+        exact = known.with_columns(power.alias("about"))
+    found = (
+        exact.group_by(*_KEYS, "about")
+        .agg(
+            pl.col("size_bytes").min().alias("min_bytes"),
+            pl.col("size_bytes").max().alias("max_bytes"),
+            pl.len().alias("calls"),
+            *(pl.col("bus").quantile(share, "linear").alias(f"q{share}") for share in (0.1, 0.5, 0.9)),
+        )
+        .sort(*_KEYS, "about", nulls_last=True)
+        .drop("about")
+    )
+    return [
+        MessageSize(collective, dimension or "unknown", _REACH[spans], *rest)
+        for collective, dimension, spans, *rest in found.iter_rows()
+    ]
+
+
+DRAWN_WITH = {
+    "step_times": "iteration_wall_clock_time",
+    "breakdown": "gpu_busy",
+    "waits": "straggler_lag_16",
+    "transfers": "total_communication_time",
+    "memory_outline": "peak_memory_allocated",
+}
+"""Table that is drawn → the metric of the same numbers: where that is refused, nothing is drawn."""
+
+DRAWN_TABLES = tuple(DRAWN_WITH)
+
+_OF_OTHER_RECORDER = "nsys-used"
+
+
+def collect_report_data(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> ReportData:
+    """Return what is in `run`, the result of every metric, and series to draw: every trace is read once."""
+    found, results, evidence = inspect_with_tables(
+        run, DRAWN_TABLES, jobs=jobs, use_cache=use_cache, progress=progress
+    )
+    return ReportData(found, results, _series(evidence, _drawable_metrics(results)))
+
+
+def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:
+    """Return the metrics that have a value, and have it from the traces that are drawn."""
+    return frozenset(
+        result.metric
+        for result in results
+        if result.value is not None and all(finding.code != _OF_OTHER_RECORDER for finding in result.findings)
+    )
+
+
+def _series(evidence: LoadedRun, told: frozenset[str]) -> Series:
+    """Return the series of tables that could be computed and whose metric has a value."""
+    tables = {
+        name: evidence.inputs[name]
+        for name, metric in DRAWN_WITH.items()
+        if metric in told and name in evidence.inputs
+    }
+    parts, ranks_each = time_parts(tables["breakdown"]) if "breakdown" in tables else ([], 1)
+    curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
+    return Series(
+        step_times(tables["step_times"]) if "step_times" in tables else None,
+        parts,
+        ranks_each,
+        waits(tables["waits"]) if "waits" in tables else None,
+        bus_bandwidth(_with_bandwidth(tables["transfers"], told)) if "transfers" in tables else [],
+        curves,
+        devices,
+    )
+
+
+def _with_bandwidth(transfers: pl.DataFrame, told: frozenset[str]) -> pl.DataFrame:
+    """Return the calls without those of collectives whose bandwidth is refused."""
+    refused = [
+        name for kind, names in KINDS.items() if f"bandwidth_utilization_{kind}" not in told for name in names
+    ]
+    return transfers.filter(~pl.col("collective").is_in(refused))

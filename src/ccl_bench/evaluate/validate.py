@@ -1,0 +1,111 @@
+"""Check what somebody wrote and recorded: cards, side files, whole runs; every mistake at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.result.inspection import InspectedIssue, Validation
+from ccl_bench.storage import remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.run import Run
+
+
+def validate(
+    place: str,
+    *,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> Validation:
+    """Return everything that is wrong with the run, card, configuration or side file at `place`."""
+    path = storage.to_path(place)
+    try:
+        with remote.remote_errors(path):
+            reader = _reader(path)
+            if reader is not None:
+                kind, read = reader
+                return Validation(place, kind, [_from_issue(issue) for issue in read(path).issues])
+        return _run(place, jobs=jobs, use_cache=use_cache, progress=progress)
+    except InputError as error:
+        where = error.where or place
+        return Validation(place, "file", [InspectedIssue("error", error.message, file=where, fix=error.fix)])
+
+
+def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
+    """Return what a single file is taken for and how it is read; None for runs and traces."""
+    from ccl_bench import card as cards
+    from ccl_bench import side_files
+
+    if path.is_dir():
+        return None
+    if path.suffix.lower() in {".yaml", ".yml"}:
+        return "workload card", cards.read_card
+    if path.suffix.lower() == ".toml":
+        return "training configuration", side_files.read_train_config
+    readers: dict[side_files.SideFile, Callable[[Path], Any]] = {
+        side_files.SideFile.RUN_METADATA: side_files.read_metadata,
+        side_files.SideFile.STEP_TIMES: side_files.read_step_times,
+        side_files.SideFile.RANK_STEP_TIMES: side_files.read_rank_step_times,
+        side_files.SideFile.TRAINING_METRICS: side_files.read_training_metrics,
+        side_files.SideFile.MEMORY_STATS: side_files.read_memory_stats,
+        side_files.SideFile.MOE_ASSIGNMENTS: side_files.read_moe_assignments,
+    }
+    kind = side_files.side_file_named(path.name)
+    return (str(kind), readers[kind]) if kind in readers else None
+
+
+def _run(place: str, **reading: Any) -> Validation:
+    """Return what is wrong with a run: its files, the set of its traces, and each trace."""
+    from ccl_bench.evaluate.inspect import issues
+    from ccl_bench.evaluate.load import load_tables
+    from ccl_bench.run import discover_run
+
+    run = discover_run(place)
+    findings = load_tables(run, ("contents",), **reading).findings if run.traces else run.findings
+    folder = run.path if run.path.is_dir() else run.path.parent
+    found = [_placed(issue, folder) for issue in issues(run, findings)]
+    return Validation(place, "run", [*_absent(run, place), *found])
+
+
+def _absent(run: Run, place: str) -> list[InspectedIssue]:
+    """Return what a run cannot do without, or should not."""
+    found = []
+    if not run.traces:
+        found.append(
+            InspectedIssue(
+                "error", "holds no trace of a known format", "trace-missing", place, fix="add the traces"
+            )
+        )
+    if run.path.is_dir() and run.stated.card is None:
+        found.append(
+            InspectedIssue(
+                "warning",
+                "has no workload card",
+                "card-missing",
+                place,
+                fix="write workload_card.yaml; metrics that need model or hardware refuse without it",
+            )
+        )
+    return found
+
+
+def _placed(issue: InspectedIssue, folder: Path) -> InspectedIssue:
+    """Return an issue whose file is named as it is reached from here."""
+    if not issue.file or issue.file.startswith(str(folder)):
+        return issue
+    return replace(issue, file=str(folder / issue.file))
+
+
+def _from_issue(issue: Any) -> InspectedIssue:
+    return InspectedIssue(
+        str(issue.severity), issue.message, "", issue.file, issue.line, issue.path, issue.fix
+    )

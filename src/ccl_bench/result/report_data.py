@@ -1,0 +1,168 @@
+"""Everything that a report of a run shows, as plain data: what is in it, every result, and series to draw.
+
+Report data hold no raw trace and stay small, however long the run and however many its ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One number for each rank and step."""
+
+    ranks: list[str]
+    """Names of the rows: a rank, or several such as `0-7`."""
+    steps: list[str]
+    """Names of the columns, likewise."""
+    values_s: list[list[float | None]]
+    """One list a row, s; None where nothing is known."""
+    ranks_each: int = 1
+    """Ranks behind a row, of which it is the mean."""
+    steps_each: int = 1
+    """Steps behind a column, of which it is the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far numbers lie apart, s."""
+
+    name: str
+    """The step or rank that they belong to, or several such as `0-7`."""
+    count: int
+    min_s: float
+    p50_s: float
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """How long steps took."""
+
+    source: str
+    """File, or how the steps were found in the traces."""
+    by_step: list[Spread]
+    """Over the ranks, or over those and neighbouring steps, in order."""
+    by_rank: list[Spread]
+    """Over the steps of a rank, or of neighbouring ranks."""
+    grid: Grid | None = None
+    """Each rank by itself, where there are few."""
+    steps_each: int = 1
+    ranks_each: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeParts:
+    """Where the time of a mean step went on one rank; the parts add up to `window_s`."""
+
+    rank: str
+    """A rank, or several such as `0-7`, of which it is the mean."""
+    window_s: float
+    compute_s: float
+    exposed_communication_s: float
+    exposed_memory_s: float
+    idle_s: float
+    fused_s: float = 0.0
+    """In kernels that compute and communicate in one, nothing else computing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSize:
+    """Calls of one collective with messages of about one size, and how fast they were."""
+
+    collective: str
+    dimension: str
+    """Parallelism dimension."""
+    reach: str
+    """`inside a node`, `between nodes` or `unknown`."""
+    basis: str
+    """What the time rests on, as in `bandwidth_utilization_*`."""
+    min_bytes: int
+    max_bytes: int
+    calls: int
+    p10_gb_per_s: float
+    """Bus bandwidth that a tenth of the calls did not reach, 10^9 bytes/s."""
+    p50_gb_per_s: float
+    p90_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """The memory of one device over time; each point stands for several events of the allocator."""
+
+    device: str
+    """Rank, or rank and number of the device."""
+    events_each: int
+    """Events behind a point, at most."""
+    is_timed: bool
+    """Whether `at` is in s since the first event; else it counts events."""
+    at: list[float] = field(default_factory=list)
+    lowest_allocated_bytes: list[int] = field(default_factory=list)
+    highest_allocated_bytes: list[int] = field(default_factory=list)
+    highest_reserved_bytes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What charts draw beyond the details of results."""
+
+    step_times: StepTimes | None = None
+    time_parts: list[TimeParts] = field(default_factory=list)
+    ranks_each: int = 1
+    """Ranks behind each of `time_parts`."""
+    waits: Grid | None = None
+    """Time that ranks waited for others in collectives."""
+    bus_bandwidth: list[MessageSize] = field(default_factory=list)
+    memory: list[MemoryCurve] = field(default_factory=list)
+    memory_devices: int = 0
+    """Devices with a history, of which `memory` has those with the highest peaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """One run, observed."""
+
+    inspection: Inspection
+    results: list[Result]
+    series: Series = field(default_factory=Series)
+    schema_version: int = SCHEMA_VERSION
+
+
+def to_json(observed: ReportData) -> bytes:
+    """Return an observation as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(observed), indent=2)
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(ReportData)
+
+
+def from_json(text: bytes) -> ReportData:
+    """Return the observation in `text`, or raise InputError where it is none or of a later schema."""
+    try:
+        observed = _DECODER.decode(text)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"this is no report: {error}", fix="make it with ccl-bench report RUN --format json"
+        ) from error
+    if observed.schema_version > SCHEMA_VERSION:
+        raise InputError(
+            f"the report has schema {observed.schema_version}, this program knows {SCHEMA_VERSION}",
+            fix="install a later ccl-bench",
+        )
+    return observed
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of an observation."""
+    return msgspec.json.schema(ReportData)

@@ -1,0 +1,183 @@
+"""Which traces were recorded together, by the times in them and not only by the names of their windows.
+
+Windows that hold different ranks and overlap in time are one window. Ranks of one window that were recorded
+at different times were not recorded together; where no clock can be that wrong they are of several runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.run.one_run import listed, several_runs_finding
+from ccl_bench.run.trace_tables import CUT_SHORT
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from ccl_bench.engine.concat_tables import Tables
+    from ccl_bench.run.trace_tables import TraceTables
+
+EARLIEST_EPOCH_NS = 10**18
+"""Times before this (2001) count from the start of a machine or session, and compare with no other's."""
+
+HOST = "host_name"
+"""Attribute of a trace that names the machine it was recorded on."""
+
+MOST_APART_NS = {True: 10**9, False: 60 * 10**9}
+"""How long after the end of one rank's recording that of another may begin, on one host and on several.
+
+Clocks of several hosts may be set badly; a pause of a minute between the ranks of one recording is none."""
+
+SECOND_NS = 10**9
+
+Span = tuple[int, int]
+"""Start and end, ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What the times of traces say of their windows."""
+
+    numbers: dict[int, int | None] = field(default_factory=dict)
+    """Position of each trace whose window is another one than its name says → the number of that window."""
+    findings: tuple[Finding, ...] = ()
+
+
+def find_windows(traces: Sequence[TraceTables]) -> Windows:
+    """Return which windows are one, and what there is to say of the others."""
+    held: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
+    for position, trace in enumerate(traces):
+        if trace.sha256 and "kernels" in trace.trace.form.tables:
+            held[trace.trace.iteration][position] = trace
+    joined = _joined(held)
+    together: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
+    for number, found in held.items():
+        together[joined.get(number, number)] |= found
+    changed = {position: joined[number] for number in joined for position in held[number]}
+    findings = [*_joined_finding(joined), *_of_other_ranks(together), *_recorded_apart(together)]
+    return Windows({p: n for p, n in changed.items() if traces[p].trace.iteration != n}, tuple(findings))
+
+
+def renumber_windows(windows: Windows, traces: Sequence[TraceTables], tables: Tables) -> None:
+    """Put traces, and the rows of tables that are from them, into the windows that they belong to."""
+    numbers = windows.numbers
+    if not numbers:
+        return
+    for position, number in numbers.items():
+        traces[position].trace = replace(traces[position].trace, iteration=number)
+    positions = pl.Series([*numbers], dtype=pl.Int64)
+    changed = pl.DataFrame({"trace": positions, "_number": pl.Series([*numbers.values()], dtype=pl.Int64)})
+    for name, table in tables.items():
+        joined = table.join(changed, on="trace", how="left", maintain_order="left")
+        is_changed = pl.col("trace").is_in(positions.implode())
+        window = pl.when(is_changed).then("_number").otherwise("iteration").alias("iteration")
+        tables[name] = joined.with_columns(window).drop("_number")
+
+
+def _joined(held: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
+    """Return which window each is part of, of those with other ranks at the same time as an earlier one."""
+    found: dict[int | None, int | None] = {}
+    kept: list[tuple[int | None, set[Hashable], Span]] = []
+    spans = {number: span for number, traces in held.items() if (span := _span(traces.values()))}
+    for number, span in sorted(spans.items(), key=lambda item: item[1]):
+        ranks = _ranks(held[number])
+        for place, (first, others, during) in enumerate(kept):
+            if ranks.isdisjoint(others) and _overlap_well(span, during):
+                found[number] = first
+                kept[place] = first, ranks | others, (min(span[0], during[0]), max(span[1], during[1]))
+                break
+        else:
+            kept.append((number, ranks, span))
+    return found
+
+
+def _span(traces: Iterable[TraceTables]) -> Span | None:
+    """Return the time that traces cover together; None where times of one of them compare with no other's."""
+    spans = [trace.span_ns for trace in traces]
+    known = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
+    if not known or len(known) < len(spans):
+        return None
+    return min(start for start, _ in known), max(end for _, end in known)
+
+
+def _ranks(traces: Mapping[int, TraceTables]) -> set[Hashable]:
+    """Return the ranks of traces; one of unknown rank stands for itself."""
+    return {("trace", position) if t.rank is None else t.rank for position, t in traces.items()}
+
+
+def _overlap_well(one: Span, other: Span) -> bool:
+    """Whether the shorter of two spans lies at least half in the other."""
+    shorter = min(one[1] - one[0], other[1] - other[0])
+    return 2 * (min(one[1], other[1]) - max(one[0], other[0])) >= shorter
+
+
+def _joined_finding(joined: Mapping[int | None, int | None]) -> list[Finding]:
+    if not joined:
+        return []
+    names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
+    message = f"recording windows {names} hold different ranks at the same time, and are joined"
+    return [Finding("windows-joined", "note", message, count=len(joined))]
+
+
+def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
+    """Return a finding where no rank compares with another: windows hold one rank each, or others each."""
+    ranks = [{t.rank for t in traces.values() if t.rank is not None} for traces in held.values()]
+    together = set().union(*ranks)
+    are_disjoint = sum(map(len, ranks)) == len(together)
+    if len(ranks) < 2 or len(together) < 2 or not (are_disjoint or all(len(each) < 2 for each in ranks)):
+        return []
+    message = (
+        f"each of {len(ranks)} recording windows holds other ranks, or a single one, of {len(together)}: "
+        "ranks of different windows are compared with each other in no number"
+    )
+    return [Finding("windows-of-other-ranks", "warning", message, count=len(ranks))]
+
+
+def _recorded_apart(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
+    """Return a finding where ranks of one window were recorded at different times."""
+    for traces in held.values():
+        timed = [t for t in traces.values() if not any(f.code in CUT_SHORT for f in t.findings)]
+        pieces = _overlapping_groups([t for t in timed if t.span_ns and t.span_ns[0] >= EARLIEST_EPOCH_NS])
+        for before, after in pairwise(pieces):
+            pause = _first(after) - _last(before)
+            said = {_recorded(piece): sorted(t.trace.relative for t in piece) for piece in (before, after)}
+            if pause > MOST_APART_NS[_on_one_host([*before, *after])]:
+                return [several_runs_finding(said)]
+            message = f"ranks of one recording window were recorded one after the other: {listed(said)}"
+            return [Finding("recordings-apart", "warning", message, count=len(pieces))]
+    return []
+
+
+def _overlapping_groups(traces: Iterable[TraceTables]) -> list[list[TraceTables]]:
+    """Return the traces in order of time, in lists of those that overlap."""
+    pieces: list[list[TraceTables]] = []
+    for trace in sorted(traces, key=lambda t: t.span_ns or (0, 0)):
+        if pieces and trace.span_ns and trace.span_ns[0] < _last(pieces[-1]):
+            pieces[-1].append(trace)
+        else:
+            pieces.append([trace])
+    return pieces
+
+
+def _recorded(piece: Iterable[TraceTables]) -> str:
+    start = datetime.fromtimestamp(_first(piece) / SECOND_NS, UTC)
+    return f"one recorded from {start:%Y-%m-%d %H:%M:%S}.{start.microsecond // 1000:03d}"
+
+
+def _first(piece: Iterable[TraceTables]) -> int:
+    return min(trace.span_ns[0] for trace in piece if trace.span_ns)
+
+
+def _last(piece: Iterable[TraceTables]) -> int:
+    return max(trace.span_ns[1] for trace in piece if trace.span_ns)
+
+
+def _on_one_host(traces: Iterable[TraceTables]) -> bool:
+    hosts = {trace.attributes.get(HOST) for trace in traces}
+    return len(hosts) == 1 and None not in hosts

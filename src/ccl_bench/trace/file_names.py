@@ -1,0 +1,260 @@
+"""What the names of a run's files say: whose trace each is, its place in a mesh, its recording window."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from operator import mul
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from ccl_bench.base.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from ccl_bench.trace.format import TraceFile
+
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_TRACE_IN_NAME = re.compile(
+    r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report|snapshot)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)",
+    re.IGNORECASE,
+)
+_NUMBER_IN_NAME = (
+    re.compile(r"(?:^|[^a-z])(?:gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
+    _TRACE_IN_NAME,
+    re.compile(
+        r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
+        r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|pkl|nsys-rep|qdrep))",
+        re.IGNORECASE,
+    ),
+)
+"""Patterns in order of how much they say; the last sees any number before the suffix that counts no steps."""
+
+_PLACES = (
+    re.compile(r"(?:^|_)dp(?P<dp>\d{1,6})_pp(?P<pp>\d{1,6})(?:_pcp\d+)?_tp(?P<tp>\d{1,6})(?!\d)"),
+    re.compile(
+        r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-\d{1,6})?"
+        r"(?=-[A-Z_]+\.|-memory|\.)"
+    ),
+)
+"""Names of vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`) and of SGLang (`<time>-TP-1-DP-0-PP-0-EP-1-DECODE`)."""
+
+_WINDOW_IN_PATH = re.compile(r"(?:iteration|iter|step)[-_](\d{1,18})(?!\d)", re.IGNORECASE)
+_WRITTEN = (
+    re.compile(r"^(?P<worker>.*)\.(?P<time>\d{13,18}|[1-8]\d{18})(?P<stage>)\.pt\.trace\.json"),
+    re.compile(
+        r"^(?:.*-)?(?P<time>\d{10}(?:\.\d{1,9})?)-(?P<worker>TP-\d[-\dA-Z]*?)(?:-(?P<stage>[A-Z_]+))?(?=\.|-memory)"
+    ),
+)
+"""Names of torch's `tensorboard_trace_handler` and of SGLang: who wrote the file, and when."""
+_PROCESS = re.compile(r".+_(\d{1,7})")
+_NS_DIGITS = 19
+
+
+class Place(NamedTuple):
+    """Where a rank stands in the mesh of a serving engine, as its file name says."""
+
+    engine: str
+    dp: int
+    pp: int
+    tp: int
+
+
+class Written(NamedTuple):
+    """Who wrote a file and when, as its name says."""
+
+    worker: str
+    """The process or rank, as the profiler named it."""
+    time_ns: int
+    """When the file was written, ns since the epoch."""
+    stage: str
+    """What was recorded, where an engine records several things apart, such as `DECODE`."""
+
+    @property
+    def is_process(self) -> bool:
+        """Whether the worker is `host_pid`, which torch takes where it is given no other name."""
+        return _PROCESS.fullmatch(self.worker) is not None and not says_rank(self.worker)
+
+
+def rank_in_name(relative: str) -> int | None:
+    """Return the rank that a file name carries, or None; without the word it may be another number."""
+    name = PurePosixPath(relative).name
+    found = (pattern.search(name) for pattern in (_RANK_IN_NAME, *_NUMBER_IN_NAME))
+    return next((int(match[1]) for match in found if match), None)
+
+
+def says_rank(relative: str) -> bool:
+    """Whether a file name has the word beside the number, which cannot be that of a process then."""
+    return _RANK_IN_NAME.search(PurePosixPath(relative).name) is not None
+
+
+def numbers_trace(relative: str) -> bool:
+    """Return whether the number in a name is that of a trace, as in `kineto_trace_3.json`."""
+    return _TRACE_IN_NAME.search(PurePosixPath(relative).name) is not None
+
+
+def place_in_name(relative: str) -> Place | None:
+    """Return the place in a mesh that the name of a serving engine's file states, or None."""
+    name = PurePosixPath(relative).name
+    for engine, pattern in zip(("vllm", "sglang"), _PLACES, strict=True):
+        if match := pattern.search(name):
+            return Place(engine, *(int(match[axis] or 0) for axis in ("dp", "pp", "tp")))
+    return None
+
+
+def writer_in_name(relative: str) -> Written | None:
+    """Return who wrote a file and when, where its name says so."""
+    name = PurePosixPath(relative).name
+    match = next(filter(None, (pattern.match(name) for pattern in _WRITTEN)), None)
+    if match is None:
+        return None
+    whole, _, part = match["time"].partition(".")
+    digits = len(whole) if len(whole) > 10 else 10
+    time_ns = int(whole) * 10 ** (_NS_DIGITS - digits) + (int(part.ljust(9, "0")) if part else 0)
+    return Written(match["worker"], time_ns, match["stage"] or "")
+
+
+def window_in_path(relative: str) -> int | None:
+    """Return the number of the recording window (`iteration_<n>`) that a path carries, or None."""
+    numbers = _WINDOW_IN_PATH.findall(relative)
+    return int(numbers[-1]) if numbers else None
+
+
+_NUMBER = re.compile(r"\d+")
+
+_SHOWN = 3
+"""Files that a message names."""
+
+LARGEST_JOB = 1 << 14
+"""Numbers of traces from here on are no ranks of a job of unknown size."""
+
+
+def assign_ranks_and_windows(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces with the ranks and windows that their names can mean, and what they cannot."""
+    placed = _change_each(traces, lambda t: t.form.name, _with_mesh_ranks)
+    ranked, findings = _with_plausible_ranks(placed)
+    return _change_each(ranked, lambda t: t.form.name, _in_windows), findings
+
+
+def _change_each(
+    traces: Iterable[TraceFile],
+    key: Callable[[TraceFile], Hashable],
+    change: Callable[[list[TraceFile]], list[TraceFile]],
+) -> list[TraceFile]:
+    """Return the traces with a change made to those of each key; their order may be another."""
+    groups: dict[Hashable, list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        groups[key(trace)].append(trace)
+    return [changed for group in groups.values() for changed in change(group)]
+
+
+def _without_rank(trace: TraceFile) -> TraceFile:
+    return replace(trace, rank=None, rank_source="unknown")
+
+
+def _with_mesh_ranks(traces: list[TraceFile]) -> list[TraceFile]:
+    """Return traces of one format with the ranks of those that name a place in the mesh of a serving engine.
+
+    vLLM numbers ranks by data-parallel replica, pipeline stage and tensor-parallel rank; SGLang by the last
+    two, since attention is split over data within a tensor-parallel group. The sizes of the mesh are known
+    where every place of it has a trace.
+    """
+    silent = [trace for trace in traces if trace.rank_source in {"name", "unknown"} and trace.form.of_rank]
+    places = {t.relative: place for t in silent if (place := place_in_name(t.relative))}
+    ranks = _ranks_of({*places.values()})
+    return [_at(t, places[t.relative], ranks) if t.relative in places else t for t in traces]
+
+
+def _at(trace: TraceFile, place: Place, ranks: Mapping[Place, int]) -> TraceFile:
+    """Return a trace with the rank of its place; vLLM's own number is that within the replica."""
+    if place in ranks:
+        return replace(trace, rank=ranks[place], rank_source="name")
+    return trace if place.dp == 0 and says_rank(trace.relative) else _without_rank(trace)
+
+
+def _ranks_of(places: set[Place]) -> dict[Place, int]:
+    """Return the rank at each place, as far as it can be known."""
+    axes = {place: (place.pp, place.tp) if place.engine == "sglang" else place[1:] for place in places}
+    distinct = {*axes.values()}
+    if len({place.engine for place in places}) != 1 or len(distinct) < len(places):
+        return {}
+    sizes = [1 + max(column) for column in zip(*distinct, strict=True)]
+    if max(sizes[:-1]) > 1 and len(distinct) < math.prod(sizes):
+        return {}
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return {place: sum(map(mul, at, strides)) for place, at in axes.items()}
+
+
+def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces without ranks that their names cannot mean, and what is wrong with those.
+
+    A number without the word beside it is a rank where it, and all in names of the same make, are below
+    the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.
+    The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are not here.
+    """
+    world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
+    known = {t.rank for t in traces if t.rank_source in {"file", "map"}}
+    doubtful: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        if trace.rank_source == "name" and not says_rank(trace.relative):
+            doubtful[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
+    implausible: list[TraceFile] = []
+    for (form, _), alike in doubtful.items():
+        present = sum(t.form.name == form for t in traces)
+        numbered = all(numbers_trace(t.relative) for t in alike)
+        limit = world_size or max(present, LARGEST_JOB if numbered else 0)
+        if any((t.rank or 0) >= limit and t.rank not in known for t in alike):
+            implausible += alike
+    if not implausible:
+        return traces, []
+    gone = {t.relative for t in implausible}
+    kept = [_without_rank(t) if t.relative in gone else t for t in traces]
+    return kept, [_implausible(implausible)]
+
+
+def _implausible(traces: Sequence[TraceFile]) -> Finding:
+    files = ", ".join(t.relative for t in traces[:_SHOWN]) + (", ..." if len(traces) > _SHOWN else "")
+    message = f"the numbers in {files} are no ranks: they are not below the number of ranks or traces"
+    return Finding("rank-implausible", "warning", message, traces[0].relative, count=len(traces))
+
+
+def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
+    """Return traces of one format, those whose names carry a time with the number of their window.
+
+    Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where
+    a rank writes again, or where the pause is longer than half of the shortest one between files of a rank.
+    """
+    timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
+    timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
+    pause = _shortest_pause(timed) / 2
+    numbers: dict[str, int] = {}
+    seen: set[Hashable] = set()
+    last: Written | None = None
+    number = 1
+    for name, trace in timed:
+        if last and (_whose(name, trace) in seen or 0 < pause < name.time_ns - last.time_ns):
+            number, seen = number + 1, set()
+        numbers[trace.relative] = number
+        seen.add(_whose(name, trace))
+        last = name
+    if number == 1:
+        return traces
+    return [replace(t, iteration=numbers.get(t.relative, t.iteration)) for t in traces]
+
+
+def _whose(name: Written, trace: TraceFile) -> Hashable:
+    """Return who wrote a trace: its rank, else the worker that its name states."""
+    return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
+
+
+def _shortest_pause(timed: Sequence[tuple[Written, TraceFile]]) -> int:
+    """Return the shortest time between two files of one rank, ns; 0 where no rank wrote two."""
+    times: dict[Hashable, list[int]] = defaultdict(list)
+    for name, trace in timed:
+        times[_whose(name, trace)].append(name.time_ns)
+    pauses = (later - earlier for each in times.values() for earlier, later in pairwise(each))
+    return min((pause for pause in pauses if pause > 0), default=0)

@@ -1,0 +1,232 @@
+"""Kineto events to the rows of tables, and their times to nanoseconds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.trace.formats.kineto.events import CATEGORIES
+from ccl_bench.trace.values import LARGEST, LATEST_NS, decimals, integers, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.trace.formats.kineto.events import Args, Event
+
+
+def microseconds(values: Sequence[object]) -> pl.Series:
+    """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
+
+    `absolute` tells the two apart by their type.
+    """
+    first = next((value for value in values if value is not None), None)
+    if not isinstance(first, Decimal):
+        try:
+            return pl.Series(values, dtype=pl.Float64, strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            pass
+    return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
+
+
+def _exactly(name: str) -> pl.Expr:
+    """Return a column of decimal microseconds as whole nanoseconds, without losing a digit.
+
+    A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
+    keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
+    scaling keeps both exact. Anything finer was decoded as `Decimal`.
+    """
+    times = pl.col(name)
+    micro = pl.when(times.abs() < LATEST_NS / 1000).then(times)
+    whole = micro.floor()
+    fraction = ((micro - whole) * 1000).round()
+    return (whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).alias(name)
+
+
+def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Return rows with `ts` and `dur`, as `microseconds` makes them, as rows with `start_ns` and `end_ns`."""
+    if decimal := [name for name in ("ts", "dur") if rows[name].dtype == pl.Float64]:
+        rows = rows.with_columns(*map(_exactly, decimal))
+    columns = rows.to_dict()
+    start, duration = columns.pop("ts") + base_ns, columns.pop("dur")
+    end = (start + duration).alias("end_ns")
+    return pl.DataFrame([*columns.values(), start.alias("start_ns"), end])
+
+
+def _nanoseconds(value: object) -> int | None:
+    try:
+        exact = (value if isinstance(value, Decimal) else Decimal(str(value))).scaleb(3)
+    except (ArithmeticError, ValueError):
+        return None
+    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None
+
+
+def times(events: Sequence[Event]) -> dict[str, pl.Series]:
+    """Return the start and duration of each event, for `absolute`."""
+    return {
+        "ts": microseconds([event.ts for event in events]),
+        "dur": microseconds([event.dur for event in events]),
+    }
+
+
+def names(events: Sequence[Event]) -> pl.Series:
+    """Return the names of events as categories."""
+    return pl.Series([event.name for event in events], dtype=pl.Categorical)
+
+
+def _external_ids(args: Sequence[Args]) -> pl.Series:
+    ids = integers([arg.external_id for arg in args])
+    if ids.null_count() == 0:
+        return ids
+    return pl.select(pl.coalesce(ids, integers([arg.external_id_old for arg in args]))).to_series()
+
+
+def _product(shape: object) -> int | None:
+    """Return how many blocks or threads a `[x, y, z]` launch shape has."""
+    if isinstance(shape, str):
+        shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
+    if not isinstance(shape, list) or not shape:
+        return None
+    sides = [side if type(side) is int else number(side) for side in shape]
+    product = math.prod(side for side in sides if side is not None)
+    return None if None in sides or abs(product) >= LARGEST else int(product)
+
+
+def _products(shapes: Sequence[Any]) -> pl.Series:
+    """Return a column of how many blocks or threads launch shapes have."""
+    if all(shapes):
+        with contextlib.suppress(TypeError, OverflowError, pl.exceptions.PolarsError):
+            return pl.Series([math.prod(shape) for shape in shapes], dtype=pl.Int64, strict=True)
+    return pl.Series([_product(shape) for shape in shapes], dtype=pl.Int64)
+
+
+def kernels(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `kernels` rows of kernel events."""
+    return pl.DataFrame(
+        times(events)
+        | {
+            "name": names(events),
+            "device": integers([arg.device for arg in args]),
+            "stream": integers([arg.stream for arg in args]),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+            "collective": pl.Series([arg.collective for arg in args], dtype=pl.String),
+            "blocks_per_sm": decimals([arg.blocks_per_sm for arg in args]),
+            "warps_per_sm": decimals([arg.warps_per_sm for arg in args]),
+            "occupancy_pct": decimals([arg.occupancy for arg in args]),
+            "grid_blocks": _products([arg.grid for arg in args]),
+            "block_threads": _products([arg.block for arg in args]),
+            "registers": integers([arg.registers for arg in args]),
+            "shared_memory_bytes": integers([arg.shared_memory for arg in args]),
+        }
+    )
+
+
+_COPY_KINDS = {
+    spelling: kind
+    for kind, in_words in (
+        ("HtoD", "HostToDevice"),
+        ("DtoH", "DeviceToHost"),
+        ("DtoD", "DeviceToDevice"),
+        ("PtoP", "PeerToPeer"),
+        ("HtoH", "HostToHost"),
+    )
+    for spelling in (kind, in_words)
+}
+"""CUPTI writes `Memcpy HtoD (...)`, roctracer `CopyHostToDevice`."""
+
+
+def copy_kind(name: str, category: str | None) -> str:
+    """Return between what a copy or memory set went, from its name."""
+    fallback = "memset" if CATEGORIES.get(category or "") == "memset" else "other"
+    return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
+
+
+def memcpy(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `memcpy` rows of copies and memory sets."""
+    return pl.DataFrame(
+        times(events)
+        | {
+            "kind": pl.Series([copy_kind(event.name, event.cat) for event in events], dtype=pl.String),
+            "device": integers([arg.device for arg in args]),
+            "stream": integers([arg.stream for arg in args]),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+            "bytes": integers([arg.bytes for arg in args]),
+        }
+    )
+
+
+def _thread(events: Sequence[Event]) -> dict[str, pl.Series]:
+    return {
+        "process": integers([event.pid for event in events]),
+        "thread": integers([event.tid for event in events]),
+    }
+
+
+def cpu_ops(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `cpu_ops` rows of operator events."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "external_id": _external_ids(args),
+            "record_function_id": integers([arg.record_function_id for arg in args]),
+            "sequence_number": integers([arg.sequence_number for arg in args]),
+            "forward_thread": integers([arg.forward_thread for arg in args]),
+        }
+    )
+
+
+def launches(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `launches` rows of runtime and driver calls."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "correlation": integers([arg.correlation for arg in args]),
+            "external_id": _external_ids(args),
+        }
+    )
+
+
+def is_on_device(category: str | None) -> bool:
+    """Whether named ranges of a category lie on the device."""
+    return CATEGORIES.get(category or "") == "device_annotation"
+
+
+def named_ranges(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
+    """Return the `annotations` rows of named ranges."""
+    return pl.DataFrame(
+        times(events)
+        | _thread(events)
+        | {
+            "name": names(events),
+            "on_device": pl.Series([is_on_device(event.cat) for event in events], dtype=pl.Boolean),
+            "external_id": _external_ids(args),
+        }
+    )
+
+
+def arrow_ends(events: Sequence[Event], _: Sequence[Args]) -> pl.DataFrame:
+    """Return one end of each `fwdbwd` arrow: its id, thread and time."""
+    return pl.DataFrame(
+        {
+            "id": integers([event.id for event in events]),
+            "thread": integers([event.tid for event in events]),
+            "ts": microseconds([event.ts for event in events]),
+            "dur": pl.Series([0.0] * len(events), dtype=pl.Float64),
+        }
+    )
+
+
+def autograd_links(tails: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
+    """Return the `autograd_links` rows of arrow ends with absolute times, joined by their id."""
+    forward = tails.select("id", forward_ns="start_ns", forward_thread="thread")
+    backward = heads.select("id", backward_ns="start_ns", backward_thread="thread")
+    forward, backward = (ends.unique("id", keep="first", maintain_order=True) for ends in (forward, backward))
+    return forward.join(backward, on="id", maintain_order="left")

@@ -1,0 +1,265 @@
+"""The parts of a snapshot as tables: events of the allocator, segments and blocks, call stacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+LONGEST_TEXT = 1000
+"""Characters of a name that are kept; one long text may stand in for very many names."""
+
+_LARGEST = 1 << 63
+_MICROSECOND_NS = 1000
+
+
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number of 64 bits, else None."""
+    return value if type(value) is int and -_LARGEST <= value < _LARGEST else None
+
+
+def amount(value: object) -> int | None:
+    """Return a value that is a number of bytes or an address, else None."""
+    number = whole(value)
+    return number if number is not None and number >= 0 else None
+
+
+def time_ns(value: object) -> int | None:
+    """Return microseconds as nanoseconds; None where there are none."""
+    return whole(value * _MICROSECOND_NS) if type(value) is int and value > 0 else None
+
+
+def text(value: object) -> str | None:
+    """Return a text that says something, cut to a length that can be kept, else None."""
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value not in {"", "N/A"} else None
+
+
+def flag(value: object) -> bool | None:
+    """Return a value that is yes or no, else None."""
+    return value if isinstance(value, bool) else None
+
+
+def mappings(value: object) -> list[dict[str, object]]:
+    """Return the dictionaries in a list; none where it is no list."""
+    return [item for item in value if type(item) is dict] if isinstance(value, list | tuple) else []
+
+
+def length(value: object) -> int:
+    """Return how many items a list has; none where it is no list."""
+    return len(value) if isinstance(value, list | tuple) else 0
+
+
+def column(
+    rows: Sequence[dict[str, object]], key: str, meaning: Callable[[object], object], dtype: type[pl.DataType]
+) -> pl.Series:
+    """Return what rows hold under `key` as a column."""
+    return pl.Series(key, [meaning(row.get(key)) for row in rows], dtype=dtype)
+
+
+Frame = tuple[str | None, str | None, int | None]
+"""Function, file, line."""
+
+
+class Stacks:
+    """The stacks met so far, by number.
+
+    A number is looked up by the identity of a list that the whole snapshot keeps alive: a
+    file in which many events share one long stack costs no more than its bytes.
+    """
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._frames_seen: dict[int, int] = {}
+        self._stacks_seen: dict[int, int | None] = {}
+
+    def number(self, frames: object) -> int | None:
+        """Return the number of a stack; None where no frames were recorded."""
+        known = self._stacks_seen.get(id(frames), -1)
+        if known != -1:
+            return known
+        found = tuple(self._frame(frame) for frame in mappings(frames))
+        number = self._stacks.setdefault(found, len(self._stacks)) if found else None
+        if isinstance(frames, list | tuple):
+            self._stacks_seen[id(frames)] = number
+        return number
+
+    def _frame(self, frame: dict[str, object]) -> int:
+        known = self._frames_seen.get(id(frame))
+        if known is None:
+            content = (text(frame.get("name")), text(frame.get("filename")), whole(frame.get("line")))
+            known = self._frames.setdefault(content, len(self._frames))
+            self._frames_seen[id(frame)] = known
+        return known
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return the stacks and their frames."""
+        functions, files, lines = zip(*self._frames, strict=True) if self._frames else ((), (), ())
+        stacks = {"stack": range(len(self._stacks)), "frames": [list(stack) for stack in self._stacks]}
+        frames = {
+            "frame": range(len(self._frames)),
+            "function": list(functions),
+            "file": list(files),
+            "line": list(lines),
+        }
+        return {
+            "memory_stacks": TABLES["memory_stacks"].frame(stacks),
+            "memory_frames": TABLES["memory_frames"].frame(frames),
+        }
+
+
+ACTIONS = frozenset(
+    {
+        "alloc",
+        "free_requested",
+        "free_completed",
+        "segment_alloc",
+        "segment_free",
+        "segment_map",
+        "segment_unmap",
+        "snapshot",
+        "oom",
+    }
+)
+
+_UNPLACED = frozenset({"snapshot", "oom"})
+"""Actions that concern no address."""
+
+Row = dict[str, object]
+
+
+def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFrame, int, list[str]]:
+    """Return the events of all devices, how many are damaged, and actions that are not known.
+
+    The history of a device stands at the place of its number.
+    """
+    parts: list[pl.DataFrame] = []
+    damaged, unknown = 0, set[str]()
+    for device, history in enumerate(histories):
+        rows = mappings(history)
+        damaged += len(history) - len(rows) if isinstance(history, list | tuple) else 0
+        named = [row for row in rows if text(row.get("action"))]
+        known = [row for row in named if row["action"] in ACTIONS]
+        whole_rows = [row for row in known if _is_whole(row)]
+        unknown |= {text(row["action"]) or "" for row in named if row["action"] not in ACTIONS}
+        damaged += len(rows) - len(named) + len(known) - len(whole_rows)
+        if whole_rows:
+            parts.append(_events(device, whole_rows, stacks))
+    return TABLES["memory_events"].together(parts), damaged, sorted(unknown)
+
+
+def _is_whole(row: Row) -> bool:
+    placed = row["action"] in _UNPLACED or amount(row.get("addr")) is not None
+    return placed and amount(row.get("size")) is not None
+
+
+def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
+    is_oom = [row["action"] == "oom" for row in rows]
+    free = [
+        amount(row.get("device_free", row.get("addr"))) if oom else None
+        for row, oom in zip(rows, is_oom, strict=True)
+    ]
+    return TABLES["memory_events"].frame(
+        {
+            "device": [device] * len(rows),
+            "order": range(len(rows)),
+            "time_ns": column(rows, "time_us", time_ns, pl.Int64),
+            "action": [row["action"] for row in rows],
+            "address": column(rows, "addr", amount, pl.Int64),
+            "bytes": column(rows, "size", amount, pl.Int64),
+            "stream": column(rows, "stream", whole, pl.Int64),
+            "device_free_bytes": free,
+            "category": column(rows, "category", text, pl.String),
+            "metadata": column(rows, "user_metadata", text, pl.String),
+            "compile_context": column(rows, "compile_context", text, pl.String),
+            "stack": pl.Series([stacks.number(row.get("frames")) for row in rows], dtype=pl.Int64),
+        }
+    )
+
+
+ALLOCATED, PENDING, INACTIVE = "allocated", "pending_free", "inactive"
+
+_STATES = {
+    "active_allocated": ALLOCATED,
+    "active_pending_free": PENDING,
+    "active_awaiting_free": PENDING,
+    "inactive": INACTIVE,
+}
+
+
+def segments_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
+    """Return the segments; sums that an older layout lacks come from its blocks."""
+    return _table("memory_segments", [_segment(segment, stacks) for segment in segments])
+
+
+def _segment(segment: Row, stacks: Stacks) -> tuple[object, ...]:
+    blocks = mappings(segment.get("blocks"))
+    summed = dict.fromkeys((ALLOCATED, PENDING, INACTIVE), 0)
+    for block in blocks:
+        state = _STATES.get(text(block.get("state")) or "", INACTIVE)
+        summed[state] += amount(block.get("size")) or 0
+    return (
+        whole(segment.get("device")),
+        amount(segment.get("address")),
+        _stated(segment, "total_size", sum(summed.values())),
+        _stated(segment, "allocated_size", summed[ALLOCATED]),
+        _stated(segment, "active_size", summed[ALLOCATED] + summed[PENDING]),
+        amount(segment.get("requested_size")),
+        whole(segment.get("stream")),
+        text(segment.get("segment_type")),
+        flag(segment.get("is_expandable")),
+        _pool(segment.get("segment_pool_id")),
+        len(blocks),
+        stacks.number(segment.get("frames")),
+    )
+
+
+def _table(name: str, rows: list[tuple[object, ...]]) -> pl.DataFrame:
+    empty = TABLES[name].empty()
+    return pl.DataFrame(rows, schema=empty.schema, orient="row") if rows else empty
+
+
+def _stated(segment: Row, key: str, summed: int) -> int | None:
+    """Return a sum as the snapshot states it, else as it comes from the blocks."""
+    stated = amount(segment.get(key))
+    return amount(summed) if stated is None else stated
+
+
+def _pool(value: object) -> str | None:
+    """Return the id of a private pool, such as a CUDA graph's; None for the common one."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or None in map(whole, value):
+        return None
+    return f"{value[0]}:{value[1]}" if any(value) else None
+
+
+def blocks_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
+    """Return the blocks of all segments; an older layout tells their places by their order alone."""
+    return _table("memory_blocks", [row for segment in segments for row in _blocks(segment, stacks)])
+
+
+def _blocks(segment: Row, stacks: Stacks) -> list[tuple[object, ...]]:
+    device, start = whole(segment.get("device")), amount(segment.get("address"))
+    stream = whole(segment.get("stream"))
+    at = start or 0
+    rows: list[tuple[object, ...]] = []
+    for block in mappings(segment.get("blocks")):
+        size = amount(block.get("size")) or 0
+        stated = amount(block.get("address"))
+        at = at if stated is None else stated
+        requested, frames = _requested(block)
+        state = _STATES.get(text(block.get("state")) or "")
+        rows.append((device, start, whole(at), size, requested, state, stream, stacks.number(frames)))
+        at += size
+    return rows
+
+
+def _requested(block: Row) -> tuple[int | None, object]:
+    """Return how many bytes were asked for and the frames; an older layout keeps them in a history."""
+    if "frames" in block or "requested_size" in block:
+        return amount(block.get("requested_size")), block.get("frames")
+    latest = next(iter(mappings(block.get("history"))), {})
+    return amount(latest.get("real_size")), latest.get("frames")

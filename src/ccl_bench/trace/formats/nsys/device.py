@@ -1,0 +1,241 @@
+"""The devices that one process saw, and its kernels, copies and memory sets on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.processes import rows_of
+
+if TYPE_CHECKING:
+    from ccl_bench.trace.formats.nsys.database import Database
+    from ccl_bench.trace.formats.nsys.processes import Process
+
+_GPU = {
+    "id": "integer",
+    "name": "text",
+    "totalMemory": "integer",
+    "smCount": "integer",
+    "cuDevice": "integer",
+    "maxWarpsPerSm": "integer",
+    "threadsPerWarp": "integer",
+}
+_CUDA_DEVICE = {
+    "gpuId": "integer",
+    "cudaId": "integer",
+    "pid": "integer",
+    "numMultiprocessors": "integer",
+}
+
+_MANY = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices that one process saw."""
+
+    table: pl.DataFrame
+    """Rows of `devices`, by the numbers that the process uses."""
+    sms: dict[int, int] = field(default_factory=dict)
+    """Device → multiprocessors, where they are known."""
+    number_of_gpu: dict[int, int] = field(default_factory=dict)
+    """Number that the report gives a GPU → number that the process uses."""
+
+
+def devices_of(database: Database, process: Process) -> Devices:
+    """Return the devices that a process saw.
+
+    CUDA numbers them for each process, and the report for the machine; `TARGET_INFO_CUDA_DEVICE`
+    joins the two, before it existed `cuDevice` of the GPU did.
+    """
+    gpus = _by("id", database.frame("TARGET_INFO_GPU", _GPU))
+    cuda = database.frame("TARGET_INFO_CUDA_DEVICE", _CUDA_DEVICE).drop_nulls(["cudaId", "pid"])
+    own = _by("gpuId", cuda.filter(cuda["pid"] == process.pid))
+    numbers = {gpu: row["cudaId"] for gpu, row in own.items()}
+    numbers = numbers or {gpu: _cuda_number(row) for gpu, row in gpus.items()}
+    sms = {
+        number: count
+        for gpu, number in numbers.items()
+        if (count := _count(gpus.get(gpu), "smCount") or _count(own.get(gpu), "numMultiprocessors"))
+    }
+    return Devices(_table(gpus, numbers, sms), sms, numbers)
+
+
+def _by(key: str, rows: pl.DataFrame) -> dict[int, dict[str, Any]]:
+    return {row[key]: row for row in rows.drop_nulls(key).iter_rows(named=True)}
+
+
+def _cuda_number(gpu: dict[str, Any]) -> int:
+    number: int = gpu["id"] if gpu["cuDevice"] is None else gpu["cuDevice"]
+    return number
+
+
+def _count(row: dict[str, Any] | None, name: str) -> int | None:
+    """Return a count of a piece of hardware; None where it is not known or none there can be."""
+    count = row[name] if row else None
+    return count if count and 0 < count < _MANY else None
+
+
+def _table(gpus: dict[int, dict[str, Any]], numbers: dict[int, int], sms: dict[int, int]) -> pl.DataFrame:
+    known = [(number, gpus[gpu]) for gpu, number in sorted(numbers.items(), key=_number) if gpu in gpus]
+    return TABLES["devices"].frame(
+        {
+            "device": [number for number, _ in known],
+            "name": [gpu["name"] for _, gpu in known],
+            "memory_bytes": [gpu["totalMemory"] for _, gpu in known],
+            "sms": [sms.get(number) for number, _ in known],
+            "threads_per_sm": [_threads(gpu) for _, gpu in known],
+        }
+    )
+
+
+def _number(pair: tuple[int, int]) -> int:
+    return pair[1]
+
+
+def _threads(gpu: dict[str, Any]) -> int | None:
+    warps, threads = _count(gpu, "maxWarpsPerSm"), _count(gpu, "threadsPerWarp")
+    return warps * threads if warps and threads else None
+
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+
+_WORK = dict.fromkeys(("start", "end", "deviceId", "streamId", "correlationId"), "integer")
+_NAMES = ("demangledName", "shortName", "mangledName")
+_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+_SHARED = ("staticSharedMemory", "dynamicSharedMemory")
+_KERNEL = _WORK | dict.fromkeys((*_NAMES, *_GRID, *_BLOCK, *_SHARED, "registersPerThread"), "integer")
+
+UNNAMED = "(unnamed kernel)"
+WARP_THREADS = 32
+
+_COPY_KINDS = {
+    "HTOD": "HtoD",
+    "DTOH": "DtoH",
+    "HTOA": "HtoD",
+    "ATOH": "DtoH",
+    "ATOA": "DtoD",
+    "ATOD": "DtoD",
+    "DTOA": "DtoD",
+    "DTOD": "DtoD",
+    "HTOH": "HtoH",
+    "PTOP": "PtoP",
+    "UVM_HTOD": "HtoD",
+    "UVM_DTOH": "DtoH",
+    "UVM_DTOD": "DtoD",
+}
+"""Ending of a name in `ENUM_CUDA_MEMCPY_OPER` → kind; arrays lie on the device."""
+
+_COPY_NUMBERS = dict(enumerate(_COPY_KINDS, 1))
+"""The numbers of `CUpti_ActivityMemcpyKind`, and of unified memory after them."""
+
+
+def _own(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
+    """Return the rows of the process's own devices.
+
+    Work on a device that no trace of the process is about goes with its first one.
+    """
+    if not process.other_devices:
+        return rows
+    mine = pl.col("deviceId").is_in(process.devices)
+    if process.devices < process.other_devices:
+        mine |= ~pl.col("deviceId").is_in(process.other_devices)
+    return rows.filter(mine.fill_null(value=False))
+
+
+def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
+    """Return the `kernels` rows of one process."""
+    found = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
+    rows = _shaped(_own(found, process), devices)
+    blocks, threads = pl.col("grid_blocks"), pl.col("block_threads")
+    timed = rows.select(
+        since_epoch("start", base_ns).alias("start_ns"),
+        since_epoch("end", base_ns).alias("end_ns"),
+        _names(database, rows).alias("name"),
+        pl.col("deviceId").alias("device"),
+        pl.col("streamId").alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+        (blocks / pl.col("sms")).alias("blocks_per_sm"),
+        (blocks * (threads / WARP_THREADS).ceil() / pl.col("sms")).alias("warps_per_sm"),
+        "grid_blocks",
+        "block_threads",
+        pl.col("registersPerThread").alias("registers"),
+        _sum(_SHARED).alias("shared_memory_bytes"),
+    )
+    return _work_table("kernels", timed)
+
+
+def _names(database: Database, rows: pl.DataFrame) -> pl.Series:
+    """Return the fullest name of each kernel."""
+    known = pl.DataFrame({name: database.strings(rows[name]) for name in _NAMES})
+    return known.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
+
+
+def _shaped(rows: pl.DataFrame, devices: Devices) -> pl.DataFrame:
+    """Add the blocks of each grid, the threads of each block, and the multiprocessors of the device."""
+    sms = rows["deviceId"].replace_strict(
+        list(devices.sms), list(devices.sms.values()), default=None, return_dtype=pl.Int64
+    )
+    return rows.with_columns(
+        _product(_GRID).alias("grid_blocks"), _product(_BLOCK).alias("block_threads"), sms.alias("sms")
+    )
+
+
+def _product(sides: tuple[str, ...]) -> pl.Expr:
+    """Return the product of the sides of a launch shape; null where one is absent or it is no shape."""
+    columns = [pl.col(side) for side in sides]
+    possible = pl.all_horizontal(column.is_between(1, 2**31) for column in columns)
+    real = columns[0].cast(pl.Float64) * columns[1] * columns[2]
+    whole = columns[0] * columns[1] * columns[2]
+    return pl.when(possible & (real < 2.0**62)).then(whole)
+
+
+def _sum(parts: tuple[str, ...]) -> pl.Expr:
+    possible = pl.all_horizontal(pl.col(part).is_between(0, 2**40) for part in parts)
+    return pl.when(possible).then(pl.sum_horizontal(parts))
+
+
+def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+    """Return the `memcpy` rows of one process: copies and memory sets."""
+    copies = _moved(database, process, COPIES)
+    sets = _moved(database, process, SETS)
+    kinds = _copy_kinds(database)
+    named = copies["copyKind"].replace_strict(
+        list(kinds), list(kinds.values()), default="other", return_dtype=pl.String
+    )
+    memory_sets = pl.lit("memset").alias("kind")
+    rows = pl.concat([copies.with_columns(named.alias("kind")), sets.with_columns(memory_sets)])
+    return _work_table(
+        "memcpy",
+        rows.select(
+            since_epoch("start", base_ns).alias("start_ns"),
+            since_epoch("end", base_ns).alias("end_ns"),
+            "kind",
+            pl.col("deviceId").alias("device"),
+            pl.col("streamId").alias("stream"),
+            pl.col("correlationId").alias("correlation"),
+            pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
+        ),
+    )
+
+
+def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
+    kinds = _WORK | {"bytes": "integer", "copyKind": "integer"}
+    return _own(database.frame(table, kinds, rows_of(database, table, process)), process)
+
+
+def _copy_kinds(database: Database) -> dict[int, str]:
+    """Return number → kind, as the export names its numbers, else as CUPTI numbers them."""
+    rows = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"}).drop_nulls()
+    named = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in rows.iter_rows()}
+    numbered = (_COPY_NUMBERS | named).items()
+    return {number: _COPY_KINDS[name] for number, name in numbered if name in _COPY_KINDS}
+
+
+def _work_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    return TABLES[name].frame(rows.to_dict()).sort("start_ns", maintain_order=True)

@@ -1,0 +1,159 @@
+"""Leave out events that cannot be true or that were written twice, and count them.
+
+Overflowed counters give durations of days (TraceLens#669), dropped records give a start of zero (kineto#109),
+and a kernel whose end was lost runs beside all that follow it on its stream, which runs one after the other.
+One such event would stretch every window and union it touches. Two processes that write one file, or a writer
+that tries again, leave events twice: no two events of a trace are alike in everything, since on one thread or
+stream one ends before the next begins, or lies inside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY_NS = 86_400 * 10**9
+"""No profiler window is a day long, and no event in it starts a day from the others."""
+
+
+BESIDE = 100
+"""Kernels of one stream may overlap their neighbours a little, and never so many."""
+
+FEW_BESIDE = 0.01
+"""Share of the kernels up to which such ones are damaged records, and not the way a device works."""
+
+
+def median_start(starts: pl.Series) -> int | None:
+    """Return the median of the starts of all events, ns."""
+    middle = starts.median()
+    return int(middle) if isinstance(middle, int | float) else None
+
+
+def _starts(tables: dict[str, pl.DataFrame]) -> pl.Series:
+    starts = [table["start_ns"] for table in tables.values() if "start_ns" in table.columns]
+    return pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
+
+
+def drop_impossible(
+    tables: dict[str, pl.DataFrame], file: str, middle: int | None = None
+) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables without impossible events, and a finding for each table that had some.
+
+    `middle` is the median start of all events where these are not all tables.
+    """
+    middle = median_start(_starts(tables)) if middle is None else middle
+    if middle is None:
+        return tables, []
+    kept = {name: _plausible(table, middle) for name, table in tables.items()}
+    findings = list(_findings(tables, kept, file))
+    if "kernels" in kept:
+        alone = _one_after_the_other(kept["kernels"])
+        if count := kept["kernels"].height - alone.height:
+            message = f"{count} kernels run beside {BESIDE} others or more of their stream and were left out"
+            findings.append(
+                Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
+            )
+            kept["kernels"] = alone
+    return kept, findings
+
+
+def _one_after_the_other(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels without those during which many others of their own stream start.
+
+    Kernels of one launch are of a graph, whose branches may run beside each other; where more than a few
+    do, streams are no streams there.
+    """
+    if kernels.height <= BESIDE or kernels["stream"].null_count() == kernels.height:
+        return kernels
+    line = ["device", "stream"]
+    placed = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
+    later = pl.col("start_ns").shift(-BESIDE).over(line)
+    beside = placed.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
+    correlation = kernels["correlation"]
+    of_graphs = correlation.filter(correlation.is_duplicated()).unique()
+    alone = beside.filter(~pl.col("correlation").is_in(of_graphs.implode()))
+    if alone.is_empty() or alone.height > FEW_BESIDE * kernels.height:
+        return kernels
+    return kernels.with_row_index("row").join(alone, on="row", how="anti", maintain_order="left").drop("row")
+
+
+def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
+    if "start_ns" not in table.columns or not table.height:
+        return table
+    start, duration = table["start_ns"], table["end_ns"] - table["start_ns"]
+    near, short = (middle - DAY_NS + 1, middle + DAY_NS - 1), (0, DAY_NS)
+    if _lies_within(start, *near) and _lies_within(duration, *short):
+        return table
+    return table.filter(start.is_between(*near) & duration.is_between(*short))
+
+
+def _lies_within(column: pl.Series, first: int, last: int) -> bool:
+    """Whether all numbers of a column are there and none is below `first` or above `last`."""
+    if column.null_count():
+        return False
+    least, most = cast("tuple[int, int]", (column.min(), column.max()))
+    return first <= least and most <= last
+
+
+def _findings(
+    before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str
+) -> Iterator[Finding]:
+    for name, table in before.items():
+        dropped = table.height - after[name].height
+        if dropped:
+            yield Finding(
+                "impossible-time",
+                "warning",
+                f"{dropped} rows of {name} have a missing, negative or day-long time and were left out",
+                file,
+                count=dropped,
+                touches=(name,),
+            )
+
+
+_ROW = "place in the table"
+
+
+def drop_repeated(
+    tables: dict[str, pl.DataFrame], file: str
+) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables without copies of rows, and a finding for each table that had some."""
+    kept = {name: _distinct(table) for name, table in tables.items()}
+    lost = {name: table.height - kept[name].height for name, table in tables.items()}
+    return kept, [_finding(name, count, file) for name, count in lost.items() if count]
+
+
+def _distinct(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without rows that are alike in every column; only rows of one start are compared."""
+    if "start_ns" not in table.columns or table.height < 2:
+        return table
+    is_shared = _is_shared(table["start_ns"])
+    if not is_shared.any():
+        return table
+    times = pl.DataFrame([table[name].filter(is_shared) for name in ("start_ns", "end_ns")])
+    if not times.is_duplicated().any():
+        return table
+    alike = table.with_row_index(_ROW).filter(is_shared)
+    first = alike.unique(table.columns, keep="first", maintain_order=True)
+    if first.height == alike.height:
+        return table
+    copies = alike.join(first.select(_ROW), on=_ROW, how="anti")
+    return table.with_row_index(_ROW).join(copies, on=_ROW, how="anti", maintain_order="left").drop(_ROW)
+
+
+def _is_shared(starts: pl.Series) -> pl.Series:
+    """Return for each start whether another row has it too."""
+    if not starts.is_sorted():
+        return starts.is_duplicated()
+    is_next, none = starts.slice(1) == starts.slice(0, starts.len() - 1), pl.Series([False])
+    return pl.concat([none, is_next]) | pl.concat([is_next, none])
+
+
+def _finding(name: str, count: int, file: str) -> Finding:
+    message = f"{count} rows of {name} are copies of others, and are counted once"
+    return Finding("events-repeated", "warning", message, file, count=count, touches=(name,))
