@@ -102,13 +102,13 @@ def test_a_full_device_is_told_without_a_traceback(arguments: list[str], sharded
 def test_an_interruption_is_quiet(sharded: Path) -> None:
     program = (
         "import sys\n"
-        "from ccl_bench import evaluate\n"
+        "from ccl_bench.evaluate import compute\n"
         "def wait(*_, **__):\n"
         "    import time\n"
         "    sys.stderr.write('ready')\n"
         "    sys.stderr.flush()\n"
         "    time.sleep(60)\n"
-        "evaluate.evaluate = wait\n"
+        "compute.evaluate = wait\n"
         "from ccl_bench.cli.metrics import main\n"
         "sys.exit(main())\n"
     )
@@ -125,7 +125,7 @@ def test_a_bug_shows_where_it_is(sharded: Path, monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ccl_bench.evaluate.evaluate", broken)
+    monkeypatch.setattr("ccl_bench.evaluate.compute.evaluate", broken)
     with pytest.raises(ZeroDivisionError):
         main(["--trace", str(sharded), "--metric", "mfu"])
 

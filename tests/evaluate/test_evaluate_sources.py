@@ -170,7 +170,7 @@ def test_a_mixture_of_experts_is_known_by_its_experts(tmp_path: Path):
 def test_one_rank_is_refused_before_its_trace_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "kineto_trace_0.json").write_text('{"schemaVersion": 1, "traceEvents": 5}')
     write(tmp_path / "run_metadata.json", {"world_size": 1})
-    monkeypatch.setattr("ccl_bench.engine.read_trace.content_of", lambda *_, **__: pytest.fail("parsed"))
+    monkeypatch.setattr("ccl_bench.engine.read_trace.read_content", lambda *_, **__: pytest.fail("parsed"))
 
     found = measured(tmp_path, "coll_call_num", "comm_comp_overlap", "comm_comp_overlap_16")
 

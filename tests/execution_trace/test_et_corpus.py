@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from et_sets import FILES, argument, calls, content, document, et_path, kineto_path, run_directory
 
-from ccl_bench import evaluate as evaluating
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
 from ccl_bench.analysis.execution_trace.linking import link_operators, linkable_nodes, linkable_ops
 from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_every_operator_of_a_kineto_trace_is_found_under_its_name(corpus: Path, 
 
 
 def _tables(run: Path, *names: str) -> dict[str, pl.DataFrame]:
-    return evaluating.gathered(open_run(run), names, jobs=1, use_cache=False).inputs
+    return load_tables(open_run(run), names, jobs=1, use_cache=False).inputs
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys import REPORT_MAGIC, export, recognises
+from ccl_bench.trace.formats.nsys import REPORT_MAGIC, recognises
+from ccl_bench.trace.formats.nsys import export as nsys_export
 from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.processes import processes
 
@@ -123,7 +124,7 @@ def test_an_nsys_that_writes_nothing_is_an_error(report, stand_in):
 
 
 def test_an_nsys_that_hangs_is_ended_with_all_it_started(report, stand_in, tmp_path, monkeypatch, own_cache):
-    monkeypatch.setattr(export, "EXPORT_SECONDS", 0.5)
+    monkeypatch.setattr(nsys_export, "EXPORT_SECONDS", 0.5)
     alive = tmp_path / "alive"
     stand_in(f'case "$*" in *--help*) exit 0;; *--version*) exit 0;; esac\n(sleep 2; touch {alive}) &\nwait')
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The results of one run in a comparison: what its card says, and the samples that each number is the mean of."""
+"""The results of one run in a comparison, what its card says, and the samples behind each number."""
 
 from __future__ import annotations
 

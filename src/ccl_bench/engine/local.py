@@ -1,6 +1,7 @@
 """Read traces on this machine: in this process, in threads or in subprocesses.
 
-A trace that kills its subprocess leaves the others alone; threads stop reading as soon as nobody wants the rest.
+A trace that kills its subprocess leaves the others alone; threads stop reading as soon as nobody
+wants the rest.
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ccl_bench.run.trace_tables import TraceTables
+
+
+Engine = Callable[["Sequence[Task]", int | None], TraceStream]
+"""Reads traces with at most so many workers."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of traces done and the number in all."""
+
+POOL_WORTH_BYTES = 4 << 20
+"""Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
+
+ATTEMPTS = 3
+"""Times that a trace may be begun before it is given up: once beside others, then alone."""
 
 
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
@@ -66,10 +80,6 @@ def _thread_pool(workers: int) -> Iterator[Callable[[Task], Future[TraceTables]]
 def _interrupt(thread: int) -> None:
     """Raise KeyboardInterrupt in another thread, which unwinds as at Ctrl-C: what it opened is tidied up."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
-
-
-ATTEMPTS = 3
-"""Times that a trace may be begun before it is given up: once beside others, then alone."""
 
 
 def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
@@ -151,16 +161,6 @@ def _end_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
-
-
-Engine = Callable[["Sequence[Task]", int | None], "Answers"]
-"""Reads traces with at most so many workers."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of traces done and the number in all."""
-
-POOL_WORTH_BYTES = 4 << 20
-"""Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
 
 
 def count_cores() -> int:

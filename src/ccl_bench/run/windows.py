@@ -20,7 +20,6 @@ from ccl_bench.run.trace_tables import CUT_SHORT
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.engine.concat_tables import Tables
     from ccl_bench.run.trace_tables import TraceTables
 
 EARLIEST_EPOCH_NS = 10**18
@@ -64,7 +63,9 @@ def find_windows(traces: Sequence[TraceTables]) -> Windows:
     return Windows({p: n for p, n in changed.items() if traces[p].trace.iteration != n}, tuple(findings))
 
 
-def renumber_windows(windows: Windows, traces: Sequence[TraceTables], tables: Tables) -> None:
+def renumber_windows(
+    windows: Windows, traces: Sequence[TraceTables], tables: dict[str, pl.DataFrame]
+) -> None:
     """Put traces, and the rows of tables that are from them, into the windows that they belong to."""
     numbers = windows.numbers
     if not numbers:

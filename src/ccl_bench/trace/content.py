@@ -1,4 +1,4 @@
-"""What one trace holds once read: its tables, large ones on disk, whose they are, and what was wrong with it."""
+"""What one trace holds once read: its tables, large ones on disk; its rank; what was wrong with it."""
 
 from __future__ import annotations
 

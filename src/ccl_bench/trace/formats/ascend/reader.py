@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import BinaryIO
 
-    Placed = tuple[Event, int | None]
-
 Number = int | float | str | bool | None
 
 
@@ -75,6 +73,9 @@ def document_events(text: bytes) -> list[Event]:
     """Return the events of a file, which is an array of them or an object that holds one."""
     return _OBJECT.decode(text).events if text.lstrip()[:1] == b"{" else _ARRAY.decode(text)
 
+
+Placed = tuple[Event, int | None]
+"""An event and the device that it ran on."""
 
 _COMPUTES = re.compile(
     r"AI_?C(?:ORE|PU)|AI_VECTOR_CORE|MIX_AI[CV]|^AI[CV]$|FFTS|DSA|DVPP|^KERNEL_AI", re.IGNORECASE

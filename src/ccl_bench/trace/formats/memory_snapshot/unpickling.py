@@ -1,9 +1,9 @@
 """Read a pickle as plain data, one opcode after the other, so that nothing in it can run.
 
 Python's own unpickler is not used: it imports and calls what a file names, hashes whatever a file takes for a
-key, and reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples and
-dictionaries, nothing else. A set becomes a list: its members need no hashing then, which a hostile file could
-make last for ever.
+key, and reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples
+and dictionaries, nothing else. A set becomes a list: its members need no hashing then, which a hostile
+file could make last for ever.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 - `nccl:*`, `record_param_comms` and `c10d::*` are ranges that PyTorch marks under `emit_nvtx`.
 - `ncclAllReduce` and the like are ranges of NCCL itself, with sizes where the export holds payloads: one or
-  more records of a header of 32 bytes, little-endian (domain, schema, size of the data, size with header), then
-  the data, whose fields `NVTX_PAYLOAD_SCHEMA_ENTRIES` describes.
+  more records of a header of 32 bytes, little-endian (domain, schema, size of the data, size with header),
+  then the data, whose fields `NVTX_PAYLOAD_SCHEMA_ENTRIES` describes.
 - `MPI_*` are ranges of MPI, in tables of their own or, in older versions, among the NVTX ranges.
 """
 

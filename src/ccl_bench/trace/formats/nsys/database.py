@@ -1,11 +1,11 @@
 """Read an export with SQLite: untrusted, of any schema version, perhaps damaged.
 
 The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
-generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one that
-is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
+generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
+that is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
 
-Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording host once
-each adds its own session start.
+Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording
+host once each adds its own session start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The requests of a result and the statistics that the tool stored: those that are possible, and whether they agree."""
+"""The requests of a result while it is read, and whether the tool's own statistics agree with them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Results of vLLM's and SGLang's benchmarks.
 
 Those of serving are parallel lists with one entry for each request. Neither tool records the latency of a
-request: it is put together from the time to the first token and the gaps after it, as the client measured them
-one after the other; what the tool computes its own TPOT from may be some microseconds shorter, because it looks
-at the clock twice for the first token. vLLM's offline benchmarks drive an engine without a server and list no
-requests.
+request: it is put together from the time to the first token and the gaps after it, as the client measured
+them one after the other. The times behind the tool's own TPOT may be some microseconds shorter, because it
+looks at the clock twice for the first token. vLLM's offline benchmarks drive an engine without a server and
+list no requests.
 """
 
 from __future__ import annotations
