@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench import metrics
-from ccl_bench.leaderboard.store import State, event
-from ccl_bench.leaderboard.store.bundle import CARD, PROVENANCE, REPORT, RESULTS, bundle_id
-from ccl_bench.leaderboard.store.history import write_history
+from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS, bundle_id, write_history
+from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.result import Provenance, Result, ResultFinding, to_json
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def placed(data: Path, many: list[Made]) -> list[str]:
 
 
 def _event(made: Made) -> Any:
-    return event(made.state, made.submitter, at=START + timedelta(days=made.day))
+    return new_event(made.state, made.submitter, at=START + timedelta(days=made.day))
 
 
 def many(count: int, *, seed: int = 7) -> Iterator[Made]:

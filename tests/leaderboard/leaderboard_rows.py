@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from ccl_bench import metrics
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
-from ccl_bench.leaderboard.store import ranks, writing
+from ccl_bench.leaderboard.store import rows, writing
 from ccl_bench.leaderboard.store.rows import workload_row
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
@@ -46,7 +46,7 @@ def filled(store: Store, count: int) -> list[Made]:
         connection.execute(insert(WORKLOADS), [row for key, row in workloads.items() if key not in known])
         connection.execute(insert(RUNS), runs)
         connection.execute(insert(VALUES), values)
-        ranks.refresh(connection, workloads)
+        rows.refresh_ranks(connection, workloads)
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 from leaderboard_bundles import Made, added, placed
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.store import State, event
-from ccl_bench.leaderboard.store.bundle import CARD, RESULTS, checked
+from ccl_bench.leaderboard.bundle.format import CARD, RESULTS, open_bundle
+from ccl_bench.leaderboard.store import State, new_event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +35,8 @@ def test_the_name_of_a_bundle_is_what_sha256sum_says_of_its_files(small: Store) 
 
 def test_what_became_of_a_run_does_not_change_its_name(small: Store) -> None:
     run = added(small, RUN)
-    small.record(run, event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
-    assert checked(small.folder / run).id == run
+    small.record(run, new_event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
+    assert open_bundle(small.folder / run).id == run
 
 
 def test_the_same_bundle_twice_is_one_run(small: Store) -> None:
@@ -67,14 +67,14 @@ def test_nothing_but_the_files_of_a_bundle_is_admitted(small: Store, name: str, 
     else:
         stray.mkdir()
     with pytest.raises(InputError, match="does not belong"):
-        checked(folder)
+        open_bundle(folder)
 
 
 def test_a_bundle_without_its_card_is_refused_by_name(small: Store) -> None:
     run = added(small, RUN)
     (small.folder / run / CARD).unlink()
     with pytest.raises(InputError, match="is missing") as refused:
-        checked(small.folder / run)
+        open_bundle(small.folder / run)
     assert refused.value.where.endswith(CARD)
 
 
@@ -83,7 +83,7 @@ def test_damaged_results_are_an_error_of_that_run_alone(small: Store) -> None:
     good = added(small, RUN)
     folder = small.folder / bad
     (folder / RESULTS).write_text("[{]")
-    from ccl_bench.leaderboard.store.bundle import bundle_id
+    from ccl_bench.leaderboard.bundle.format import bundle_id
 
     renamed = small.folder / bundle_id(folder)
     folder.rename(renamed)

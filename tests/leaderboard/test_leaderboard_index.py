@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from leaderboard_bundles import Made, added, changed, many, placed
 from sqlalchemy import select
 
-from ccl_bench.leaderboard.store import State, event, open_store
-from ccl_bench.leaderboard.store.answer import answered
-from ccl_bench.leaderboard.store.lookup import run_named
-from ccl_bench.leaderboard.store.question import Question
+from ccl_bench.leaderboard.store import State, new_event, open_store
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import find_run, find_runs
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.result import Provenance, Result
 
@@ -30,13 +29,13 @@ def _everything(store: Store) -> list[list[tuple[Any, ...]]]:
 
 def _names(store: Store, **asked: Any) -> list[str]:
     with store.engine.connect() as connection:
-        found = answered(connection, Question(sort="mfu", **asked))
+        found = find_runs(connection, RunQuery(sort="mfu", **asked))
     return [listed.run["name"] for listed in found.runs]
 
 
 def _place(store: Store, run: str) -> int | None:
     with store.engine.connect() as connection:
-        listed = run_named(connection, run)
+        listed = find_run(connection, run)
     assert listed is not None
     return listed.numbers["mfu"].place
 
@@ -44,8 +43,8 @@ def _place(store: Store, run: str) -> int | None:
 def test_an_index_that_was_thrown_away_comes_back_the_same(store: Store) -> None:
     runs = placed(store.data, list(many(40)))
     store.catch_up()
-    store.record(runs[3], event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
-    store.record(runs[4], event(State.SUPERSEDED, "Ada Lovelace", superseded_by=runs[5]))
+    store.record(runs[3], new_event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
+    store.record(runs[4], new_event(State.SUPERSEDED, "Ada Lovelace", superseded_by=runs[5]))
     before = _everything(store)
     assert len(before[1]) == 40
     store.rebuild()
@@ -80,7 +79,7 @@ def test_what_somebody_takes_out_of_the_folder_is_gone(store: Store) -> None:
 def test_a_withdrawn_run_keeps_its_page_and_history_and_loses_its_rank(store: Store) -> None:
     run, other = added(store, FAST), added(store, SLOW)
     assert (_place(store, run), _place(store, other)) == (1, 2)
-    store.record(run, event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
+    store.record(run, new_event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
     assert _names(store) == ["slow"]
     assert _names(store, state="withdrawn") == ["fast"]
     assert (_place(store, run), _place(store, other)) == (None, 1)
@@ -91,8 +90,8 @@ def test_a_run_in_quarantine_is_shown_nowhere(store: Store) -> None:
     run = added(store, changed(FAST, state=State.QUARANTINED))
     assert _names(store) == []
     with store.engine.connect() as connection:
-        assert run_named(connection, run) is None
-    store.record(run, event(State.SELF_REPORTED, "server"))
+        assert find_run(connection, run) is None
+    store.record(run, new_event(State.SELF_REPORTED, "server"))
     assert _names(store) == ["fast"]
 
 
@@ -101,7 +100,7 @@ def test_a_bundle_that_nobody_gave_a_history_is_self_reported(store: Store) -> N
     (store.folder / run / "history.json").unlink()
     store.catch_up()
     with store.engine.connect() as connection:
-        listed = run_named(connection, run)
+        listed = find_run(connection, run)
     assert listed is not None
     assert listed.run["state"] == "self_reported"
     assert listed.run["submitted_at"] == "2026-01-01T00:00:00Z"
@@ -156,7 +155,7 @@ def test_numbers_that_no_column_holds_are_left_out(store: Store) -> None:
     )
     run = added(store, changed(FAST, devices=10**9, values={}, extra=odd))
     with store.engine.connect() as connection:
-        listed = run_named(connection, run)
+        listed = find_run(connection, run)
     assert listed is not None
     assert {name[:3]: number.value for name, number in listed.numbers.items()} == {
         "mfu": 1.0,

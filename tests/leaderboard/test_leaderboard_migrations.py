@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 with contextlib.suppress(ModuleNotFoundError):
-    importlib.import_module("ccl_bench.leaderboard.publishing.tables")
+    importlib.import_module("ccl_bench.leaderboard.store.tables")
 
 
 @pytest.fixture

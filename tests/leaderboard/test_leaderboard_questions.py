@@ -12,9 +12,15 @@ from pydantic import ValidationError
 from sqlalchemy import inspect
 
 from ccl_bench.leaderboard.store import open_store
-from ccl_bench.leaderboard.store.answer import answered, choices, definition, measured_metrics, phases
-from ccl_bench.leaderboard.store.export import everything
-from ccl_bench.leaderboard.store.question import Question
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import (
+    count_phases,
+    filter_options,
+    find_runs,
+    iterate_runs,
+    measured_metrics,
+    unit_and_direction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +61,7 @@ def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def _names(store: Store, **asked: Any) -> list[str]:
     with store.engine.connect() as connection:
-        return [each.run["name"] for each in answered(connection, Question(size=500, **asked)).runs]
+        return [each.run["name"] for each in find_runs(connection, RunQuery(size=500, **asked)).runs]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def test_pages_hold_every_run_once(full: Store) -> None:
     found = []
     for page in range(1, 10):
         with full.engine.connect() as connection:
-            answer = answered(connection, Question(sort="mfu", together="yes", size=9, page=page))
+            answer = find_runs(connection, RunQuery(sort="mfu", together="yes", size=9, page=page))
         assert answer.total == 80
         found += [each.run["name"] for each in answer.runs]
     assert sorted(found) == sorted(each.name for each in MADE)
@@ -117,7 +123,7 @@ def test_pages_hold_every_run_once(full: Store) -> None:
 
 def test_runs_of_one_workload_stand_together(full: Store) -> None:
     with full.engine.connect() as connection:
-        found = answered(connection, Question(sort="gpu_busy", together="yes", size=500)).runs
+        found = find_runs(connection, RunQuery(sort="gpu_busy", together="yes", size=500)).runs
     workloads = [each.run["workload"] for each in found]
     changes = sum(one != two for one, two in pairwise(workloads))
     assert changes == len(set(workloads)) - 1
@@ -126,9 +132,9 @@ def test_runs_of_one_workload_stand_together(full: Store) -> None:
 
 
 def test_choices_say_how_many_runs_each_leaves(full: Store) -> None:
-    question = Question(phase="training", hardware=["H100"])
+    question = RunQuery(phase="training", hardware=["H100"])
     with full.engine.connect() as connection:
-        found = choices(connection, question)
+        found = filter_options(connection, question)
     training = [each for each in MADE if each.phase == "training"]
     of_h100 = [each for each in training if each.hardware == "H100"]
     assert dict(found["framework"]) == {
@@ -142,28 +148,28 @@ def test_choices_say_how_many_runs_each_leaves(full: Store) -> None:
 def test_only_metrics_with_a_number_are_offered(full: Store) -> None:
     with full.engine.connect() as connection:
         assert measured_metrics(connection) == sorted({name for each in MADE for name in each.values})
-        assert phases(connection) == {
+        assert count_phases(connection) == {
             phase: sum(each.phase == phase for each in MADE) for phase in ("training", "inference")
         }
-        assert definition(connection, "mfu") == ("%", "higher")
-        assert definition(connection, "nobody_knows") == ("", "neither")
+        assert unit_and_direction(connection, "mfu") == ("%", "higher")
+        assert unit_and_direction(connection, "nobody_knows") == ("", "neither")
 
 
 def test_an_empty_store_answers_too(store: Store) -> None:
     with store.engine.connect() as connection:
-        assert answered(connection, Question(sort="mfu", together="yes")).runs == []
+        assert find_runs(connection, RunQuery(sort="mfu", together="yes")).runs == []
         assert measured_metrics(connection) == []
-        assert choices(connection, Question())["model"] == []
+        assert filter_options(connection, RunQuery())["model"] == []
 
 
 @pytest.mark.parametrize("place", ["q", "model", "sort", "workload", "columns"])
 def test_hostile_text_finds_nothing_and_changes_nothing(store: Store, place: str) -> None:
     added(store, Made(values={"mfu": 40.0}))
     for text in HOSTILE:
-        question = Question.model_validate({place: [text] if place in {"model", "columns"} else text})
+        question = RunQuery.model_validate({place: [text] if place in {"model", "columns"} else text})
         with store.engine.connect() as connection:
-            found = answered(connection, question, question.columns or None)
-            choices(connection, question)
+            found = find_runs(connection, question, question.columns or None)
+            filter_options(connection, question)
             assert {"runs", "workloads", "metric_values"} <= set(inspect(connection).get_table_names())
         says_nothing = not any(char.isprintable() for char in text)
         assert len(found.runs) == (1 if says_nothing or place in {"sort", "columns"} else 0), text
@@ -182,15 +188,15 @@ def test_a_percent_sign_is_looked_for_and_not_a_wildcard(store: Store) -> None:
 )
 def test_a_question_out_of_bounds_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Question.model_validate(asked)
+        RunQuery.model_validate(asked)
 
 
 def test_empty_fields_of_a_form_ask_for_nothing() -> None:
     asked = {"tp": "", "model": [""], "q": "", "columns": [], "phase": ""}
-    assert Question.model_validate(asked) == Question()
+    assert RunQuery.model_validate(asked) == RunQuery()
 
 
 def test_everything_goes_over_all_pages(store: Store) -> None:
     placed(store.data, [changed(Made(), name=str(place)) for place in range(7)])
     store.catch_up()
-    assert len(list(everything(store.engine, Question(size=2, page=3)))) == 7
+    assert len(list(iterate_runs(store.engine, RunQuery(size=2, page=3)))) == 7

@@ -9,12 +9,12 @@ import pytest
 from leaderboard_bundles import UNITS, Made, added, changed, many, placed
 
 from ccl_bench.leaderboard.store import State
-from ccl_bench.leaderboard.store.lookup import run_named
+from ccl_bench.leaderboard.store.query_result import find_run
 from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
-    from ccl_bench.leaderboard.store.answer import Number
+    from ccl_bench.leaderboard.store.query_result import Number
 
 RUN = Made(values={"mfu": 40.0, "iteration_wall_clock_time": 2.0, "coll_call_num": 7.0})
 ERROR = ResultFinding("ranks-missing", "error", "3 of 8 ranks are missing")
@@ -23,7 +23,7 @@ WARNING = ResultFinding("clock-skew", "warning", "clocks differ")
 
 def _numbers(store: Store, run: str) -> dict[str, Number]:
     with store.engine.connect() as connection:
-        listed = run_named(connection, run)
+        listed = find_run(connection, run)
     assert listed is not None
     return listed.numbers
 

@@ -16,11 +16,10 @@ import pytest
 from leaderboard_bundles import Made, added, changed, many, placed
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.leaderboard.pages.defaults import completed
 from ccl_bench.leaderboard.site import write_site
-from ccl_bench.leaderboard.store import State, Store, event, open_store
-from ccl_bench.leaderboard.store.answer import answered, choices, phases
-from ccl_bench.leaderboard.store.question import Question
+from ccl_bench.leaderboard.store import State, Store, new_event, open_store
+from ccl_bench.leaderboard.store.query import RunQuery, complete_query
+from ccl_bench.leaderboard.store.query_result import count_phases, filter_options, find_runs
 from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store = open_store(tmp_path_factory.mktemp("published"))
     runs = placed(store.data, MADE)
     store.catch_up()
-    store.record(runs[0], event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
+    store.record(runs[0], new_event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
     yield store
     store.engine.dispose()
 
@@ -88,12 +87,12 @@ def _names(page: Page) -> list[str]:
     return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
 
 
-def _expected(store: Store, question: Question) -> tuple[list[str], int, dict[str, list[str]]]:
+def _expected(store: Store, question: RunQuery) -> tuple[list[str], int, dict[str, list[str]]]:
     """Return the runs on the page, how many there are, and the choices of each filter."""
     with store.engine.connect() as connection:
-        asked = completed(question, phases(connection))
-        found = answered(connection, asked, asked.columns)
-        offered = choices(connection, asked)
+        asked = complete_query(question, count_phases(connection))
+        found = find_runs(connection, asked, asked.columns)
+        offered = filter_options(connection, asked)
     told = {name: [f"{value} ({count:,})" for value, count in each] for name, each in offered.items()}
     return [each.run["id"][:12] for each in found.runs], found.total, told
 
@@ -127,7 +126,7 @@ def test_a_site_on_a_disk_answers_every_question_as_the_server_does(
         for asked in QUESTIONS:
             page.goto(f"{(site / 'index.html').as_uri()}?{urlencode(asked, doseq=True)}")
             page.wait_for_selector("#runs[data-shown]")
-            names, total, offered = _expected(published, Question(**asked))
+            names, total, offered = _expected(published, RunQuery(**asked))
             assert _names(page) == names, asked
             shown = page.evaluate(CHOICES)
             assert {name: shown[name] for name in offered} == offered, asked

@@ -11,7 +11,7 @@ import pytest
 from leaderboard_bundles import Made, added, changed, many, placed
 from leaderboard_client import Client
 
-from ccl_bench.leaderboard.store import State, event
+from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.web.app import create_app
 from ccl_bench.result import Result, ResultFinding
 
@@ -75,7 +75,7 @@ def test_text_of_a_stranger_is_shown_and_never_run(client: Client, small: Store)
     odd = Result(SCRIPT, "ok", SCRIPT, "higher", 1.0, window=SCRIPT, findings=[finding])
     missing = Result("mfu", "not_measurable", "%", "higher", reason=SCRIPT, fix=SCRIPT)
     run = added(small, changed(RUN, **said, values={}, extra=(odd, missing)))
-    small.record(run, event(State.SELF_REPORTED, SCRIPT, SCRIPT))
+    small.record(run, new_event(State.SELF_REPORTED, SCRIPT, SCRIPT))
     other = added(small, changed(RUN, **said, values={"mfu": 1.0}))
     addresses = [f"/runs/{run}", "/?phase=any", f"/?columns={SCRIPT}&q=alert&phase=any", "/workloads"]
     addresses += [
@@ -178,7 +178,7 @@ def test_a_beginning_that_two_runs_share_leads_to_neither(client: Client, small:
 
 def test_a_withdrawn_run_says_so_and_leads_to_its_replacement(client: Client, small: Store) -> None:
     run, other = added(small, RUN), added(small, changed(RUN, name="better"))
-    small.record(run, event(State.SUPERSEDED, "Ada Lovelace", "a longer recording", superseded_by=other))
+    small.record(run, new_event(State.SUPERSEDED, "Ada Lovelace", "a longer recording", superseded_by=other))
     page = client.get(f"/runs/{run}").text
     assert "a longer recording" in page
     assert f'href="/runs/{other[:12]}"' in page

@@ -9,7 +9,7 @@ from commands import EXAMPLE
 from publishing_archives import files_of
 from publishing_server import Leaderboard
 
-from ccl_bench.leaderboard.bundle.parcel import Parcel, Wanted, packed
+from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def parcel(tmp_path_factory: pytest.TempPathFactory) -> Parcel:
+def parcel(tmp_path_factory: pytest.TempPathFactory) -> Upload:
     """Return what leaves the machine when the example run is published with its traces."""
-    wanted = Wanted(str(EXAMPLE), with_traces=True, use_cache=False)
-    return packed(wanted, tmp_path_factory.mktemp("parcel"))
+    wanted = UploadRequest(str(EXAMPLE), with_traces=True, use_cache=False)
+    return prepare_upload(wanted, tmp_path_factory.mktemp("parcel"))
 
 
 @pytest.fixture(scope="session")
-def whole(parcel: Parcel) -> Files:
+def whole(parcel: Upload) -> Files:
     """Return the files of the example's bundle, with its traces."""
     return files_of(parcel)
 

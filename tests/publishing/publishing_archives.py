@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ccl_bench.leaderboard.bundle.parcel import Parcel
+    from ccl_bench.leaderboard.bundle.upload import Upload
 
 CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"
 
 Files = dict[str, bytes]
 
 
-def files_of(parcel: Parcel) -> Files:
+def files_of(parcel: Upload) -> Files:
     """Return the files that leave the machine, by their names in an archive."""
     named = {name: parcel.bundle.folder / name for name in parcel.bundle.files}
     named |= {f"run/{name}": path for name, path in parcel.run_files.items()}

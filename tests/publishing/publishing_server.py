@@ -106,7 +106,7 @@ class Leaderboard:
 
     def token(self, submitter: str, role: Role = Role.SUBMITTER, *, days: int | None = None) -> str:
         """Return a new token."""
-        return tokens.make_token(self.store.engine, submitter, role, days=days)
+        return tokens.create_token(self.store.engine, submitter, role, days=days)
 
     def asked(self, method: str, path: str, token: str | None = None, **how: Any) -> httpx.Response:
         """Return the answer to a call of the interface."""

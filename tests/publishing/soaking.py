@@ -27,10 +27,10 @@ from publishing_archives import another, archive, files_of
 from publishing_server import Leaderboard, children, killed, wait_for
 from sqlalchemy import select, update
 
-from ccl_bench.leaderboard.bundle.parcel import Wanted, packed
+from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
 from ccl_bench.leaderboard.publishing.queue import ENDED
-from ccl_bench.leaderboard.publishing.tables import JOBS, PUBLICATIONS
 from ccl_bench.leaderboard.store import writing
+from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +154,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _database(asked.postgresql) as database:
         for name in ("parcel", "data"):
             (Path(folder) / name).mkdir()
-        whole = files_of(packed(Wanted(str(EXAMPLE), with_traces=True), Path(folder) / "parcel"))
+        whole = files_of(
+            prepare_upload(UploadRequest(str(EXAMPLE), with_traces=True), Path(folder) / "parcel")
+        )
         leaderboard = Leaderboard(Path(folder) / "data", database, workers=2)
         (leaderboard.data / "publishing.toml").write_text("uploads_per_hour = 1000000\n", encoding="utf-8")
         leaderboard.start()

@@ -19,10 +19,10 @@ from publishing_server import PATIENCE_S, Leaderboard, children, killed, wait_fo
 from sqlalchemy import select, update
 
 from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.publications import find_publication
 from ccl_bench.leaderboard.publishing.queue import JobState
-from ccl_bench.leaderboard.publishing.settling import publication
-from ccl_bench.leaderboard.publishing.tables import JOBS, PUBLICATIONS
-from ccl_bench.leaderboard.store import State, event, writing
+from ccl_bench.leaderboard.store import State, new_event, writing
+from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_what_a_server_died_before_doing_is_done_by_the_next(
     leaderboard.start()
     assert leaderboard.states() == {old: ["self_reported", "superseded"], new: ["self_reported"]}
     with leaderboard.store.engine.connect() as connection:
-        assert publication(connection, new).submitter == "ada"
+        assert find_publication(connection, new).submitter == "ada"
 
 
 def _mended(bundle: Files) -> Files:
@@ -165,7 +165,7 @@ def test_a_worker_killed_between_history_and_queue_writes_no_second_verdict(
     leaderboard = started()
     run = leaderboard.sent(archive(whole), leaderboard.token("ada")).json()["id"]
     assert queue.claim(leaderboard.store.engine, "the one that dies").run == run
-    leaderboard.store.record(run, event(State.VERIFIED, "server", "as the one that died wrote it"))
+    leaderboard.store.record(run, new_event(State.VERIFIED, "server", "as the one that died wrote it"))
     _end_leases(leaderboard)
     done = ran(["ccl-bench", "worker", str(leaderboard.data), "--until-empty"])
     assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
@@ -185,9 +185,9 @@ def test_a_worker_that_lost_its_lease_cannot_end_the_job(unserved: Leaderboard) 
     assert (first.attempt, second.attempt) == (1, 2)
     assert (queue.renew(store.engine, first), queue.renew(store.engine, second)) == (False, True)
     with writing(store.engine) as connection:
-        queue.end(connection, first, JobState.DIFFERENT, "too late")
+        queue.finish(connection, first, JobState.DIFFERENT, "too late")
     with store.engine.connect() as connection:
-        assert queue.states_of(connection, ["a" * 64]) == {"a" * 64: (JobState.RUNNING, "")}
+        assert queue.job_states(connection, ["a" * 64]) == {"a" * 64: (JobState.RUNNING, "")}
 
 
 def test_of_many_workers_each_job_is_one_workers(unserved: Leaderboard) -> None:
@@ -220,7 +220,7 @@ def test_a_job_that_kills_its_workers_is_given_up(unserved: Leaderboard) -> None
         _end_leases(unserved)
     assert queue.claim(unserved.store.engine, "mortal") is None
     with unserved.store.engine.connect() as connection:
-        assert queue.states_of(connection, [run])[run] == (
+        assert queue.job_states(connection, [run])[run] == (
             JobState.FAILED,
             "the worker died 3 times while it recomputed the run",
         )

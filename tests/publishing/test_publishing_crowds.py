@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from publishing_archives import Files
 
-    from ccl_bench.leaderboard.bundle.parcel import Parcel
+    from ccl_bench.leaderboard.bundle.upload import Upload
 
 CROWD, AGAIN = 50, 10
 
@@ -89,7 +89,7 @@ import sys, threading
 from pathlib import Path
 from ccl_bench import result
 from ccl_bench.result import report_data
-from ccl_bench.leaderboard.store.bundle import Bundle
+from ccl_bench.leaderboard.bundle.format import Bundle
 
 sys.setswitchinterval(1e-6)
 folder, start = Path(sys.argv[1]), threading.Barrier(12)
@@ -106,7 +106,7 @@ for thread in threads: thread.join()
 """
 
 
-def test_many_threads_may_be_the_first_to_read_a_bundle(parcel: Parcel) -> None:
+def test_many_threads_may_be_the_first_to_read_a_bundle(parcel: Upload) -> None:
     """In a process of its own: types become known once, and a crash would end the tests."""
     for _ in range(3):
         command = [sys.executable, "-c", READERS, str(parcel.bundle.folder)]

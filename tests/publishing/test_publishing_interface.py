@@ -69,7 +69,7 @@ def test_the_secret_half_of_a_token_cannot_be_swapped(leaderboard: Leaderboard) 
 
 def test_a_token_that_expired_or_was_revoked_opens_nothing(leaderboard: Leaderboard) -> None:
     expired, revoked = leaderboard.token("ada", days=-1), leaderboard.token("ada")
-    tokens.revoke(leaderboard.store.engine, revoked[5:17])
+    tokens.revoke_token(leaderboard.store.engine, revoked[5:17])
     for token in (expired, revoked):
         assert leaderboard.asked("GET", "publishing", token).status_code == 401
 

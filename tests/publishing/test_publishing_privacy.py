@@ -14,13 +14,13 @@ from commands import EXAMPLE, ran
 from publishing_archives import files_of
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.parcel import Wanted, packed
-from ccl_bench.leaderboard.bundle.private import refuse_secrets, told_by
+from ccl_bench.leaderboard.bundle.redaction import find_disclosures, refuse_secrets
+from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccl_bench.leaderboard.bundle.parcel import Parcel
+    from ccl_bench.leaderboard.bundle.upload import Upload
 
 ENVIRONMENT = {
     "host": {"name": "node-17.cluster.example", "processor": "Example 9000", "user": "ada-lovelace"},
@@ -40,9 +40,9 @@ def run(tmp_path: Path) -> Path:
     return place
 
 
-def _packed(run: Path, folder: Path, **how: object) -> Parcel:
+def _packed(run: Path, folder: Path, **how: object) -> Upload:
     folder.mkdir()
-    return packed(Wanted(str(run), use_cache=False, **how), folder)
+    return prepare_upload(UploadRequest(str(run), use_cache=False, **how), folder)
 
 
 def test_a_bundle_tells_no_folder_host_or_user_of_the_machine(run: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_secret_is_found_and_not_repeated(tmp_path: Path, text: str, what: str
     file = tmp_path / "card.yaml"
     file.write_text(f"description: a run\n# {text}\n", encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        refuse_secrets(told_by({"card.yaml": file}))
+        refuse_secrets(find_disclosures({"card.yaml": file}))
     assert refused.value.where == "card.yaml"
     assert refused.value.message == f"holds {what} ({text[:8]}...); nothing was published"
 
@@ -105,7 +105,7 @@ def test_what_is_no_secret_does_not_stop_it(tmp_path: Path) -> None:
     file.write_text(
         "TOTAL_TOKENS=123456789\nHF_TOKEN=$HF_TOKEN\nTOKENIZER: llama-tokenizer\n", encoding="utf-8"
     )
-    assert told_by({"card.yaml": file}) == []
+    assert find_disclosures({"card.yaml": file}) == []
 
 
 def test_names_are_found_in_compressed_files_and_across_blocks(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_names_are_found_in_compressed_files_and_across_blocks(tmp_path: Path) -
     file.write_bytes(
         gzip.compress(before + b"/home/ada-lovelace/run.py by ada@lab.example.org on 10.1.2.3", 1)
     )
-    assert [(told.what, told.example, told.count) for told in told_by({"trace": file})] == [
+    assert [(told.what, told.example, told.count) for told in find_disclosures({"trace": file})] == [
         ("a home directory", "/home/ada-lovelace", 1),
         ("an e-mail address", "ada@lab.example.org", 1),
         ("an address in a private network", "10.1.2.3", 1),

@@ -18,15 +18,14 @@ from publishing_archives import archive, claiming, files_of, with_results
 from publishing_server import wait_for
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.checking import refuse_mistakes
-from ccl_bench.leaderboard.bundle.limits import Limits
-from ccl_bench.leaderboard.bundle.making import anywhere
-from ccl_bench.leaderboard.bundle.parcel import Wanted, packed
-from ccl_bench.leaderboard.publishing.agreement import differences
-from ccl_bench.leaderboard.publishing.measuring import Answer
-from ccl_bench.leaderboard.publishing.recomputing import recomputed
+from ccl_bench.leaderboard.bundle.build import strip_folder
+from ccl_bench.leaderboard.bundle.format import Limits
+from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
+from ccl_bench.leaderboard.bundle.validate import validate_bundle
+from ccl_bench.leaderboard.publishing.publications import is_readable_storage
+from ccl_bench.leaderboard.publishing.recompute import differences, recompute_run
+from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer
 from ccl_bench.leaderboard.publishing.settings import Settings
-from ccl_bench.leaderboard.publishing.settling import may_be_read
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.result.step_choice import step_choice
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from publishing_archives import Files
     from publishing_server import Leaderboard
 
-    from ccl_bench.leaderboard.bundle.parcel import Parcel
+    from ccl_bench.leaderboard.bundle.upload import Upload
 
 BUCKET = "published"
 
@@ -95,8 +94,8 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     ],
 )
 def test_an_address_that_the_operator_did_not_name_is_never_read(address: str) -> None:
-    assert not may_be_read(address, Settings(trace_storage=(f"s3://{BUCKET}/",)))
-    assert may_be_read(f"s3://{BUCKET}/runs/1", Settings(trace_storage=(f"s3://{BUCKET}/",)))
+    assert not is_readable_storage(address, Settings(trace_storage=(f"s3://{BUCKET}/",)))
+    assert is_readable_storage(f"s3://{BUCKET}/runs/1", Settings(trace_storage=(f"s3://{BUCKET}/",)))
 
 
 def test_a_number_that_the_traces_do_not_give_puts_the_run_into_quarantine(
@@ -129,7 +128,7 @@ def test_a_pickle_among_the_traces_is_not_executed(
     (run / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps({"segments": [Evil(trace)]}))
     (tmp_path / "parcel").mkdir()
     leaderboard = started(workers=1)
-    files = files_of(packed(Wanted(str(run), with_traces=True), tmp_path / "parcel"))
+    files = files_of(prepare_upload(UploadRequest(str(run), with_traces=True), tmp_path / "parcel"))
     assert b"was-executed" in files["run/rank0_memory_snapshot.pickle"]
     published = leaderboard.sent(archive(files), leaderboard.token("ada")).json()["id"]
     assert _ended(leaderboard, published)[0] == "verified"
@@ -159,36 +158,36 @@ def bomb(tmp_path: Path) -> Path:
     ids=["time", "disk"],
 )
 def test_recomputing_ends_at_its_limits(
-    bomb: Path, settings: Settings, message: str, parcel: Parcel, tmp_path: Path
+    bomb: Path, settings: Settings, message: str, parcel: Upload, tmp_path: Path
 ) -> None:
     (tmp_path / "scratch").mkdir()
-    answer = recomputed(parcel.bundle, bomb, tmp_path / "scratch", settings, lambda: True)
-    assert answer == Answer(error=message)
+    answer = recompute_run(parcel.bundle, bomb, tmp_path / "scratch", settings, lambda: True)
+    assert answer == SandboxAnswer(error=message)
 
 
-def test_what_is_told_names_no_folder_of_the_server(parcel: Parcel, tmp_path: Path) -> None:
+def test_what_is_told_names_no_folder_of_the_server(parcel: Upload, tmp_path: Path) -> None:
     for name in ("run", "scratch"):
         (tmp_path / name).mkdir()
     (tmp_path / "run" / "notes.txt").write_text("no trace", encoding="utf-8")
-    answer = recomputed(parcel.bundle, tmp_path / "run", tmp_path / "scratch", Settings(), lambda: True)
+    answer = recompute_run(parcel.bundle, tmp_path / "run", tmp_path / "scratch", Settings(), lambda: True)
     assert answer.error.startswith(f"{EXAMPLE.name}: holds no trace of a known format")
     assert str(tmp_path) not in answer.error
 
 
 def test_the_name_of_a_run_is_text_in_what_is_told_of_it() -> None:
     """A name may hold what would end a text of JSON."""
-    told = anywhere(
+    told = strip_folder(
         b'{"error": "/data/run/a.json: /data/run", "results": []}', Path("/data/run"), 'a", "x": "'
     )
     assert json.loads(told) == {"error": 'a.json: a", "x": "', "results": []}
 
 
-def test_recomputing_gets_no_more_memory_than_is_allowed(parcel: Parcel, tmp_path: Path) -> None:
+def test_recomputing_gets_no_more_memory_than_is_allowed(parcel: Upload, tmp_path: Path) -> None:
     """Less than the program takes by itself; how it ends is the system's, and no number comes of it."""
     (tmp_path / "scratch").mkdir()
     settings = Settings(recompute_bytes=150_000_000)
     try:
-        answer = recomputed(parcel.bundle, EXAMPLE, tmp_path / "scratch", settings, lambda: True)
+        answer = recompute_run(parcel.bundle, EXAMPLE, tmp_path / "scratch", settings, lambda: True)
     except InputError as error:
         assert "no answer" in error.message
     else:
@@ -199,8 +198,8 @@ def test_a_run_that_was_published_with_chosen_steps_is_recomputed_with_the_same(
     (tmp_path / "scratch").mkdir()
     (tmp_path / "parcel").mkdir()
     choice = step_choice("3-4", marker=r"^ProfilerStep#(\d+)$")
-    chosen = packed(Wanted(str(EXAMPLE), with_traces=True, choice=choice), tmp_path / "parcel")
-    answer = recomputed(chosen.bundle, EXAMPLE, tmp_path / "scratch", Settings(), lambda: True)
+    chosen = prepare_upload(UploadRequest(str(EXAMPLE), with_traces=True, choice=choice), tmp_path / "parcel")
+    answer = recompute_run(chosen.bundle, EXAMPLE, tmp_path / "scratch", Settings(), lambda: True)
     assert differences(chosen.bundle, answer) == []
     times = next(result for result in answer.results if result.metric == "iteration_wall_clock_time")
     assert list(times.details["per_step_s"]) == ["3", "4"]
@@ -217,4 +216,4 @@ def test_a_bundle_whose_results_are_of_different_steps_is_refused(bundle: Files,
     for name, content in changed.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match="different choices of steps"):
-        refuse_mistakes(tmp_path, Limits())
+        validate_bundle(tmp_path, Limits())

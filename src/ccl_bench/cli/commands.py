@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import curating, indexing, operating, options, publishing, serving, site
+from ccl_bench.cli import options
 from ccl_bench.cli.measure import chakra, compare, inspect, report, timeline, validate
+from ccl_bench.cli.publish import leaderboard, runs
 from ccl_bench.cli.record import collect, new
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def app(program: str) -> App:
     made.command(validate.app(program))
     made.command(new.app(program))
     made.command(collect.app(program))
-    made.command(publishing.app(program))
-    made.command(serving.app(program))
-    made.command(site.app(program))
-    made.command(indexing.app(program))
-    made.command(curating.withdrawing(program))
-    made.command(curating.approving(program))
-    made.command(operating.making_tokens(program))
-    made.command(operating.working(program))
+    made.command(runs.publish_command(program))
+    made.command(leaderboard.serve_command(program))
+    made.command(leaderboard.site_command(program))
+    made.command(leaderboard.index_command(program))
+    made.command(runs.withdraw_command(program))
+    made.command(runs.approve_command(program))
+    made.command(leaderboard.token_command(program))
+    made.command(leaderboard.worker_command(program))
     made.command(chakra.app(program))
     made.command(completion_command(program))
     return made

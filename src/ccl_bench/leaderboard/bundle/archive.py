@@ -1,25 +1,33 @@
-"""The archive itself, written: a tar of plain files inside gzip, with the same bytes for the same content."""
+"""The archive of a bundle: a tar of plain files inside gzip, with the same bytes for the same content.
+
+The reader trusts nothing in an archive. It takes only plain files under known names, and refuses links,
+devices, folders, extended headers, sparse files and whatever exceeds the limits. It holds no file in memory.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import tarfile
+import zlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from isal import igzip
+from isal.igzip_lib import IsalError
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.limits import RUN, unsafe
-from ccl_bench.leaderboard.store.bundle import FILES, PROVENANCE
+from ccl_bench.leaderboard.bundle.format import FILES, PROVENANCE, RUN_FOLDER, Limits, name_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from ccl_bench.engine import Progress
 
 MEDIA_TYPE = "application/gzip"
-_LEVEL = 1
+_GZIP_LEVEL = 1
 """Traces are packed already; packing them harder takes time and gains nothing."""
 
 
@@ -30,32 +38,32 @@ def write_archive(
 
     `told` is called with the number of files that are in it and their total.
     """
-    named = [(name, folder / name) for name in _in_order(folder)]
-    named += [(f"{RUN}/{name}", run_files[name]) for name in sorted(run_files)]
+    named = [(name, folder / name) for name in _ordered_names(folder)]
+    named += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
     with (
         target.open("wb") as raw,
-        _packing(raw) as stream,
+        _gzip_writer(raw) as stream,
         tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for done, (name, path) in enumerate(named, start=1):
-            _add(archive, name, path)
+            _add_file(archive, name, path)
             if told:
                 told(done, len(named))
 
 
-def _in_order(folder: Path) -> list[str]:
+def _ordered_names(folder: Path) -> list[str]:
     """Return the bundle's files, first the one that says what the others are."""
     return sorted((name for name in FILES if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
 
 
-def _packing(raw: BinaryIO) -> BinaryIO:
-    packed = igzip.IGzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
+def _gzip_writer(raw: BinaryIO) -> BinaryIO:
+    packed = igzip.IGzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
     return cast("BinaryIO", packed)
 
 
-def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
+def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
     """Add a file with its name and content and nothing else that the system knows of it."""
-    if problem := unsafe(name):
+    if problem := name_problem(name):
         raise InputError(
             f"cannot be put into a bundle: its name {problem}",
             where=name,
@@ -71,3 +79,146 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
         raise InputError(f"cannot be put into a bundle: {error}", where=name, fix=fix) from error
     except OSError as error:
         raise storage.unreadable(path, error) from error
+
+
+_TAR_BLOCK = tarfile.BLOCKSIZE
+_BLOCK_BYTES = 1 << 20
+_DAMAGE = (EOFError, OSError, ValueError, zlib.error, cast("type[Exception]", IsalError))
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_KINDS = {
+    tarfile.DIRTYPE: "a folder",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+PUBLISH_FIX = "make it with ccl-bench publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What was in an archive, as it lies on disk."""
+
+    bundle: Path
+    """Folder of the card, results, provenance and report."""
+    run: Path
+    """Folder of the run's own files."""
+    sha256: dict[str, str] = field(default_factory=dict)
+    """File below the run → hash of what was written."""
+
+
+def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
+    """Unpack an archive below a folder; raise InputError where anything in it is not as it should be."""
+    found = Unpacked(folder / "bundle", folder / RUN_FOLDER)
+    for place in (found.bundle, found.run):
+        place.mkdir()
+    with archive.open("rb") as raw, _gzip_reader(raw) as stream:
+        room = limits.unpacked_bytes
+        for seen, info in enumerate(_file_headers(stream), start=1):
+            room -= info.size
+            if seen > limits.files:
+                raise _refusal(f"holds more than {limits.files:,} files")
+            if room < 0:
+                raise _refusal(f"holds more than {limits.unpacked_bytes:,} bytes when unpacked")
+            _extract_file(stream, info, found, limits)
+    for place in (found.bundle, found.run):
+        _sync(place)
+    return found
+
+
+def _gzip_reader(raw: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", igzip.IGzipFile(fileobj=raw, mode="rb"))  # type: ignore[no-untyped-call]
+
+
+def _refusal(what: str) -> InputError:
+    return InputError(what, where="the archive", fix=PUBLISH_FIX)
+
+
+def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """Yield the headers of files; the caller reads each file's bytes before the next."""
+    while (block := _read_exactly(stream, _TAR_BLOCK)).strip(b"\0"):
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError) as error:
+            raise _refusal(f"is damaged, or no tar inside gzip: {error}") from error
+        if info.type not in _PLAIN or info.size < 0:
+            kind = _KINDS.get(info.type, "an extended header")
+            raise _refusal(f"holds {kind} ({info.name[:100]!r}), and only plain files are taken")
+        yield info
+    _check_end(stream)
+
+
+def _check_end(stream: BinaryIO) -> None:
+    """Read what follows the first block of zeros: a second one, and zeros up to a whole record."""
+    for _ in range(tarfile.RECORDSIZE // _TAR_BLOCK + 1):
+        block = _read(stream, _TAR_BLOCK)
+        if not block:
+            return
+        if block.strip(b"\0"):
+            break
+    raise _refusal("goes on behind its end")
+
+
+def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, found: Unpacked, limits: Limits) -> None:
+    """Write one file to where its name says."""
+    if info.size > limits.of(info.name):
+        raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
+    below = info.name.removeprefix(f"{RUN_FOLDER}/")
+    if info.name in FILES:
+        _write_file(stream, info, found.bundle / info.name)
+    elif below != info.name and not (problem := name_problem(below)):
+        found.sha256[below] = _write_file(stream, info, found.run / below)
+    else:
+        why = problem if below != info.name else "is none that a bundle holds"
+        raise _refusal(f"holds a file whose name {why}: {info.name[:100]!r}")
+    padding = -info.size % _TAR_BLOCK
+    if _read_exactly(stream, padding).strip(b"\0"):
+        raise _refusal("is damaged: there is something between two files")
+
+
+def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
+    """Write a file that is not there yet, and return its SHA-256."""
+    digest, left = hashlib.sha256(), info.size
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.open("xb")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise _refusal(f"holds {info.name[:100]!r} twice, or as file and folder") from error
+    with target:
+        while left:
+            block = _read_exactly(stream, min(left, _BLOCK_BYTES))
+            target.write(block)
+            digest.update(block)
+            left -= len(block)
+        target.flush()
+        os.fsync(target.fileno())
+    return digest.hexdigest()
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """Return the next `size` bytes; raise InputError where the archive ends before."""
+    found = bytearray()
+    while len(found) < size:
+        block = _read(stream, size - len(found))
+        if not block:
+            raise _refusal("ends too early: it was cut off on its way")
+        found += block
+    return bytes(found)
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except _DAMAGE as error:
+        raise _refusal(f"is damaged, or no tar inside gzip: {error}") from error
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk before anything rests on them."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.run_results import RunResults
-from ccl_bench.leaderboard.pages.definitions import definition
-from ccl_bench.leaderboard.pages.frame import page
-from ccl_bench.leaderboard.pages.words import hardware
-from ccl_bench.leaderboard.store.known import known_metrics, variants
+from ccl_bench.leaderboard.pages.reference import metric_definition
+from ccl_bench.leaderboard.pages.render import hardware_text, render_page
+from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import sections
 from ccl_bench.report.render.html import definitions, section
@@ -19,25 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.comparison.compare import Comparison
+    from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.store.answer import Listed
-    from ccl_bench.leaderboard.store.bundle import Bundle
+    from ccl_bench.leaderboard.store.query_result import ListedRun
 
-MOST = 8
+MAX_RUNS = 8
 """Runs that are compared at once."""
 
 
-def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: str = "") -> str:
+def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note: str = "") -> str:
     """Return the comparison of the first run with each of the others; with fewer than two, how to choose."""
     runs = [listed for _, listed in chosen]
     if len(chosen) < 2:
-        return page(
+        return render_page(
             "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
         )
     found = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
     shown = list(sections(found))
     charts = {chart.key: chart.spec for each in shown for chart in each.charts}
-    return page(
+    return render_page(
         "compare.html",
         "Runs compared",
         to,
@@ -50,19 +49,19 @@ def compare_page(chosen: Sequence[tuple[Bundle, Listed]], to: Links, *, note: st
     )
 
 
-def _side(bundle: Bundle, listed: Listed) -> RunResults:
+def _side(bundle: Bundle, listed: ListedRun) -> RunResults:
     run = listed.run
-    name = " ".join(filter(None, (run["model"] or run["name"], hardware(run), f"({bundle.id[:8]})")))
+    name = " ".join(filter(None, (run["model"] or run["name"], hardware_text(run), f"({bundle.id[:8]})")))
     return RunResults(name, {result.metric: result for result in bundle.results}, bundle.fields)
 
 
-def _names(chosen: Sequence[tuple[Bundle, Listed]]) -> list[str]:
+def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
     """Return the metrics that some run has a number of; one that is another's in another unit is left out."""
     measured = {r.metric for bundle, _ in chosen for r in bundle.results if r.value is not None}
-    return sorted(measured - variants())
+    return sorted(measured - unit_variants())
 
 
 def _definitions(found: Comparison) -> str:
     known = known_metrics()
     named = {change.metric for pair in found.pairs for change in pair.changes}
-    return definitions(definition(known[name]) for name in sorted(named) if name in known)
+    return definitions(metric_definition(known[name]) for name in sorted(named) if name in known)

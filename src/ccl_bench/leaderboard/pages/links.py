@@ -1,21 +1,21 @@
-"""Where pages are: on a server, or as files beside each other."""
+"""Addresses of pages: on a server, or as files of a static site."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+
+from ccl_bench.leaderboard.store.query import RunQuery, complete_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.leaderboard.store.question import Question
-
-SHORT = 12
+SHORT_ID = 12
 """Characters of an identifier that addresses carry."""
 
 
-def query(question: Question, **changes: Any) -> str:
+def query_string(question: RunQuery, **changes: Any) -> str:
     """Return a question as the query of an address, `changes` taken in; what says nothing is left out."""
     asked = question.model_dump() | changes
     blank = type(question)().model_dump()
@@ -30,14 +30,14 @@ class Links:
     root: str = ""
     is_static: bool = False
 
-    def table(self, question: Question | None = None, **changes: Any) -> str:
+    def table(self, question: RunQuery | None = None, **changes: Any) -> str:
         """Return the table that answers a question."""
-        asked = query(question, **changes) if question else urlencode(changes, doseq=True)
+        asked = query_string(question, **changes) if question else urlencode(changes, doseq=True)
         return f"{self.root}/{f'?{asked}' if asked else ''}"
 
     def run(self, run: str) -> str:
         """Return the page of a run."""
-        return f"{self.root}/runs/{run[:SHORT]}"
+        return f"{self.root}/runs/{run[:SHORT_ID]}"
 
     def report(self, run: str) -> str:
         """Return the report of a run."""
@@ -54,7 +54,7 @@ class Links:
     def workload(self, key: str, **asked: str) -> str:
         """Return the page of a workload."""
         tail = f"?{urlencode(asked)}" if asked else ""
-        return f"{self.root}/workloads/{key[:SHORT]}{tail}"
+        return f"{self.root}/workloads/{key[:SHORT_ID]}{tail}"
 
     def metrics(self, name: str = "") -> str:
         """Return the definitions, or that of one metric."""
@@ -62,12 +62,12 @@ class Links:
 
     def compare(self, runs: Iterable[str] = ()) -> str:
         """Return the comparison of runs."""
-        asked = urlencode({"run": [run[:SHORT] for run in runs]}, doseq=True)
+        asked = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
         return f"{self.root}/compare{f'?{asked}' if asked else ''}"
 
-    def download(self, question: Question, form: str) -> str:
+    def download(self, question: RunQuery, form: str) -> str:
         """Return the whole answer to a question as a file, `csv` or `json`."""
-        asked = query(question, page=1, size=50)
+        asked = query_string(question, page=1, size=50)
         return f"{self.root}/api/v1/runs.{form}{f'?{asked}' if asked else ''}"
 
     def interface(self) -> str:
@@ -77,3 +77,69 @@ class Links:
     def asset(self, name: str) -> str:
         """Return a style sheet or script."""
         return f"{self.root}/static/{name}"
+
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLinks(Links):
+    """Relative addresses; `up` leads from the folder of a page to the top of the site."""
+
+    root: str = ""
+    is_static: bool = True
+    up: str = ""
+    phases: dict[str, int] = field(default_factory=dict)
+    """Listed runs by phase."""
+
+    def table(self, question: RunQuery | None = None, **changes: Any) -> str:
+        """Return the table: a page of its own for each phase, else the one that a script narrows down."""
+        asked = RunQuery.model_validate((question.model_dump() if question else {}) | changes)
+        own = self.file_of(asked)
+        return f"{self.up}{own}" if own else f"{self.up}{INDEX}?{query_string(asked)}"
+
+    def file_of(self, asked: RunQuery) -> str | None:
+        """Return the file with the answer to a question, if it is one that was written."""
+        usual = complete_query(RunQuery(phase=asked.phase), self.phases)
+        if complete_query(asked, self.phases).model_copy(update={"page": 1}) != usual:
+            return None
+        if usual.phase == complete_query(RunQuery(), self.phases).phase and asked.page == 1:
+            return INDEX
+        return f"{usual.phase}-{asked.page}.html"
+
+    def run(self, run: str) -> str:
+        """Return the page of a run."""
+        return f"{self.up}runs/{run[:SHORT_ID]}.html"
+
+    def report(self, run: str) -> str:
+        """Return the report of a run."""
+        return f"{self.up}reports/{run[:SHORT_ID]}.html"
+
+    def file(self, run: str, name: str) -> str:
+        """Return a file of a run's bundle."""
+        return f"{self.up}files/{run[:SHORT_ID]}/{name}"
+
+    def workloads(self) -> str:
+        """Return the list of workloads."""
+        return f"{self.up}workloads.html"
+
+    def workload(self, key: str, **_asked: str) -> str:
+        """Return the page of a workload."""
+        return f"{self.up}workloads/{key[:SHORT_ID]}.html"
+
+    def metrics(self, name: str = "") -> str:
+        """Return the definitions, or that of one metric."""
+        return f"{self.up}metrics.html{f'#metric-{name}' if name else ''}"
+
+    def compare(self, runs: Iterable[str] = ()) -> str:
+        """Return the comparison of runs."""
+        asked = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
+        return f"{self.up}compare.html{f'?{asked}' if asked else ''}"
+
+    def download(self, _question: RunQuery, form: str) -> str:
+        """Return all runs as a file, `csv` or `json`."""
+        return f"{self.up}runs.{form}"
+
+    def asset(self, name: str) -> str:
+        """Return a style sheet or script."""
+        return f"{self.up}static/{name}"

@@ -1,35 +1,45 @@
-"""The page of one published run: what ran, its numbers and findings, where they are from, its history."""
+"""The page of one published run and its full report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.leaderboard.pages.defaults import default_columns
-from ccl_bench.leaderboard.pages.frame import page
-from ccl_bench.leaderboard.pages.words import cell, hardware, parallelism, versioned
-from ccl_bench.leaderboard.store.bundle import CARD, PROVENANCE, REPORT, RESULTS
-from ccl_bench.leaderboard.store.known import known_metrics, variants
+from ccl_bench.base.errors import CclBenchError, InputError
+from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS
+from ccl_bench.leaderboard.pages.render import (
+    hardware_text,
+    name_and_version,
+    number_cell,
+    parallelism_text,
+    render_page,
+)
+from ccl_bench.leaderboard.store.query import default_columns
+from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
 from ccl_bench.report.formatting import counted, size, with_unit
+from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import Finding
-from ccl_bench.report.render.html import findings
+from ccl_bench.report.render.html import findings, run_page
 from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.result import report_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
+    from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.pages.words import Cell
-    from ccl_bench.leaderboard.store.answer import Listed
-    from ccl_bench.leaderboard.store.bundle import Bundle
+    from ccl_bench.leaderboard.pages.render import Cell
+    from ccl_bench.leaderboard.store.query_result import ListedRun
     from ccl_bench.result import Result
 
 _SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownResult:
     """One result on the page."""
 
     result: Result
@@ -40,14 +50,14 @@ class Shown:
     """Whether this program has a definition of the metric."""
 
 
-def run_page(bundle: Bundle, listed: Listed, to: Links) -> str:
+def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
     """Return the page of a run; `listed` has its row in the index and all its numbers."""
     run = listed.run
-    shown = _shown(bundle.results, listed)
+    shown = _shown_results(bundle.results, listed)
     measured = [each for each in shown if each.result.value is not None]
-    return page(
+    return render_page(
         "run.html",
-        f"{run['model'] or run['name']} on {hardware(run) or 'unknown hardware'}",
+        f"{run['model'] or run['name']} on {hardware_text(run) or 'unknown hardware'}",
         to,
         at="runs",
         run=run,
@@ -69,30 +79,30 @@ def run_page(bundle: Bundle, listed: Listed, to: Links) -> str:
 
 
 def _identity(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "hardware", hardware(run)
-    yield "framework", versioned(run, "framework", "framework_version")
-    yield "parallelism", parallelism(run)
-    yield "communication", versioned(run, "communication_library", "communication_version")
+    yield "hardware", hardware_text(run)
+    yield "framework", name_and_version(run, "framework", "framework_version")
+    yield "parallelism", parallelism_text(run)
+    yield "communication", name_and_version(run, "communication_library", "communication_version")
     yield "run", run["name"]
     by = f" by {run['submitter']}" if run["submitter"] else ""
     yield "submitted", f"{run['submitted_at'].replace('T', ' ').replace('Z', ' UTC')}{by}"
     yield "measured with", f"ccl-bench {run['tool_version']}"
 
 
-def _shown(results: Iterable[Result], listed: Listed) -> list[Shown]:
+def _shown_results(results: Iterable[Result], listed: ListedRun) -> list[ShownResult]:
     return [
-        Shown(
+        ShownResult(
             result,
-            cell(result.metric, listed.numbers.get(result.metric)),
+            number_cell(result.metric, listed.numbers.get(result.metric)),
             with_unit(result.value, result.unit) if result.value is not None else "",
             result.metric in known_metrics(),
         )
         for result in sorted(results, key=lambda result: result.metric.lower())
-        if result.metric not in variants()
+        if result.metric not in unit_variants()
     ]
 
 
-def _headline(measured: list[Shown], phase: str | None) -> list[Shown]:
+def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResult]:
     wanted = default_columns(phase if phase in {"training", "inference"} else "any")
     by_name = {each.result.metric: each for each in measured}
     return [by_name[name] for name in wanted if name in by_name]
@@ -105,7 +115,7 @@ def _findings(results: Iterable[Result]) -> Iterator[Finding]:
         for found in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
             touched[found] += 1
     for (severity, code, message, file), count in sorted(
-        touched.items(), key=lambda item: (_rank(item[0][0]), -item[1], item[0])
+        touched.items(), key=lambda item: (_severity_rank(item[0][0]), -item[1], item[0])
     ):
         yield Finding(
             severity if severity in _SEVERITIES else "note",
@@ -115,5 +125,23 @@ def _findings(results: Iterable[Result]) -> Iterator[Finding]:
         )
 
 
-def _rank(severity: str) -> int:
+def _severity_rank(severity: str) -> int:
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+
+
+def full_report(bundle: Bundle, to: Links) -> str:
+    """Return the report as a page that leads back to the run."""
+    return _render_report(bundle.folder / REPORT, to.asset("").rstrip("/"), to.run(bundle.id))
+
+
+@lru_cache(maxsize=16)
+def _render_report(path: Path, assets: str, run: str) -> str:
+    if not path.exists():
+        raise InputError("this run was published without a report")
+    try:
+        shown = report_page(report_data.from_json(path.read_bytes()))
+        return run_page(shown, assets=assets, before=[(run, "Back to the run")])
+    except CclBenchError:
+        raise
+    except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down
+        raise InputError(f"the report of this run cannot be drawn: {error}") from error

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.leaderboard.pages.defaults import completed
-from ccl_bench.leaderboard.pages.frame import page
-from ccl_bench.leaderboard.pages.words import cell, parallelism
-from ccl_bench.leaderboard.store import answer
-from ccl_bench.leaderboard.store.known import known_metrics
-from ccl_bench.leaderboard.store.question import AXES, NUMBERS, SORTED_BY, TEXTS
+from ccl_bench.leaderboard.pages.render import number_cell, parallelism_text, render_page
+from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.query import AXES, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS, complete_query
+from ccl_bench.leaderboard.store.rows import known_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.pages.words import Cell
-    from ccl_bench.leaderboard.store.answer import Answer, Listed
-    from ccl_bench.leaderboard.store.question import Question
+    from ccl_bench.leaderboard.pages.render import Cell
+    from ccl_bench.leaderboard.store.query import RunQuery
+    from ccl_bench.leaderboard.store.query_result import ListedRun, QueryResult
 
 HEADINGS = (
     {"model": "Model", "submitted_at": "submitted"},
@@ -81,43 +79,46 @@ class Row:
     cells: list[Cell]
 
 
-def table_page(connection: Connection, question: Question, to: Links) -> str:
+def table_page(connection: Connection, question: RunQuery, to: Links) -> str:
     """Return the table that answers a question."""
-    phases = answer.phases(connection)
-    asked = completed(question, phases)
+    phases = query_result.count_phases(connection)
+    asked = complete_query(question, phases)
     shown = asked.columns
-    found = answer.answered(connection, asked, shown)
+    found = query_result.find_runs(connection, asked, shown)
     last = max(1, -(-found.total // asked.size))
     if asked.page > last:
         asked = asked.model_copy(update={"page": last})
-        found = answer.answered(connection, asked, shown)
-    return page(
+        found = query_result.find_runs(connection, asked, shown)
+    return render_page(
         "table.html",
         "Leaderboard",
         to,
         at="runs",
         asked=asked,
         headings=[[_column(asked, to, *each) for each in heading.items()] for heading in HEADINGS],
-        columns=[_column(asked, to, name, name, *answer.definition(connection, name)) for name in shown],
-        groups=list(groups(found, asked, shown)),
+        columns=[
+            _column(asked, to, name, name, *query_result.unit_and_direction(connection, name))
+            for name in shown
+        ],
+        groups=list(group_rows(found, asked, shown)),
         total=found.total,
         first=(asked.page - 1) * asked.size + 1,
         last_page=last,
         pages=_pages(asked, last, to),
         phases=[(key, PHASES[key], count) for key, count in _tabs(phases)],
         labels=LABELS,
-        choices=answer.choices(connection, asked),
-        texts=TEXTS,
-        numbers=NUMBERS,
+        choices=query_result.filter_options(connection, asked),
+        texts=TEXT_FILTERS,
+        numbers=NUMBER_FILTERS,
         chips=list(_chips(asked, to)),
-        narrowed=any(getattr(asked, name) is not None for name in NUMBERS),
+        narrowed=any(getattr(asked, name) is not None for name in NUMBER_FILTERS),
         offered=_offered(connection, shown),
         shown=shown,
         sortable=_sortable(shown),
     )
 
 
-def groups(found: Answer, asked: Question, shown: Sequence[str]) -> Iterator[Group]:
+def group_rows(found: QueryResult, asked: RunQuery, shown: Sequence[str]) -> Iterator[Group]:
     """Yield the rows of a page, those of one workload together where that is asked for."""
     if asked.together == "no":
         yield Group("", "", found.total, [_row(listed, asked, shown) for listed in found.runs])
@@ -128,16 +129,16 @@ def groups(found: Answer, asked: Question, shown: Sequence[str]) -> Iterator[Gro
         yield Group(workload, listed[0].workload, listed[0].workload_size, rows)
 
 
-def _row(listed: Listed, asked: Question, shown: Sequence[str]) -> Row:
-    cells = [cell(name, listed.numbers.get(name)) for name in shown]
-    ranking = [cell(asked.sort, listed.numbers.get(asked.sort))]
+def _row(listed: ListedRun, asked: RunQuery, shown: Sequence[str]) -> Row:
+    cells = [number_cell(name, listed.numbers.get(name)) for name in shown]
+    ranking = [number_cell(asked.sort, listed.numbers.get(asked.sort))]
     if asked.sort in SORTED_BY:
         ranking = [each for each in cells if each.number and each.number.place] or ranking
-    return Row(listed.run, parallelism(listed.run), ranking[0], cells)
+    return Row(listed.run, parallelism_text(listed.run), ranking[0], cells)
 
 
 def _column(
-    asked: Question, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
+    asked: RunQuery, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
 ) -> Column:
     is_falling = _is_falling(asked.order, name, better)
     is_sorted = asked.sort == name
@@ -163,12 +164,12 @@ def _sortable(shown: Sequence[str]) -> list[tuple[str, str]]:
 def _offered(connection: Connection, shown: Sequence[str]) -> list[tuple[str, str]]:
     """Return the metrics that may be columns, those shown first, with what each is."""
     known = known_metrics()
-    measured = answer.measured_metrics(connection)
+    measured = query_result.measured_metrics(connection)
     names = [name for name in shown if name in measured] + [name for name in measured if name not in shown]
     return [(name, known[name].summary if name in known else "") for name in names]
 
 
-def _pages(asked: Question, last: int, to: Links) -> dict[str, str]:
+def _pages(asked: RunQuery, last: int, to: Links) -> dict[str, str]:
     """Return the addresses of the neighbouring pages."""
     places = {"first": 1, "previous": asked.page - 1, "next": asked.page + 1, "last": last}
     near = {
@@ -185,15 +186,15 @@ def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
     yield "any", sum(phases.values())
 
 
-def _chips(asked: Question, to: Links) -> Iterator[tuple[str, str]]:
+def _chips(asked: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
     """Yield each narrowing in force, and the table without it."""
     if asked.q:
         yield f"search: {asked.q}", to.table(asked, q="", page=1)
-    for name in TEXTS:
+    for name in TEXT_FILTERS:
         for value in getattr(asked, name):
             rest = [each for each in getattr(asked, name) if each != value]
             yield f"{LABELS[name]}: {value}", to.table(asked, page=1, **{name: rest})
-    for name in NUMBERS:
+    for name in NUMBER_FILTERS:
         if (number := getattr(asked, name)) is not None:
             yield f"{LABELS[name]}: {number}", to.table(asked, page=1, **{name: None})
     if asked.state:

@@ -1,30 +1,283 @@
-"""A workload: what its runs have in common, who leads, and how its numbers moved from version to version."""
+"""The page of a workload: what its runs have in common, and the trend of a metric from version to version."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.leaderboard.pages.defaults import default_columns
-from ccl_bench.leaderboard.pages.frame import page
-from ccl_bench.leaderboard.pages.trend import BY, trend
+from ccl_bench.leaderboard.pages.render import hardware_text, parallelism_text, render_page
+from ccl_bench.leaderboard.store.query import default_columns
+from ccl_bench.report.formatting import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.store.answer import Listed
+    from ccl_bench.leaderboard.store.query_result import ListedRun, Number
+
+_TICKS = 5
+_DIGITS = 18
+"""Digits of a number in a version that are looked at."""
+_LONGEST = 14
+_LETTER = 7.0
+"""Width of a letter in a label, in pixels."""
+
+Place = tuple[str, str]
+"""A name and a version of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A drawing and the part of it that the axes enclose, in pixels from the top left."""
+
+    width: int = 860
+    height: int = 340
+    left: int = 76
+    right: int = 836
+    top: int = 16
+    bottom: int = 288
+
+    def across(self, place: int, places: int) -> float:
+        """Return the middle of one of several equal places along the axis."""
+        return round(self.left + (place + 0.5) * (self.right - self.left) / places, 1)
+
+    def up(self, value: float, ticks: Sequence[float]) -> float:
+        """Return the height of a value between the first and the last tick."""
+        share = (value - ticks[0]) / (ticks[-1] - ticks[0])
+        return round(self.bottom - share * (self.bottom - self.top), 1)
+
+
+def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
+    """Yield where the versions stand along the axis, as many as have room beside each other."""
+    texts = [_shorten(version) for _, version in places]
+    room = (area.right - area.left) / len(places)
+    every = math.ceil(_LETTER * (max(map(len, texts)) + 1) / room)
+    for nth in range(0, len(places), every):
+        yield area.across(nth, len(places)), texts[nth]
+
+
+def name_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
+    """Yield each name once, with the middle of its versions along the axis."""
+    for name, its in groupby(enumerate(places), key=lambda each: each[1][0]):
+        nths = [nth for nth, _ in its]
+        if name:
+            ends = (area.across(nth, len(places)) for nth in (nths[0], nths[-1]))
+            yield sum(ends) / 2, _shorten(name)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from below `low` to above `high`, from 0 where that is not far below."""
+    if 0 <= low < high / 2:
+        low = 0.0
+    rough = ((high - low) or abs(high) or 1.0) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [float(f"{step * place:.12g}") for place in range(first, max(last, first + 1) + 1)]
+
+
+def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key that sorts version 2.9 before 2.10."""
+    return tuple(
+        (1, int(part[:_DIGITS]), "") if part.isdecimal() and part.isascii() else (0, 0, part)
+        for part in re.split(r"([0-9]+)", text)
+    )
+
+
+BY = {
+    "framework_version": "framework version",
+    "communication_version": "communication library version",
+    "tool_version": "ccl-bench version",
+    "submitted_at": "date",
+}
+"""What the horizontal axis may be, and its name."""
+
+AREA = Area()
+_MAX_LINES = 8
+_DAY = len("2026-01-31")
+_NAMED = {"framework_version": "framework", "communication_version": "communication_library"}
+"""Version → what it is the version of: told where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run as a point."""
+
+    name: str
+    """What the version is one of; empty for a date."""
+    version: str
+    configuration: str
+    run: str
+    number: Number
+
+    @property
+    def value(self) -> float:
+        """The height of the point."""
+        return self.number.value
+
+    @property
+    def at(self) -> Place:
+        """The place of the point along the axis."""
+        return self.name, self.version
+
+    @property
+    def told(self) -> str:
+        """The point in words."""
+        return f"{_place_text(self.at)}: {amount(self.value)} {self.number.unit}, {self.configuration}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The runs of one configuration, and the way through the best of each version."""
+
+    name: str
+    colour: int
+    """Number of the colour, from 1."""
+    points: tuple[tuple[float, float, Sample], ...]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A drawing of one metric."""
+
+    metric: str
+    by: str
+    """Name of the horizontal axis."""
+    unit: str
+    better: str
+    lines: tuple[Line, ...]
+    ticks: tuple[tuple[float, str], ...]
+    """Heights and their numbers."""
+    labels: tuple[tuple[float, str], ...]
+    """Places along the axis, and the version there."""
+    names: tuple[tuple[float, str], ...]
+    """The middle of each name's versions along the axis, and the name."""
+    samples: tuple[Sample, ...]
+    summary: str
+    area: Area = AREA
+
+
+def build_trend(runs: Sequence[ListedRun], metric: str, by: str) -> Trend | None:
+    """Return the drawing of a metric by a version; None where no run has both.
+
+    Only numbers that were measured alike are drawn: where there are several ways, the commonest.
+    """
+    samples = _samples(runs, metric, by)
+    if not samples:
+        return None
+    places = sorted({sample.at for sample in samples}, key=_place_key)
+    across = {place: AREA.across(nth, len(places)) for nth, place in enumerate(places)}
+    values = [sample.value for sample in samples]
+    ticks = round_ticks(min(values), max(values))
+    lines = _lines(samples, across, ticks)
+    number = samples[0].number
+    return Trend(
+        metric,
+        BY[by],
+        number.unit,
+        number.better,
+        tuple(lines),
+        tuple((AREA.up(value, ticks), amount(value)) for value in ticks),
+        tuple(version_labels(places, AREA)),
+        tuple(name_labels(places, AREA)),
+        tuple(sorted(samples, key=lambda s: (_place_key(s.at), s.configuration, s.run))),
+        _summary(metric, BY[by], places, samples),
+    )
+
+
+def configuration(run: Mapping[str, Any]) -> str:
+    """Return what makes a line of its own: hardware, framework and parallelism."""
+    return ", ".join(filter(None, (hardware_text(run), run["framework"], parallelism_text(run)))) or "unknown"
+
+
+def _samples(runs: Sequence[ListedRun], metric: str, by: str) -> list[Sample]:
+    found = []
+    for listed in runs:
+        number = listed.numbers.get(metric)
+        version = str(listed.run[by] or "")[: _DAY if by == "submitted_at" else None]
+        if number and version:
+            name = listed.run[_NAMED[by]] or "" if by in _NAMED else ""
+            found.append(Sample(name, version, configuration(listed.run), listed.run["id"], number))
+    kinds = Counter(_comparable_key(sample.number) for sample in found)
+    commonest = max(kinds, key=lambda kind: (kinds[kind], kind), default=None)
+    return [sample for sample in found if _comparable_key(sample.number) == commonest]
+
+
+def _comparable_key(number: Number) -> tuple[int, str, str, str]:
+    return number.revision, number.unit, number.better, number.measured
+
+
+def _lines(samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequence[float]) -> list[Line]:
+    """Return a line for each configuration, those with most runs first, and all others as points."""
+    by_name: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_name[sample.configuration].append(sample)
+    names = sorted(by_name, key=lambda name: (-len(by_name[name]), name))
+    own = names if len(names) <= _MAX_LINES else names[: _MAX_LINES - 1]
+    rest = [sample for name in names[len(own) :] for sample in by_name[name]]
+    lines = [(name, by_name[name]) for name in own]
+    if rest:
+        lines.append((f"{len(names) - len(own)} other configurations", rest))
+    made = []
+    for colour, (name, its) in enumerate(lines, start=1):
+        best = _best(its) if its is not rest else {}
+        corners = [f"{across[v]},{AREA.up(best[v], ticks)}" for v in sorted(best, key=_place_key)]
+        points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in its)
+        made.append(Line(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else ""))
+    return made
+
+
+def _place_key(place: Place) -> tuple[str, tuple[tuple[int, int, str], ...]]:
+    return place[0], version_key(place[1])
+
+
+def _place_text(place: Place) -> str:
+    return " ".join(filter(None, place))
+
+
+def _best(samples: Sequence[Sample]) -> dict[Place, float]:
+    """Return the best value of each version."""
+    best: dict[Place, float] = {}
+    for sample in samples:
+        choose = min if sample.number.better == "lower" else max
+        best[sample.at] = choose(sample.value, best.get(sample.at, sample.value))
+    return best
+
+
+def _summary(metric: str, by: str, places: Sequence[Place], samples: Sequence[Sample]) -> str:
+    """Return the drawing in words: the best of all, and how far it went where one thing has versions."""
+    best, unit = _best(samples), samples[0].number.unit
+    choose = min if samples[0].number.better == "lower" else max
+    top = choose(samples, key=lambda sample: sample.value)
+    text = f"The best {metric} is {amount(top.value)} {unit}: {_place_text(top.at)}, {top.configuration}."
+    first, last = best[places[0]], best[places[-1]]
+    if len(places) == 1 or places[0][0] != places[-1][0] or not first:
+        return text
+    return (
+        f"{text} From {by} {places[0][1]} to {places[-1][1]} the best went from {amount(first)} "
+        f"to {amount(last)} {unit} ({100 * (last - first) / abs(first):+.1f} %)."
+    )
 
 
 def workloads_page(workloads: Sequence[dict[str, Any]], to: Links) -> str:
     """Return the list of workloads that have listed runs."""
     shown = [each | {"phase": json.loads(each["fields"]).get("model.phase", "any")} for each in workloads]
-    return page("workloads.html", "Workloads", to, at="workloads", workloads=shown)
+    return render_page("workloads.html", "Workloads", to, at="workloads", workloads=shown)
 
 
 def workload_page(
     workload: dict[str, Any],
-    runs: Sequence[Listed],
+    runs: Sequence[ListedRun],
     to: Links,
     *,
     metric: str = "",
@@ -40,9 +293,9 @@ def workload_page(
     columns = default_columns(phase if phase in {"training", "inference"} else "any")
     usual = [name for name in columns if name in offered] or offered[:1]
     chosen = metric if metric in offered else next(iter(usual), "")
-    by = by if by in BY else _telling(runs)
-    drawn = (trend(runs, name, by) for name in (usual if to.is_static else [chosen]))
-    return page(
+    by = by if by in BY else _varying_version(runs)
+    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen]))
+    return render_page(
         "workload.html",
         workload["label"],
         to,
@@ -57,7 +310,7 @@ def workload_page(
     )
 
 
-def _telling(runs: Sequence[Listed]) -> str:
+def _varying_version(runs: Sequence[ListedRun]) -> str:
     """Return the first version in which the runs differ, else the date."""
     for by in BY:
         if len({listed.run[by] for listed in runs if listed.run[by]}) > 1:

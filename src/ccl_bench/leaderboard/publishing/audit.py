@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.leaderboard.publishing.clock import now
+from ccl_bench.leaderboard.store.database import timestamp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +17,9 @@ _LONGEST = 1000
 """Characters of a text that a stranger wrote."""
 
 
-def note(data: Path, event: str, **said: str | int | None) -> None:
+def log_event(data: Path, event: str, **said: str | int | None) -> None:
     """Append one line; several processes may do so at once. A token is never said, only its id."""
-    line = {"at": now(), "event": event} | {
+    line = {"at": timestamp(), "event": event} | {
         name: value[:_LONGEST] if isinstance(value, str) else value
         for name, value in said.items()
         if value is not None

@@ -1,31 +1,37 @@
-"""The other side of the interface: what `ccl-bench` asks of a leaderboard over HTTP."""
+"""Send a run to a leaderboard: over HTTP, or into a data directory."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
+from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE, write_archive
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
+from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.bundle.upload import Upload
 
 TOKEN_VARIABLE = "CCL_BENCH_TOKEN"  # noqa: S105  the name of a variable
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _TIMEOUT = httpx.Timeout(30.0, read=600.0, write=120.0)
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to send a bundle. It may arrive twice: the second time it is there already."""
-_AGAIN = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+_RETRY_STATUSES = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 _BLOCK_BYTES = 1 << 20
 _TERMS, _ACCEPTANCE = TypeAdapter(Terms), TypeAdapter(Acceptance)
 _RECEIPT, _RECEIPTS = TypeAdapter(Receipt), TypeAdapter(list[Receipt])
@@ -33,7 +39,7 @@ _RECEIPT, _RECEIPTS = TypeAdapter(Receipt), TypeAdapter(list[Receipt])
 T = TypeVar("T")
 
 
-def token_from(file: str | None) -> str | None:
+def read_token(file: str | None) -> str | None:
     """Return the token in a file, else that of the environment; None where there is none."""
     if file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
@@ -45,7 +51,7 @@ def token_from(file: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaderboard:
+class LeaderboardClient:
     """A leaderboard at an address, asked with a token."""
 
     address: str
@@ -65,7 +71,7 @@ class Leaderboard:
 
     def terms(self) -> Terms:
         """Return what the leaderboard takes, and whom the token belongs to."""
-        return _read(_TERMS, self._asked("GET", "publishing"))
+        return _decode(_TERMS, self._asked("GET", "publishing"))
 
     def publish(self, archive: Path, *, told: Callable[[int, int], None] | None = None) -> Acceptance:
         """Send a bundle; `told` is called with the bytes that are under way and their number."""
@@ -82,19 +88,19 @@ class Leaderboard:
                         told(sent, size)
 
         answer = self._asked("POST", "bundles", body=body, headers=headers, pauses_s=_PAUSES_S)
-        return _read(_ACCEPTANCE, answer)
+        return _decode(_ACCEPTANCE, answer)
 
     def withdraw(self, run: str, note: str) -> Receipt:
         """Take a run back."""
-        return _read(_RECEIPT, self._asked("POST", f"bundles/{run}/withdraw", json={"note": note}))
+        return _decode(_RECEIPT, self._asked("POST", f"bundles/{run}/withdraw", json={"note": note}))
 
     def approve(self, run: str, note: str) -> Receipt:
         """List a run that waits."""
-        return _read(_RECEIPT, self._asked("POST", f"bundles/{run}/approve", json={"note": note}))
+        return _decode(_RECEIPT, self._asked("POST", f"bundles/{run}/approve", json={"note": note}))
 
     def waiting(self) -> list[Receipt]:
         """Return the bundles in quarantine."""
-        return _read(_RECEIPTS, self._asked("GET", "bundles"))
+        return _decode(_RECEIPTS, self._asked("GET", "bundles"))
 
     def page(self, run: str) -> str:
         """Return the address of a run's page."""
@@ -126,13 +132,13 @@ class Leaderboard:
                     fix = "check the address and that the server runs"
                     raise InputError(f"cannot be reached: {error}", where=self.address, fix=fix) from error
             else:
-                if answer.status_code not in _AGAIN or pause is None:
-                    return _good(answer, self.address)
+                if answer.status_code not in _RETRY_STATUSES or pause is None:
+                    return _success(answer, self.address)
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
 
-def _good(answer: httpx.Response, address: str) -> httpx.Response:
+def _success(answer: httpx.Response, address: str) -> httpx.Response:
     if answer.is_success:
         return answer
     try:
@@ -146,9 +152,119 @@ def _good(answer: httpx.Response, address: str) -> httpx.Response:
     raise InputError(message, where=address, fix=fix)
 
 
-def _read(kind: TypeAdapter[T], answer: httpx.Response) -> T:
+def _decode(kind: TypeAdapter[T], answer: httpx.Response) -> T:
     try:
         return kind.validate_json(answer.content)
     except ValidationError as error:
         fix = "check the address, and that both sides have the same version of ccl-bench"
         raise InputError("does not answer as a leaderboard does", where=str(answer.url), fix=fix) from error
+
+
+_COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What became of a parcel."""
+
+    place: str
+    """Address of its page, or its folder."""
+    state: str
+    is_new: bool
+    replaced: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+class Destination(Protocol):
+    """Where a parcel can go."""
+
+    @property
+    def metrics(self) -> Collection[str] | None:
+        """Metrics that are known there; None where all are."""
+
+    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:
+        """Take a parcel; files of the run are handed out where it has some and no address for them."""
+
+
+@dataclass(frozen=True)
+class ServerDestination:
+    """A leaderboard over HTTP."""
+
+    leaderboard: LeaderboardClient
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What it takes."""
+        return self.leaderboard.terms()
+
+    @property
+    def metrics(self) -> Collection[str]:
+        """Metrics that it knows."""
+        return self.terms.metrics
+
+    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:
+        """Send a parcel."""
+        where = self.leaderboard.address
+        if self.terms.submitter is None:
+            fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
+            raise UsageError("publishing takes a token", where=where, fix=fix)
+        archive = scratch / "bundle.tar.gz"
+        write_archive(archive, parcel.bundle.folder, parcel.sent)
+        size, most = archive.stat().st_size, self.terms.archive_bytes
+        if size > most:
+            fix = "put the traces into object storage: --traces s3://bucket/folder"
+            raise InputError(f"takes up to {most:,} bytes, and this is {size:,}", where=where, fix=fix)
+        found = self.leaderboard.publish(archive, told=told)
+        place = self.leaderboard.page(found.id)
+        return PublishResult(place, found.state, found.is_new, found.replaced, found.remarks)
+
+
+@dataclass(frozen=True)
+class DirectoryDestination:
+    """A directory that `serve` and `site` make a leaderboard from."""
+
+    data: Path
+    database: str | None = None
+    metrics: Collection[str] | None = None
+
+    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
+        """Put a parcel into the directory, which is made where it is missing."""
+        from ccl_bench.leaderboard.bundle.format import Bundle
+        from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
+        from ccl_bench.leaderboard.publishing.settings import load_settings
+        from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+        from ccl_bench.leaderboard.store import open_store
+        from ccl_bench.leaderboard.store.rows import single_line
+
+        store = open_store(self.data, self.database, create=True)
+        submitter = single_line(parcel.bundle.card.card.contributor or "", 64)
+        with upload_folder(store.data) as folder:
+            bundle = Bundle(shutil.copytree(parcel.bundle.folder, folder / "bundle"))
+            run_files = _copy_files(parcel.sent, folder / "run") if parcel.sent else None
+            owner = Caller(submitter, Role.ADMIN)
+            found = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
+        store.engine.dispose()
+        place = str(self.data / store.folder.name / found.run)
+        remarks = [*found.remarks, f"look at it with ccl-bench serve {self.data}"]
+        return PublishResult(place, found.state.value, found.is_new, found.replaced, remarks)
+
+
+def upload_traces(parcel: Upload, told: Progress | None = None) -> None:
+    """Copy the files of a run to its address in object storage; those that are there are left alone."""
+    place = remote.remote_path(parcel.bundle.provenance.trace_url or "")
+    with remote.remote_errors(place):
+        for done, (name, path) in enumerate(sorted(parcel.run_files.items()), start=1):
+            target = place / name
+            if not (target.exists() and target.stat().st_size == path.stat().st_size):
+                with path.open("rb") as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy, _COPY_BYTES)
+            if told:
+                told(done, len(parcel.run_files))
+
+
+def _copy_files(files: dict[str, Path], folder: Path) -> Path:
+    for name, path in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with path.open("rb") as source, (folder / name).open("xb") as copy:
+            shutil.copyfileobj(source, copy, _COPY_BYTES)
+    return folder

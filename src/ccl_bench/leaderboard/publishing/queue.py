@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, insert, or_, select, update
 
-from ccl_bench.leaderboard.publishing.clock import now
-from ccl_bench.leaderboard.publishing.tables import JOBS
 from ccl_bench.leaderboard.store import writing
+from ccl_bench.leaderboard.store.database import timestamp
+from ccl_bench.leaderboard.store.tables import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LEASE_S = 60.0
 """Time after which a worker that gave no sign is taken for dead."""
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """Times that a job is begun before it is given up."""
 _PAUSES_S = (0.0, 5.0, 30.0)
 """Time before the next attempt, by attempts made."""
@@ -58,14 +58,16 @@ class Job:
 def enqueue(connection: Connection, run: str) -> None:
     """Have a run recomputed; one that was, or is to be, is left alone."""
     if connection.execute(select(JOBS.c.run).where(JOBS.c.run == run)).first() is None:
-        connection.execute(insert(JOBS), [{"run": run, "queued_at": now(), **_FRESH, "due_at": now()}])
+        connection.execute(
+            insert(JOBS), [{"run": run, "queued_at": timestamp(), **_FRESH, "due_at": timestamp()}]
+        )
 
 
-def enqueue_again(connection: Connection, run: str) -> None:
+def requeue(connection: Connection, run: str) -> None:
     """Have a run recomputed, whatever came of it before."""
     enqueue(connection, run)
     again = update(JOBS).where(JOBS.c.run == run, JOBS.c.state.in_([state.value for state in ENDED]))
-    connection.execute(again.values(**_FRESH, due_at=now()))
+    connection.execute(again.values(**_FRESH, due_at=timestamp()))
 
 
 _FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended_at": None, "message": ""}
@@ -85,24 +87,24 @@ def claim(engine: Engine, holder: str) -> Job | None:
         if found is None:
             return None
         run, attempts = found
-        if attempts >= MOST_ATTEMPTS:
+        if attempts >= MAX_ATTEMPTS:
             given_up = f"the worker died {attempts} times while it recomputed the run"
-            _set(connection, run, _ended(JobState.FAILED, given_up))
+            _update_job(connection, run, _ended_values(JobState.FAILED, given_up))
             return None
         taken = {
             "state": JobState.RUNNING.value,
             "attempts": attempts + 1,
             "holder": holder,
-            "due_at": now(LEASE_S),
+            "due_at": timestamp(LEASE_S),
         }
-        _set(connection, run, taken)
+        _update_job(connection, run, taken)
         return Job(run, attempts + 1, holder)
 
 
 def renew(engine: Engine, job: Job) -> bool:
     """Extend the lease of a job, and return whether it is still this worker's."""
     with writing(engine) as connection:
-        done = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=now(LEASE_S)))
+        done = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=timestamp(LEASE_S)))
         return done.rowcount == 1
 
 
@@ -111,29 +113,29 @@ def is_held(connection: Connection, job: Job) -> bool:
     return connection.execute(select(JOBS.c.run).where(_is_held(job))).first() is not None
 
 
-def end(connection: Connection, job: Job, state: JobState, message: str) -> None:
+def finish(connection: Connection, job: Job, state: JobState, message: str) -> None:
     """Write down what came of a job, if it is still this worker's."""
-    connection.execute(update(JOBS).where(_is_held(job)).values(**_ended(state, message)))
+    connection.execute(update(JOBS).where(_is_held(job)).values(**_ended_values(state, message)))
 
 
-def put_back(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
+def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
     """Let a job be tried again: later after a fault, at once where the worker was only told to stop."""
-    if is_fault and job.attempt >= MOST_ATTEMPTS:
+    if is_fault and job.attempt >= MAX_ATTEMPTS:
         with writing(engine) as connection:
-            end(connection, job, JobState.FAILED, message)
+            finish(connection, job, JobState.FAILED, message)
         return
     again = {
         "state": JobState.WAITING.value,
         "attempts": job.attempt if is_fault else job.attempt - 1,
         "holder": None,
-        "due_at": now(_PAUSES_S[min(job.attempt, len(_PAUSES_S) - 1)] if is_fault else 0.0),
+        "due_at": timestamp(_PAUSES_S[min(job.attempt, len(_PAUSES_S) - 1)] if is_fault else 0.0),
         "message": message,
     }
     with writing(engine) as connection:
         connection.execute(update(JOBS).where(_is_held(job)).values(**again))
 
 
-def states_of(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
+def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
     """Return where the jobs of runs are, and what is said of them; runs without one are left out."""
     asked = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
     return {run: (JobState(state), message) for run, state, message in connection.execute(asked)}
@@ -142,7 +144,7 @@ def states_of(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[Jo
 def _is_due() -> ColumnElement[bool]:
     """Return the condition that a job waits and its time has come, or that its worker's lease ran out."""
     open_states = or_(JOBS.c.state == JobState.WAITING.value, JOBS.c.state == JobState.RUNNING.value)
-    return and_(open_states, JOBS.c.due_at <= now())
+    return and_(open_states, JOBS.c.due_at <= timestamp())
 
 
 def _is_held(job: Job) -> ColumnElement[bool]:
@@ -154,9 +156,9 @@ def _is_held(job: Job) -> ColumnElement[bool]:
     )
 
 
-def _ended(state: JobState, message: str) -> dict[str, str | None]:
-    return {"state": state.value, "message": message, "ended_at": now(), "holder": None}
+def _ended_values(state: JobState, message: str) -> dict[str, str | None]:
+    return {"state": state.value, "message": message, "ended_at": timestamp(), "holder": None}
 
 
-def _set(connection: Connection, run: str, values: Mapping[str, object]) -> None:
+def _update_job(connection: Connection, run: str, values: Mapping[str, object]) -> None:
     connection.execute(update(JOBS).where(JOBS.c.run == run).values(**values))

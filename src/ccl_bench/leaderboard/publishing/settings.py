@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.limits import GIB, MIB, Limits
+from ccl_bench.leaderboard.bundle.format import GIB, MIB, Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 msgspec.json.Decoder(Settings)
 
 
-def settings_of(data: Path) -> Settings:
+def load_settings(data: Path) -> Settings:
     """Return the settings of a data directory."""
     path = data / FILE
     try:

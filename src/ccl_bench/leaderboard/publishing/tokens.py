@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import insert, select, update
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.leaderboard.publishing.clock import now
-from ccl_bench.leaderboard.publishing.tables import TOKENS
-from ccl_bench.leaderboard.refusal import Refused
+from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.store import writing
+from ccl_bench.leaderboard.store.database import timestamp
+from ccl_bench.leaderboard.store.tables import TOKENS
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -71,7 +71,7 @@ class TokenRow:
     revoked_at: str | None
 
 
-def make_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
+def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
     """Make a token, and return it: it is nowhere else."""
     if not _NAME.fullmatch(submitter):
         fix = "up to 64 letters, digits and . _ @ -, such as ada or ada@lab.example"
@@ -83,15 +83,15 @@ def make_token(engine: Engine, submitter: str, role: Role, *, days: int | None =
         "submitter": submitter,
         "role": role.value,
         "digest": _digest(token),
-        "created_at": now(),
-        "expires_at": None if days is None else now(days * _DAY_S),
+        "created_at": timestamp(),
+        "expires_at": None if days is None else timestamp(days * _DAY_S),
     }
     with writing(engine) as connection:
         connection.execute(insert(TOKENS), [row])
     return token
 
 
-def caller_of(engine: Engine, token: str) -> Caller | None:
+def authenticate(engine: Engine, token: str) -> Caller | None:
     """Return who holds a token; None where it is forged, revoked or expired."""
     found = _TOKEN.fullmatch(token)
     if found is None:
@@ -100,23 +100,23 @@ def caller_of(engine: Engine, token: str) -> Caller | None:
         row = connection.execute(select(TOKENS).where(TOKENS.c.id == found[1])).mappings().first()
     digest = row["digest"] if row else "0" * 64
     is_right = hmac.compare_digest(digest, _digest(token))
-    if row is None or not is_right or row["revoked_at"] or (row["expires_at"] or "9") <= now():
+    if row is None or not is_right or row["revoked_at"] or (row["expires_at"] or "9") <= timestamp():
         return None
     return Caller(row["submitter"], Role(row["role"]), row["id"])
 
 
-def revoke(engine: Engine, token_id: str) -> None:
+def revoke_token(engine: Engine, token_id: str) -> None:
     """Make a token worthless, given its id; one that is already stays so."""
     with writing(engine) as connection:
         known = connection.execute(select(TOKENS.c.revoked_at).where(TOKENS.c.id == token_id)).first()
         if known is None:
             fix = "list them to see their ids"
-            raise Refused(f"there is no token {token_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
+            raise RequestRefused(f"there is no token {token_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
         if known[0] is None:
-            connection.execute(update(TOKENS).where(TOKENS.c.id == token_id).values(revoked_at=now()))
+            connection.execute(update(TOKENS).where(TOKENS.c.id == token_id).values(revoked_at=timestamp()))
 
 
-def listed(engine: Engine) -> list[TokenRow]:
+def list_tokens(engine: Engine) -> list[TokenRow]:
     """Return all tokens, the oldest first."""
     columns = [TOKENS.c[name] for name in TokenRow.__slots__]
     with engine.connect() as connection:

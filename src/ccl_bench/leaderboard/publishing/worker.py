@@ -1,40 +1,51 @@
-"""The worker: takes jobs from the queue, recomputes runs, and writes down what came of it."""
+"""Workers: they take jobs from the queue, recompute runs and record the verdict; some run beside a server."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError
+from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import audit, queue
-from ccl_bench.leaderboard.publishing.agreement import differences
-from ccl_bench.leaderboard.publishing.fetching import fetch
-from ccl_bench.leaderboard.publishing.incoming import incoming, sweep
+from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads, upload_folder
+from ccl_bench.leaderboard.publishing.publications import (
+    TRACES_FOLDER,
+    is_readable_storage,
+    publication_lock,
+    reconcile,
+)
 from ccl_bench.leaderboard.publishing.queue import JobState
-from ccl_bench.leaderboard.publishing.recomputing import Interrupted, recomputed
-from ccl_bench.leaderboard.publishing.settings import settings_of
-from ccl_bench.leaderboard.publishing.settling import TRACES, deciding, may_be_read, settle_all
-from ccl_bench.leaderboard.store import State, event, writing
-from ccl_bench.leaderboard.store.history import LISTED
+from ccl_bench.leaderboard.publishing.recompute import Interrupted, differences, fetch_run, recompute_run
+from ccl_bench.leaderboard.publishing.settings import load_settings
+from ccl_bench.leaderboard.store import State, new_event, writing
 from ccl_bench.report.formatting import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.publishing.queue import Job
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.store import Store
-    from ccl_bench.leaderboard.store.bundle import Bundle
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 """Time between looks at an empty queue."""
-_TIDY_S = 60.0
+_CLEAN_UP_S = 60.0
 """Time between looks for what killed processes left behind."""
 SERVER = "server"
 """Who a change of state is by when nobody asked for it."""
@@ -62,19 +73,19 @@ class Worker:
             try:
                 worked = self._turn()
             except SQLAlchemyError as error:
-                audit.note(self.store.data, "database-failed", reason=str(error))
+                audit.log_event(self.store.data, "database-failed", reason=str(error))
                 worked = False
             done += worked
             if not worked and until_empty:
                 break
             if not worked:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         return done
 
     def _turn(self) -> bool:
         """Tidy up where it is time to, work on the next job, and return whether there was one."""
-        settings = settings_of(self.store.data)
-        if self._tidied is None or time.monotonic() - self._tidied > _TIDY_S:
+        settings = load_settings(self.store.data)
+        if self._tidied is None or time.monotonic() - self._tidied > _CLEAN_UP_S:
             self._tidy(settings)
             self._tidied = time.monotonic()
         job = queue.claim(self.store.engine, self.name)
@@ -86,24 +97,24 @@ class Worker:
         self.is_stopping = True
 
     def _tidy(self, settings: Settings) -> None:
-        settle_all(self.store, settings)
-        removed = sweep(self.store.data)
+        reconcile(self.store, settings)
+        removed = remove_dead_uploads(self.store.data)
         if removed:
-            audit.note(self.store.data, "swept", uploads=removed)
+            audit.log_event(self.store.data, "swept", uploads=removed)
 
     def _work(self, job: Job, settings: Settings) -> None:
         self._renewed = time.monotonic()
         try:
             state, message = self._verdict(job, settings)
         except Interrupted:
-            queue.put_back(self.store.engine, job, "the worker was stopped", is_fault=False)
+            queue.release(self.store.engine, job, "the worker was stopped", is_fault=False)
             return
         except (CclBenchError, OSError) as error:
             reason = (
                 error.message if isinstance(error, CclBenchError) else error.strerror or "no reason given"
             )
-            queue.put_back(self.store.engine, job, reason)
-            audit.note(
+            queue.release(self.store.engine, job, reason)
+            audit.log_event(
                 self.store.data, "recompute-failed", run=job.run, attempt=job.attempt, reason=str(error)
             )
             return
@@ -112,16 +123,16 @@ class Worker:
     def _verdict(self, job: Job, settings: Settings) -> tuple[JobState, str]:
         """Return what came of a job and what is to be said of it."""
         bundle = self.store.bundle(job.run)
-        with incoming(self.store.data) as folder:
-            place, scratch = self.store.data / TRACES / job.run, folder / "scratch"
+        with upload_folder(self.store.data) as folder:
+            place, scratch = self.store.data / TRACES_FOLDER / job.run, folder / "scratch"
             scratch.mkdir()
             if not place.is_dir():
                 place = folder / "run"
                 address = bundle.provenance.trace_url or ""
-                if not may_be_read(address, settings):
+                if not is_readable_storage(address, settings):
                     return JobState.FAILED, "the traces are not here any more"
-                fetch(bundle.provenance, address, place, settings, lambda: self._may_go_on(job))
-            answer = recomputed(bundle, place, scratch, settings, lambda: self._may_go_on(job))
+                fetch_run(bundle.provenance, address, place, settings, lambda: self._may_go_on(job))
+            answer = recompute_run(bundle, place, scratch, settings, lambda: self._may_go_on(job))
         if answer.error:
             return JobState.FAILED, answer.error
         told = differences(bundle, answer)
@@ -141,20 +152,85 @@ class Worker:
 
     def _conclude(self, job: Job, state: JobState, message: str) -> None:
         """Write down a verdict, in the history first: who comes after a crash in between finds it there."""
-        with deciding(self.store):
+        with publication_lock(self.store):
             with self.store.engine.connect() as connection:
                 if not queue.is_held(connection, job):
                     return
             self._record(self.store.bundle(job.run), state, message)
             with writing(self.store.engine) as connection:
-                queue.end(connection, job, state, message)
-        audit.note(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
+                queue.finish(connection, job, state, message)
+        audit.log_event(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
 
     def _record(self, bundle: Bundle, state: JobState, message: str) -> None:
         last = bundle.history[-1].state
         if state is JobState.VERIFIED and last is State.SELF_REPORTED:
-            self.store.record(bundle.id, event(State.VERIFIED, SERVER, message))
+            self.store.record(bundle.id, new_event(State.VERIFIED, SERVER, message))
         if state is JobState.DIFFERENT and last in LISTED:
             self.store.record(
-                bundle.id, event(State.QUARANTINED, SERVER, f"recomputed numbers differ: {message}")
+                bundle.id, new_event(State.QUARANTINED, SERVER, f"recomputed numbers differ: {message}")
             )
+
+
+_STOP_TIMEOUT_S = 10.0
+"""Time that a worker has to stop."""
+_RESTART_PAUSE_S = 1.0
+"""Time before a worker that died is replaced."""
+
+
+class _WorkerConfig(msgspec.Struct, frozen=True):
+    """Where a worker works; told on its stdin, since an address may hold a password."""
+
+    data: str
+    database: str | None
+    parent: int
+
+
+@contextlib.contextmanager
+def run_workers(data: Path, database: str | None, count: int) -> Iterator[None]:
+    """Have some workers run as long as the context does."""
+    place = msgspec.json.encode(_WorkerConfig(str(data.resolve()), database, os.getpid()))
+    stopping = threading.Event()
+    keepers = [threading.Thread(target=_keep_worker_running, args=(place, stopping)) for _ in range(count)]
+    try:
+        for keeper in keepers:
+            keeper.start()
+        yield
+    finally:
+        stopping.set()
+        for keeper in keepers:
+            keeper.join()
+
+
+def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
+    """Have one worker run until it is time to stop."""
+    while not stopping.is_set():
+        process = _start_worker(place)
+        while process.poll() is None and not stopping.wait(_RESTART_PAUSE_S):
+            pass
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_TIMEOUT_S)
+        process.kill()
+        process.wait()
+
+
+def _start_worker(place: bytes) -> subprocess.Popen[bytes]:
+    """Start a worker in a session of its own: Ctrl-C reaches the server alone, which stops it then."""
+    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.worker"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  own module
+    assert process.stdin is not None  # noqa: S101  it is a pipe
+    with process.stdin, contextlib.suppress(BrokenPipeError):
+        process.stdin.write(place)
+    return process
+
+
+def main() -> None:
+    """Work where stdin says."""
+    from ccl_bench.leaderboard.store import open_store
+
+    place = msgspec.json.decode(sys.stdin.buffer.read(), type=_WorkerConfig)
+    Worker(open_store(Path(place.data), place.database)).run(parent=place.parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.store.database import engine_of, locked, migrate, writing
-from ccl_bench.leaderboard.store.history import Event, State, event
+from ccl_bench.leaderboard.bundle.format import Event, State, new_event
+from ccl_bench.leaderboard.store.database import locked, migrate, open_engine, writing
 from ccl_bench.leaderboard.store.store import Store
 from ccl_bench.leaderboard.store.tables import METADATA
 
-__all__ = ["METADATA", "Event", "State", "Store", "event", "locked", "open_store", "writing"]
+__all__ = ["METADATA", "Event", "State", "Store", "locked", "new_event", "open_store", "writing"]
 
 
 def open_store(data: str | Path, database: str | None = None, *, create: bool = False) -> Store:
@@ -26,7 +26,7 @@ def open_store(data: str | Path, database: str | None = None, *, create: bool = 
         raise InputError(
             "is no directory", where=str(data), fix="publish a run: ccl-bench publish RUN --to DIR"
         )
-    engine = engine_of(folder, database)
+    engine = open_engine(folder, database)
     with locked(folder):
         migrate(engine)
     return Store(folder, engine)

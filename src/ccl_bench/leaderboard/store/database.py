@@ -1,9 +1,10 @@
-"""The database of the index: SQLite beside the files by default, PostgreSQL by URL, brought up to date."""
+"""The database of the index: SQLite beside the files by default, PostgreSQL by URL; migrations and locks."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, event, make_url, text
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection, Engine
 
+
+def timestamp(later_s: float = 0.0) -> str:
+    """Return the time, or what it will be some seconds later."""
+    moment = datetime.now(UTC) + timedelta(seconds=later_s)
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def seconds_to_next_hour() -> int:
+    """Return the seconds until the hour is over, at least 1."""
+    moment = datetime.now(UTC)
+    return max(1, 3600 - moment.minute * 60 - moment.second)
+
+
 FILE = "index.sqlite"
 _LOCK = ".lock"
 _BUSY_SECONDS = 30
@@ -26,7 +40,7 @@ _MIGRATING = 0x63636C
 """Number of the advisory lock that PostgreSQL holds while tables change."""
 
 
-def engine_of(data: Path, url: str | None) -> Engine:
+def open_engine(data: Path, url: str | None) -> Engine:
     """Return the engine of a data directory; `url` names another database than the file in it."""
     try:
         address = make_url(url or f"sqlite:///{data / FILE}")

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, exists, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
-from ccl_bench.leaderboard.store.bundle import ID, Bundle, bundle_id, checked
+from ccl_bench.leaderboard.bundle.format import (
+    ID,
+    Bundle,
+    Event,
+    bundle_id,
+    history_stamp,
+    open_bundle,
+    read_history,
+    write_history,
+)
 from ccl_bench.leaderboard.store.database import locked, writing
-from ccl_bench.leaderboard.store.history import Event, read_history, stamp, write_history
-from ccl_bench.leaderboard.store.ranks import refresh
-from ccl_bench.leaderboard.store.rows import Row, run_row, value_rows, workload_row
+from ccl_bench.leaderboard.store.rows import Row, refresh_ranks, run_row, value_rows, workload_row
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ class Store:
                 with writing(self.engine) as connection:
                     touched = _forget(connection, names)
                     touched |= _write(connection, [rows for rows in found if rows])
-                    refresh(connection, touched)
+                    refresh_ranks(connection, touched)
                     _drop_empty(connection, touched)
 
     def rebuild(self, *, told: Progress | None = None) -> None:
@@ -108,7 +115,7 @@ class Store:
     def catch_up(self, *, told: Progress | None = None) -> None:
         """Bring the index up to date with what was put into, changed in or taken out of the folder."""
         self._looked_at = self._changed_at()
-        on_disk = {name: stamp(self.folder / name) for name in self._on_disk()}
+        on_disk = {name: history_stamp(self.folder / name) for name in self._on_disk()}
         with self.engine.connect() as connection:
             rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
             indexed = {row.id: row.history_stamp for row in rows}
@@ -140,7 +147,7 @@ class Store:
         if not (self.folder / run).exists():
             return None
         try:
-            bundle = checked(self.folder / run)
+            bundle = open_bundle(self.folder / run)
             return workload_row(bundle.fields), run_row(bundle), list(value_rows(bundle))
         except CclBenchError as error:
             self.refused[run] = error

@@ -1,32 +1,134 @@
-"""The interface for programs that read: runs, one run, workloads, as JSON and CSV."""
+"""The HTTP API for readers: runs, one run and workloads, as JSON and CSV."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 
 from ccl_bench import __version__
-from ccl_bench.leaderboard.store import lookup
-from ccl_bench.leaderboard.store.answer import answered, measured_metrics
-from ccl_bench.leaderboard.store.export import csv_of, json_of, plain
-from ccl_bench.leaderboard.store.question import Question  # noqa: TC001  FastAPI looks it up
-from ccl_bench.leaderboard.web.asking import store_of
-from ccl_bench.leaderboard.web.models import (
-    EventAnswer,
-    Health,
-    Refusal,
-    RunAnswer,
-    RunDetails,
-    RunsAnswer,
-    WorkloadAnswer,
+from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
+from ccl_bench.leaderboard.store.query_result import (
+    export_csv,
+    export_json,
+    find_runs,
+    measured_metrics,
+    run_as_dict,
 )
+from ccl_bench.leaderboard.web.dependencies import current_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class NumberAnswer(BaseModel):
+    """One number of one run."""
+
+    value: float
+    unit: str
+    better: Literal["higher", "lower", "neither"]
+    revision: int = Field(description="Of the metric's definition.")
+    measured: str = Field(description="How, as far as numbers measured otherwise do not compare.")
+    errors: int = Field(description="Findings about the data that are errors: such a number is not ranked.")
+    doubts: int = Field(description="Findings beyond notes that touch the number.")
+    place: int | None = Field(description="Rank among comparable runs, 1 is best; null where not ranked.")
+    ranked: int | None = Field(description="Runs that it is ranked among.")
+
+
+class RunAnswer(BaseModel):
+    """One published run."""
+
+    id: str = Field(description="SHA-256 of the bundle.")
+    state: Literal["self_reported", "verified", "withdrawn", "superseded"]
+    submitted_at: str = Field(description="ISO 8601, UTC.")
+    submitter: str
+    superseded_by: str | None
+    name: str = Field(description="Name of the run's directory.")
+    workload: str = Field(description="Key of the workload: runs with the same one did the same work.")
+    workload_label: str
+    phase: str | None
+    model: str | None
+    precision: str | None
+    batch_size: int | None = Field(description="Sequences in a step over all ranks.")
+    seq_len: int | None = Field(description="Tokens.")
+    hardware: str | None = Field(description="Model of the device.")
+    device_count: int | None
+    node_count: int | None
+    framework: str | None
+    framework_version: str | None
+    communication_library: str | None
+    communication_version: str | None
+    dp_replicate: int | None
+    dp_shard: int | None
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    tool_version: str = Field(description="Version of ccl-bench.")
+    trace_url: str | None
+    has_report: bool
+    numbers: dict[str, NumberAnswer] = Field(description="Metric to number.")
+
+
+class RunsAnswer(BaseModel):
+    """One page of runs."""
+
+    total: int = Field(description="Runs on all pages.")
+    page: int
+    size: int
+    runs: list[RunAnswer]
+
+
+class EventAnswer(BaseModel):
+    """One change of a run's state."""
+
+    state: str
+    at: str
+    by: str
+    note: str
+    superseded_by: str | None
+
+
+class RunDetails(BaseModel):
+    """One published run with everything in its bundle."""
+
+    run: RunAnswer
+    card: dict[str, Any] = Field(description="Fields of the card that are written, by name.")
+    results: list[dict[str, Any]] = Field(
+        description="The results, as ccl-metrics --format json prints them."
+    )
+    provenance: dict[str, Any]
+    history: list[EventAnswer]
+
+
+class WorkloadAnswer(BaseModel):
+    """What runs have in common that are ranked together."""
+
+    key: str
+    label: str
+    runs: int = Field(description="Listed runs.")
+    fields: dict[str, Any]
+
+
+class Health(BaseModel):
+    """Whether the server answers."""
+
+    status: Literal["ok"]
+    version: str
+    runs: int = Field(description="Runs in the index, in any state.")
+
+
+class Refusal(BaseModel):
+    """Why a call was refused."""
+
+    detail: str
+    fix: str = ""
+
 
 router = APIRouter(prefix="/api/v1", tags=["results"])
 
@@ -38,47 +140,47 @@ _LIST: dict[int | str, dict[str, Any]] = {200: {"model": list[RunAnswer], "descr
 @router.get("/health")
 def health(request: Request) -> Health:
     """Tell whether the server and its database answer."""
-    return Health(status="ok", version=__version__, runs=store_of(request).count)
+    return Health(status="ok", version=__version__, runs=current_store(request).count)
 
 
 @router.get("/runs")
-def runs(request: Request, question: Annotated[Question, Query()]) -> RunsAnswer:
+def runs(request: Request, question: Annotated[RunQuery, Query()]) -> RunsAnswer:
     """Return a page of published runs, each with its numbers and ranks.
 
     Without `columns` all numbers are given.
     """
-    with store_of(request).engine.connect() as connection:
-        found = answered(connection, question, question.columns or None)
-    listed = [RunAnswer.model_validate(plain(each)) for each in found.runs]
+    with current_store(request).engine.connect() as connection:
+        found = find_runs(connection, question, question.columns or None)
+    listed = [RunAnswer.model_validate(run_as_dict(each)) for each in found.runs]
     return RunsAnswer(total=found.total, page=question.page, size=question.size, runs=listed)
 
 
 @router.get("/runs.csv", responses=_CSV, response_class=StreamingResponse)
-def runs_csv(request: Request, question: Annotated[Question, Query()]) -> StreamingResponse:
+def runs_csv(request: Request, question: Annotated[RunQuery, Query()]) -> StreamingResponse:
     """Return every run of the answer as CSV; `page` and `size` are not looked at."""
-    engine = store_of(request).engine
+    engine = current_store(request).engine
     with engine.connect() as connection:
         metrics = question.columns or measured_metrics(connection)
-    return _file(csv_of(engine, question, metrics), "text/csv; charset=utf-8", "runs.csv")
+    return _file(export_csv(engine, question, metrics), "text/csv; charset=utf-8", "runs.csv")
 
 
 @router.get("/runs.json", responses=_LIST, response_class=StreamingResponse)
-def runs_json(request: Request, question: Annotated[Question, Query()]) -> StreamingResponse:
+def runs_json(request: Request, question: Annotated[RunQuery, Query()]) -> StreamingResponse:
     """Return every run of the answer as a JSON list; `page` and `size` are not looked at."""
-    return _file(json_of(store_of(request).engine, question), "application/json", "runs.json")
+    return _file(export_json(current_store(request).engine, question), "application/json", "runs.json")
 
 
 @router.get("/runs/{run}", responses=_MISSING)
 def run(request: Request, run: str) -> RunDetails:
     """Return one run with its card, results, provenance and history; 8 digits of its identifier will do."""
-    store = store_of(request)
+    store = current_store(request)
     with store.engine.connect() as connection:
-        listed = lookup.run_named(connection, run)
+        listed = query_result.find_run(connection, run)
     if listed is None:
         raise HTTPException(404, f"there is no run {run}")
     bundle = store.bundle(listed.run["id"])
     return RunDetails(
-        run=RunAnswer.model_validate(plain(listed)),
+        run=RunAnswer.model_validate(run_as_dict(listed)),
         card=bundle.fields,
         results=msgspec.to_builtins(bundle.results),
         provenance=msgspec.to_builtins(bundle.provenance),
@@ -92,8 +194,8 @@ def run(request: Request, run: str) -> RunDetails:
 @router.get("/workloads")
 def workloads(request: Request) -> list[WorkloadAnswer]:
     """Return the workloads that have listed runs, those with most runs first."""
-    with store_of(request).engine.connect() as connection:
-        found = lookup.workloads(connection)
+    with current_store(request).engine.connect() as connection:
+        found = query_result.list_workloads(connection)
     return [
         WorkloadAnswer(
             key=each["key"], label=each["label"], runs=each["size"], fields=json.loads(each["fields"])

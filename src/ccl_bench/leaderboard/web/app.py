@@ -1,4 +1,4 @@
-"""The application: routes, headers, and what is answered when something is refused."""
+"""The web application: its routes, and its answers to refused requests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, UsageError
-from ccl_bench.leaderboard.pages.frame import page
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.pages.render import render_page
 from ccl_bench.leaderboard.publishing import audit
-from ccl_bench.leaderboard.publishing import routes as publishing
-from ccl_bench.leaderboard.refusal import Refused
-from ccl_bench.leaderboard.web import api, pages
-from ccl_bench.leaderboard.web.asking import links
-from ccl_bench.leaderboard.web.models import Refusal
+from ccl_bench.leaderboard.web import api, page_routes
+from ccl_bench.leaderboard.web import publish_routes as publishing
+from ccl_bench.leaderboard.web.api import Refusal
+from ccl_bench.leaderboard.web.dependencies import page_links
 from ccl_bench.leaderboard.web.security import SecurityHeaders
 
 if TYPE_CHECKING:
@@ -50,69 +50,75 @@ def create_app(store: Store) -> FastAPI:
     app.add_middleware(SecurityHeaders)
     app.include_router(api.router)
     app.include_router(publishing.router)
-    app.include_router(pages.router)
-    app.add_exception_handler(CclBenchError, _refused)
-    app.add_exception_handler(HTTPException, _not_here)
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(SQLAlchemyError, _no_database)
+    app.include_router(page_routes.router)
+    app.add_exception_handler(CclBenchError, _answer_refusal)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
+    app.add_exception_handler(SQLAlchemyError, _answer_database_error)
     return app
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, CclBenchError)  # noqa: S101  what it is registered for
-    if isinstance(error, Refused):
-        answer = _message(request, error.status, _whole(error), error.fix)
+    if isinstance(error, RequestRefused):
+        answer = _error_response(request, error.status, _message_with_place(error), error.fix)
         answer.headers.update(error.headers)
         return answer
     is_usage = isinstance(error, UsageError)
-    unfit = HTTPStatus.UNPROCESSABLE_ENTITY if _is_program(request) else HTTPStatus.NOT_FOUND
-    return _message(request, HTTPStatus.BAD_REQUEST if is_usage else unfit, _whole(error), error.fix)
+    unfit = HTTPStatus.UNPROCESSABLE_ENTITY if _is_api_call(request) else HTTPStatus.NOT_FOUND
+    return _error_response(
+        request, HTTPStatus.BAD_REQUEST if is_usage else unfit, _message_with_place(error), error.fix
+    )
 
 
-def _whole(error: CclBenchError) -> str:
+def _message_with_place(error: CclBenchError) -> str:
     """Return what is wrong and where, without folders of this machine."""
     where = error.where.rpartition("/")[2]
     return f"{where}: {error.message}" if where else error.message
 
 
-def _not_here(request: Request, error: Exception) -> Response:
+def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    answer = _message(request, HTTPStatus(error.status_code), str(error.detail))
+    answer = _error_response(request, HTTPStatus(error.status_code), str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
 
 
-def _misread(request: Request, error: Exception) -> Response:
+def _answer_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     wrong = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
-    return _message(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "it cannot be read")
+    return _error_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "it cannot be read")
 
 
-def _no_database(request: Request, error: Exception) -> Response:
+def _answer_database_error(request: Request, error: Exception) -> Response:
     _LOG.error("the database does not answer: %s", error)
-    return _message(request, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer", "try again soon")
+    return _error_response(
+        request, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer", "try again soon"
+    )
 
 
-def _message(request: Request, status: HTTPStatus, detail: str, fix: str = "") -> Response:
+def _error_response(request: Request, status: HTTPStatus, detail: str, fix: str = "") -> Response:
     """Return a refusal as the asker reads it, JSON for programs and a page for people, and write it down."""
-    if _is_program(request) or status != HTTPStatus.NOT_FOUND:
-        _note(request, status, detail)
-    if _is_program(request):
+    if _is_api_call(request) or status != HTTPStatus.NOT_FOUND:
+        _log_refusal(request, status, detail)
+    if _is_api_call(request):
         return JSONResponse({"detail": detail, "fix": fix}, status)
-    to = links(request)
-    shown = page("message.html", status.phrase, to, message=f"{detail[:1].upper()}{detail[1:]}.", fix=fix)
+    to = page_links(request)
+    shown = render_page(
+        "message.html", status.phrase, to, message=f"{detail[:1].upper()}{detail[1:]}.", fix=fix
+    )
     return HTMLResponse(shown, status)
 
 
-def _note(request: Request, status: HTTPStatus, reason: str) -> None:
+def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     """Write a line into the log; who asked is told by the id of the token, not by the token."""
     caller = getattr(request.state, "caller", None)
     said = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
     said["client"] = request.client.host if request.client else None
     said |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
-        audit.note(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
+        audit.log_event(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
 
 
-def _is_program(request: Request) -> bool:
+def _is_api_call(request: Request) -> bool:
     return request.url.path.removeprefix(request.scope.get("root_path", "")).startswith("/api/")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.store import Store
 
-_PATIENCE_SECONDS = 10
+_SHUTDOWN_TIMEOUT_S = 10
 """Time that requests have to finish after the server was told to stop."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -50,7 +50,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         yield listener, f"http://{f'[{host}]' if ':' in host else host}:{found}"
 
 
-def run(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
+def run_server(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
     """Serve a store on a socket until the process is told to stop."""
     config = uvicorn.Config(
         create_app(store),
@@ -58,6 +58,6 @@ def run(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
         log_level="info",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_PATIENCE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     _Server(config).run(sockets=[listener])

@@ -1,0 +1,1 @@
+"""Commands that publish: `runs` sends, withdraws and approves them, `leaderboard` serves them."""

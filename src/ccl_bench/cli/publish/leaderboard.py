@@ -1,0 +1,284 @@
+"""The commands that run a leaderboard: `serve`, `site`, `index`, `token` and `worker`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.cli import PROGRAM, options
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+    from ccl_bench.leaderboard.publishing.tokens import TokenRow
+    from ccl_bench.leaderboard.store import Store
+
+ABOUT_SERVE = """Serve published runs as a leaderboard, until it is stopped with Ctrl-C.
+
+DATA is a directory that ccl-bench publish has put runs into. What is added later is shown at once.
+
+Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
+"""
+
+Data = Annotated[str, Parameter(metavar="", help="Directory with the published runs.")]
+Database = Annotated[
+    str | None,
+    Parameter(
+        metavar="URL",
+        help="Database of the index, such as postgresql://user@host/name; SQLite in DATA by default.",
+    ),
+]
+
+
+def serve_command(program: str) -> App:
+    """Return the command."""
+    made = options.app("serve", ABOUT_SERVE, [f"{program} serve leaderboard-data --port 8000"])
+    made.default(serve)
+    return made
+
+
+def serve(
+    data: Data,
+    /,
+    *,
+    host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 for any that is free.")] = 8000,
+    database: Database = None,
+    root_path: Annotated[
+        str, Parameter(metavar="PATH", help="Path below which a proxy serves it, such as /bench.")
+    ] = "",
+    workers: Annotated[
+        int, Parameter(metavar="N", help="Processes beside it that recompute runs from their traces.")
+    ] = 1,
+) -> int:
+    """Serve the leaderboard."""
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.publishing.publications import reconcile
+    from ccl_bench.leaderboard.publishing.settings import load_settings
+    from ccl_bench.leaderboard.publishing.worker import run_workers
+    from ccl_bench.leaderboard.web.server import listening, run_server
+
+    if workers < 0:
+        raise UsageError(f"--workers {workers} is no number of processes", fix="give 0 or more")
+    store = open_current_store(data, database)
+    reconcile(store, load_settings(store.data))
+    with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
+        sys.stdout.write(f"{address}{root_path.rstrip('/')}/\n")
+        sys.stdout.flush()
+        run_server(store, listener, root_path=root_path.rstrip("/"))
+    return 0
+
+
+def open_current_store(data: str, database: str | None) -> Store:
+    """Return the store with its index up to date, and tell which runs cannot be shown."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.store import open_store
+
+    store = open_store(data, database)
+    with progress_bar(1, "reading published runs") as progress:
+        store.catch_up(told=progress)
+    report_refused(store)
+    return store
+
+
+def report_refused(store: Store) -> None:
+    """Tell on stderr which bundles were not taken into the index, and why."""
+    from ccl_bench.cli.runner import say
+
+    for error in store.refused.values():
+        say(PROGRAM, f"left out: {error}")
+
+
+ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host or to be opened from a disk.
+
+Filters, sorting and columns are done by a script in the page; without one every run can still be read.
+
+Exit status: 0; 2 wrong usage, or the directory is there already; 4 the directory or database cannot be used.
+"""
+
+
+def site_command(program: str) -> App:
+    """Return the command."""
+    made = options.app("site", ABOUT_SITE, [f"{program} site leaderboard-data -o public"])
+    made.default(site)
+    return made
+
+
+def site(
+    data: Data,
+    /,
+    *,
+    output: Annotated[str, Parameter(alias="-o", metavar="DIR", help="Directory to write into.")],
+    database: Database = None,
+    force: Annotated[bool, Parameter(help="Replace a leaderboard that is there already.")] = False,
+) -> int:
+    """Write the leaderboard."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import say
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.site import write_site
+    from ccl_bench.report.console import show
+    from ccl_bench.report.formatting import counted
+
+    store = open_current_store(data, database)
+    with progress_bar(1, "writing pages") as progress:
+        written = write_site(store, Path(output), force=force, told=progress)
+    for error in written.left_out:
+        say(PROGRAM, f"left out: {error}")
+    show(f"{output}/index.html  {counted(written.runs, 'run')}, {counted(written.files, 'file')}")
+    return 0
+
+
+ABOUT_INDEX = """Throw the index of published runs away and make it again from their files, checking each.
+
+The files are the truth: whatever happened to the database, this restores it. A file that was changed after \
+it was published is found by its hash.
+
+Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or database cannot.
+"""
+
+
+def index_command(program: str) -> App:
+    """Return the command."""
+    made = options.app("index", ABOUT_INDEX, [f"{program} index leaderboard-data"])
+    made.default(index)
+    return made
+
+
+def index(data: Data, /, *, database: Database = None) -> int:
+    """Make the index anew."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.store import open_store
+    from ccl_bench.report.console import show
+    from ccl_bench.report.formatting import counted
+
+    store = open_store(data, database)
+    with progress_bar(1, "reading published runs") as progress:
+        store.rebuild(told=progress)
+    report_refused(store)
+    show(f"{counted(store.count, 'run')} in the index")
+    return InputError.exit_status if store.refused else 0
+
+
+ABOUT_TOKENS = """Make a token for somebody who publishes, and print it: it is told once, only its hash stays.
+
+DATA is the directory of the leaderboard; it is made where it is missing.
+
+Exit status: 0; 2 wrong usage; 4 there is no such token, or the directory or database cannot be used.
+"""
+
+ABOUT_WORKER = """Recompute published runs from their traces, until it is stopped with Ctrl-C.
+
+ccl-bench serve runs one by itself. More of them work side by side, also on other machines with the same \
+directory and database.
+
+Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
+"""
+
+
+def token_command(program: str) -> App:
+    """Return the command that makes tokens."""
+    examples = [f"{program} token leaderboard-data ada", f"{program} token leaderboard-data --list"]
+    made = options.app("token", ABOUT_TOKENS, examples)
+    made.default(token)
+    return made
+
+
+def worker_command(program: str) -> App:
+    """Return the command that works."""
+    made = options.app("worker", ABOUT_WORKER, [f"{program} worker leaderboard-data"])
+    made.default(worker)
+    return made
+
+
+def token(
+    data: Data,
+    submitter: Annotated[str | None, Parameter(metavar="", help="Name of whoever gets the token.")] = None,
+    /,
+    *,
+    role: Annotated[
+        Literal["submitter", "maintainer", "admin"],
+        Parameter(help="What they may do: publish; also approve and withdraw; also make tokens."),
+    ] = "submitter",
+    days: Annotated[
+        int | None, Parameter(metavar="N", help="How long it is good for; for ever unless given.")
+    ] = None,
+    listing: Annotated[bool, Parameter(name="--list", help="Show the tokens that there are.")] = False,
+    revoke: Annotated[str | None, Parameter(metavar="ID", help="Make a token worthless.")] = None,
+    database: Database = None,
+) -> int:
+    """Make, list or revoke tokens."""
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.publishing import audit, tokens
+    from ccl_bench.leaderboard.publishing.moderation import OPERATOR
+    from ccl_bench.leaderboard.store import open_store
+
+    if [submitter is not None, listing, revoke is not None].count(True) != 1:
+        raise UsageError("it takes a name, --list or --revoke", fix="give one of them")
+    if days is not None and days < 1:
+        raise UsageError(f"--days {days} is in the past", fix="give 1 or more")
+    store = open_store(data, database, create=submitter is not None)
+    if submitter is not None:
+        made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=days)
+        audit.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
+        sys.stdout.write(f"{made}\n")
+    elif revoke is not None:
+        tokens.revoke_token(store.engine, revoke)
+        audit.log_event(store.data, "token-revoked", token=revoke, by=OPERATOR.submitter)
+    else:
+        _show_tokens(tokens.list_tokens(store.engine))
+    return 0
+
+
+def _show_tokens(found: list[TokenRow]) -> None:
+    from ccl_bench.report.console import aligned, show
+
+    rows = [
+        (
+            row.id,
+            row.submitter,
+            row.role.value,
+            row.created_at[:10],
+            (row.expires_at or "never")[:10],
+            _token_state(row),
+        )
+        for row in found
+    ]
+    show(aligned(("ID", "SUBMITTER", "ROLE", "MADE", "EXPIRES", ""), rows))
+
+
+def _token_state(row: TokenRow) -> str:
+    return f"revoked {row.revoked_at[:10]}" if row.revoked_at else ""
+
+
+def worker(
+    data: Data,
+    /,
+    *,
+    database: Database = None,
+    until_empty: Annotated[bool, Parameter(help="Stop when there is nothing to do.")] = False,
+) -> int:
+    """Recompute runs."""
+    from ccl_bench.cli.runner import say
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.publishing.worker import Worker
+    from ccl_bench.report.formatting import counted
+
+    done = Worker(open_current_store(data, database)).run(until_empty=until_empty)
+    say(PROGRAM, f"{counted(done, 'run')} recomputed")
+    return 0

@@ -1,0 +1,283 @@
+"""The commands that change published runs: `publish`, `withdraw` and `approve`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.publish.leaderboard import Database  # noqa: TC001  cyclopts looks it up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cyclopts import App
+
+    from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest
+    from ccl_bench.leaderboard.publishing.client import Destination, LeaderboardClient
+    from ccl_bench.leaderboard.publishing.models import Receipt
+    from ccl_bench.leaderboard.publishing.moderation import LocalAdmin
+
+ABOUT_PUBLISH = """Publish a run: its card, its results, its report as data, and where they come from.
+
+With --to and a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. With --to and an \
+address the run is sent there; the token is taken from CCL_BENCH_TOKEN. Traces stay where they are unless \
+--traces says otherwise: with them the leaderboard recomputes every number, and calls the run verified.
+
+Publishing the same run again changes nothing; one that was measured anew replaces the former.
+
+Exit status: 0; 2 wrong usage; 4 the run cannot be read, holds a secret, or was refused.
+"""
+
+INCLUDE = "include"
+
+To = Annotated[str, Parameter(metavar="PLACE", help="Address of a leaderboard, or a directory.")]
+TokenFile = Annotated[
+    str | None, Parameter(metavar="FILE", help="File with the token, in place of CCL_BENCH_TOKEN.")
+]
+
+
+def publish_command(program: str) -> App:
+    """Return the command."""
+    run = "examples/runs/llama-tiny-fsdp2-tp2-gloo"
+    examples = [
+        f"{program} publish {run} --to leaderboard-data",
+        f"{program} publish {run} --to https://leaderboard.example --traces include --dry-run",
+    ]
+    made = options.app("publish", ABOUT_PUBLISH, examples)
+    made.default(publish)
+    return made
+
+
+def publish(
+    run: Annotated[str, Parameter(metavar="", help="Run directory, trace file or URL.")],
+    /,
+    *,
+    to: To,
+    traces: Annotated[
+        str | None,
+        Parameter(
+            metavar="WHERE",
+            help="Hand out the traces too: 'include' sends them along, an address such as s3://bucket/folder "
+            "puts them there.",
+        ),
+    ] = None,
+    trace_url: Annotated[
+        str | None, Parameter(metavar="URL", help="Where the traces are already, for everybody to see.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        Parameter(help="Only list what would leave this machine, and what it tells of people and machines."),
+    ] = False,
+    token_file: TokenFile = None,
+    workload_card: options.Card = None,
+    database: Database = None,
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+    steps: options.Steps = options.EVERY_STEP,
+) -> int:
+    """Publish a run."""
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.bundle.upload import UploadRequest
+
+    destination = _destination(to, token_file, database)
+    wanted = UploadRequest(
+        run,
+        workload_card,
+        with_traces=traces == INCLUDE,
+        storage=_storage(traces, trace_url),
+        trace_url=trace_url,
+        metrics=destination.metrics,
+        jobs=jobs,
+        use_cache=not no_cache,
+        choice=steps.choice,
+    )
+    with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
+        parcel = _prepare(wanted, Path(scratch))
+        return _show_preview(parcel) if dry_run else _send(parcel, destination, Path(scratch))
+
+
+def _destination(to: str, token_file: str | None, database: str | None) -> Destination:
+    from ccl_bench.leaderboard.publishing.client import (
+        DirectoryDestination,
+        LeaderboardClient,
+        ServerDestination,
+        read_token,
+    )
+
+    if "://" in to:
+        if database:
+            raise UsageError("--database is that of a directory, and --to names a server", fix="leave it out")
+        return ServerDestination(LeaderboardClient(to, read_token(token_file)))
+    if Path(to).exists() and not Path(to).is_dir():
+        raise UsageError(f"{to} is no directory", fix="give a directory, or the address of a leaderboard")
+    return DirectoryDestination(Path(to), database)
+
+
+def _storage(traces: str | None, trace_url: str | None) -> str | None:
+    """Return the address in object storage that the traces go to; None where they do not."""
+    if traces in {None, INCLUDE}:
+        return None
+    if trace_url:
+        raise UsageError("--traces and --trace-url contradict each other", fix="give one of them")
+    if "://" not in str(traces):
+        raise UsageError(f"--traces {traces} is no address", fix=f"give {INCLUDE}, or s3://bucket/folder")
+    return traces
+
+
+def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.bundle.upload import prepare_upload
+
+    with progress_bar(1) as progress:
+        parcel = prepare_upload(wanted, scratch, progress=progress)
+    for name in parcel.scrubbed:
+        _say(f"{name}: environment, output, host and other processes are left out of what is published")
+    return parcel
+
+
+def _show_preview(parcel: Upload) -> int:
+    from ccl_bench.leaderboard.bundle.upload import preview
+    from ccl_bench.report.console import show
+
+    show(preview(parcel))
+    return 0
+
+
+def _send(parcel: Upload, destination: Destination, scratch: Path) -> int:
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.bundle.upload import disclosure_summaries
+    from ccl_bench.leaderboard.publishing.client import upload_traces
+
+    if parcel.run_files and not parcel.sent:
+        with progress_bar(len(parcel.run_files), "storing traces") as progress:
+            upload_traces(parcel, progress)
+    with progress_bar(1, "sending") as progress:
+        found = destination.take(parcel, scratch, progress)
+    words = found.state.replace("_", "-")
+    _say(f"published, {words}" if found.is_new else f"was published before, and is {words}")
+    replaced = (f"it replaces {run[:12]}" for run in found.replaced)
+    for remark in (*replaced, *found.remarks, *disclosure_summaries(parcel)):
+        _say(remark)
+    sys.stdout.write(f"{found.place}\n")
+    return 0
+
+
+def _say(text: str) -> None:
+    from ccl_bench.cli.runner import say
+
+    say(PROGRAM, text)
+
+
+ABOUT_WITHDRAW = """Take a published run back: it keeps its page and its history, and is ranked no more.
+
+A submitter withdraws what is their own, a maintainer anyone's; the token is taken from CCL_BENCH_TOKEN. \
+In a data directory it takes none.
+
+Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
+"""
+
+ABOUT_APPROVE = """List a run that waits in quarantine or was withdrawn; without a run, show those that wait.
+
+It takes the token of a maintainer, from CCL_BENCH_TOKEN; in a data directory none.
+
+Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
+"""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_EXAMPLE = "0123456789abcdef" * 4
+
+At = Annotated[str, Parameter(metavar="PLACE", help="Address of the leaderboard, or its data directory.")]
+Note = Annotated[str, Parameter(metavar="TEXT", help="Why; it is shown in the run's history.")]
+
+
+def withdraw_command(program: str) -> App:
+    """Return the command that withdraws."""
+    made = options.app("withdraw", ABOUT_WITHDRAW, [f"{program} withdraw {_EXAMPLE} --at leaderboard-data"])
+    made.default(withdraw)
+    return made
+
+
+def approve_command(program: str) -> App:
+    """Return the command that approves."""
+    made = options.app("approve", ABOUT_APPROVE, [f"{program} approve --at https://leaderboard.example"])
+    made.default(approve)
+    return made
+
+
+def withdraw(
+    run: Annotated[str, Parameter(metavar="", help="Identifier of the run, as in the address of its page.")],
+    /,
+    *,
+    at: At,
+    note: Note = "",
+    token_file: TokenFile = None,
+    database: Database = None,
+) -> int:
+    """Withdraw a run."""
+    _show_receipts([_open_leaderboard(at, token_file, database).withdraw(_run_id(run), note)])
+    return 0
+
+
+def approve(
+    run: Annotated[
+        str | None, Parameter(metavar="", help="Identifier of the run; all that wait without.")
+    ] = None,
+    /,
+    *,
+    at: At,
+    note: Note = "",
+    token_file: TokenFile = None,
+    database: Database = None,
+) -> int:
+    """Approve a run, or list those that wait."""
+    from ccl_bench.cli.runner import say
+
+    asked = _open_leaderboard(at, token_file, database)
+    found = asked.waiting() if run is None else [asked.approve(_run_id(run), note)]
+    if found:
+        _show_receipts(found)
+    else:
+        say(PROGRAM, "no run waits")
+    return 0
+
+
+def _open_leaderboard(
+    at: str, token_file: str | None, database: str | None
+) -> LeaderboardClient | LocalAdmin:
+    from ccl_bench.leaderboard import check_installed
+
+    check_installed()
+    if "://" in at:
+        from ccl_bench.leaderboard.publishing.client import LeaderboardClient, read_token
+
+        return LeaderboardClient(at, read_token(token_file))
+    from ccl_bench.cli.publish.leaderboard import open_current_store
+    from ccl_bench.leaderboard.publishing.moderation import LocalAdmin
+
+    return LocalAdmin(open_current_store(at, database))
+
+
+def _run_id(run: str) -> str:
+    """Return an identifier, also where the address of the page is given."""
+    found = _ID.search(run)
+    if found is None:
+        raise UsageError(
+            f"{run} is no identifier of a run", fix="take the 64 digits from the address of its page"
+        )
+    return found[0]
+
+
+def _show_receipts(found: Iterable[Receipt]) -> None:
+    from ccl_bench.report.console import aligned, show
+
+    rows = [(each.id, each.state, each.verification.state, each.submitter, each.name) for each in found]
+    show(aligned(("RUN", "STATE", "RECOMPUTED", "SUBMITTER", "NAME"), rows))

@@ -1,0 +1,177 @@
+"""Build the files of a bundle from a measured run; the same run gives the same files."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench import __version__, storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.collect.environment.capture import FILE_NAME
+from ccl_bench.comparison import fields_of
+from ccl_bench.leaderboard.bundle.format import (
+    CARD,
+    PROVENANCE,
+    REPORT,
+    RESULTS,
+    BundleProvenance,
+    TraceFile,
+    bundle_id,
+)
+from ccl_bench.result import to_json as results_json
+from ccl_bench.result.report_data import to_json as report_json
+from ccl_bench.run.completeness import RANK_MAP
+from ccl_bench.run.stated import CARD as CARD_KIND
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from ccl_bench.result import Result
+    from ccl_bench.result.report_data import ReportData
+    from ccl_bench.run import Run
+
+_MAX_CHARACTERS = 200
+"""Characters of a value."""
+
+
+def environment_summary(folder: Path) -> dict[str, str]:
+    """Return processor, system, driver and versions of libraries; no host, user, path or address."""
+    try:
+        said = msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return {name: str(value)[:_MAX_CHARACTERS] for name, value in _public_entries(said) if value is not None}
+
+
+def _public_entries(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    host, software = _as_mapping(said.get("host")), _as_mapping(said.get("software"))
+    yield from ((name, host.get(name)) for name in ("system", "processor", "cores", "memory_bytes"))
+    devices = said.get("devices")
+    if isinstance(devices, list) and devices:
+        first = _as_mapping(devices[0])
+        yield from (("device", first.get("name")), ("driver", first.get("driver_version")))
+    yield "python", software.get("python")
+    torch = _as_mapping(software.get("torch"))
+    yield from ((name, torch.get(name)) for name in ("cuda", "hip", "nccl", "cudnn"))
+    yield from _as_mapping(software.get("libraries")).items()
+
+
+def _as_mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltBundle:
+    """A bundle that is ready to be published."""
+
+    id: str
+    folder: Path
+    """Folder with its files and nothing else."""
+
+
+def build_bundle(
+    run: Run,
+    observed: ReportData,
+    folder: Path,
+    *,
+    metrics: Collection[str] | None = None,
+    storage: str | None = None,
+    trace_url: str | None = None,
+) -> BuiltBundle:
+    """Write the bundle of a run into an empty folder.
+
+    `metrics` are those that the other side knows, all unless given. `storage` is an address below which the
+    traces get a folder of their own, `trace_url` one where they are already. Paths of this machine are left
+    out, and so are the names of files that no number rests on.
+    """
+    card = run.stated.origins.get("card")
+    if card is None:
+        fix = "write workload_card.yaml beside the traces; ccl-bench new makes one to fill in"
+        raise InputError(
+            "has no workload card, without which nobody knows what ran", where=str(run.path), fix=fix
+        )
+    (folder / CARD).write_bytes(card.read_bytes())
+    told = _strip_paths(run, observed, metrics)
+    for name, text in ((RESULTS, results_json(told.results)), (REPORT, report_json(told))):
+        of_run = strip_folder(text, run.path, run_name(run))
+        (folder / name).write_bytes(strip_folder(of_run, card, CARD))
+    provenance = _provenance(run, told.results)
+    if storage:
+        trace_url = f"{storage.rstrip('/')}/{recording_hash(provenance, run_name(run))[:16]}"
+    provenance = msgspec.structs.replace(provenance, trace_url=trace_url)
+    encoded = msgspec.json.encode(provenance, order="deterministic")
+    (folder / PROVENANCE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
+    return BuiltBundle(bundle_id(folder), folder)
+
+
+def recording_hash(made: BundleProvenance, otherwise: str) -> str:
+    """Return the hash of what was recorded: equal for bundles that differ in what is said of it.
+
+    It is that of the traces; of the other files where there is none, and of `otherwise` without both.
+    """
+    digests = sorted(trace.sha256 for trace in made.traces) or sorted(made.files.values()) or [otherwise]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def run_name(run: Run) -> str:
+    """Return what a run is called: the name of its directory, or of its only file."""
+    return run.path.name or "run"
+
+
+def input_files(run: Run) -> dict[str, Path]:
+    """Return every file that the numbers of a run rest on, by its name below the run, without the card."""
+    folder = run.path if run.path.is_dir() else run.path.parent
+    stated = [path for path, kind in run.stated.files.items() if kind != CARD_KIND]
+    ranks = folder / RANK_MAP
+    within = [path for path in (*stated, ranks) if path.is_relative_to(folder) and path.is_file()]
+    named = {trace.relative.removesuffix(f"#{trace.part}"): trace.path for trace in run.traces}
+    return named | {path.relative_to(folder).as_posix(): path for path in within}
+
+
+def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
+    files = input_files(run)
+    known = {trace.file: trace.sha256 for result in results for trace in result.provenance.traces}
+    traces: dict[str, TraceFile] = {}
+    for trace in run.traces:
+        name = trace.relative.removesuffix(f"#{trace.part}")
+        digest = known.get(trace.relative) or storage.sha256(trace.path)
+        is_shared = name in traces
+        rank = None if is_shared else trace.rank
+        traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)
+    return BundleProvenance(
+        run=run_name(run),
+        tool_version=__version__,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        traces=[traces[name] for name in sorted(traces)],
+        files={name: storage.sha256(files[name]) for name in sorted(files.keys() - traces.keys())},
+        metric_revisions={result.metric: result.provenance.metric_revision for result in results},
+        fields=fields_of(run.stated.card, run.facts),
+        environment=environment_summary(run.path),
+    )
+
+
+def _strip_paths(run: Run, observed: ReportData, metrics: Collection[str] | None) -> ReportData:
+    """Return an observation without paths of this machine, of the wanted metrics only."""
+    inspection = replace(
+        observed.inspection,
+        run=run_name(run),
+        unknown_files=[],
+        files={name: kind for name, kind in observed.inspection.files.items() if not name.startswith("/")},
+        metrics=[m for m in observed.inspection.metrics if metrics is None or m.metric in metrics],
+    )
+    results = [result for result in observed.results if metrics is None or result.metric in metrics]
+    return replace(observed, inspection=inspection, results=results)
+
+
+def strip_folder(text: bytes, folder: Path, name: str) -> bytes:
+    """Return JSON in which a folder is only its name, and files in it have no folder."""
+    whole, short = (msgspec.json.encode(each)[1:-1] for each in (str(folder), name))
+    if not whole.startswith(b"/") or len(whole) == 1:
+        return text
+    return text.replace(whole + b"/", b"").replace(whole, short)

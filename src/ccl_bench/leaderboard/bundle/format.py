@@ -1,0 +1,329 @@
+"""A bundle: the files of one published run, named by the hash of their content.
+
+workload_card.yaml   the card as written
+results.json         the results, as `ccl-metrics --all --format json` prints them
+provenance.json      what was measured, with which versions, from which files
+report.json          optional: the report as data, as `ccl-bench report --format json` writes it
+history.json         the changes of state; the only file that changes, and the only one outside the hash
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.card import card_in_text
+from ccl_bench.comparison import fields_of
+from ccl_bench.comparison.comparability import field_rules
+from ccl_bench.result import Result, from_json
+from ccl_bench.storage import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ccl_bench.card import CardReading
+    from ccl_bench.comparison.comparability import Fields
+
+HISTORY = "history.json"
+
+_IDENTIFIER = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+class State(StrEnum):
+    """What a published run counts as."""
+
+    QUARANTINED = "quarantined"
+    """Received and not checked; nobody sees it."""
+    SELF_REPORTED = "self_reported"
+    """Checked for form; the numbers are the submitter's."""
+    VERIFIED = "verified"
+    """The numbers were recomputed from the traces and agree."""
+    WITHDRAWN = "withdrawn"
+    """Taken back; kept, and not ranked."""
+    SUPERSEDED = "superseded"
+    """Replaced by another; kept, and not ranked."""
+
+
+LISTED = (State.SELF_REPORTED, State.VERIFIED)
+"""States in which a run is listed and ranked."""
+SHOWN = (*LISTED, State.WITHDRAWN, State.SUPERSEDED)
+"""States in which a run has a page."""
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change of state."""
+
+    state: State
+    at: str
+    """ISO 8601 in UTC, to the second, such as `2026-01-31T12:00:00Z`."""
+    by: str = ""
+    """Who did it."""
+    note: str = ""
+    """Why."""
+    superseded_by: str | None = None
+    """Run that replaces this one."""
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(list[Event])
+
+
+def new_event(
+    state: State,
+    by: str = "",
+    note: str = "",
+    *,
+    superseded_by: str | None = None,
+    at: datetime | None = None,
+) -> Event:
+    """Return an event that happens at this moment, or `at` another."""
+    moment = (at or datetime.now(UTC)).astimezone(UTC)
+    return Event(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by)
+
+
+def read_history(folder: Path) -> list[Event]:
+    """Return the events of a run, oldest first; a bundle that nobody touched is self-reported."""
+    path = folder / HISTORY
+    try:
+        events = _DECODER.decode(path.read_bytes())
+    except FileNotFoundError:
+        return [Event(State.SELF_REPORTED, "")]
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(
+            f"is no history: {error}", where=str(path), fix="restore it from a backup"
+        ) from error
+    if not events or not all(map(_is_valid_event, events)):
+        wrong = "is no history: it has no events, or a time or an identifier is none"
+        raise InputError(wrong, where=str(path), fix="restore it from a backup")
+    return events
+
+
+def _is_valid_event(found: Event) -> bool:
+    has_time = not found.at or _TIME.fullmatch(found.at)
+    return bool(has_time and (found.superseded_by is None or _IDENTIFIER.fullmatch(found.superseded_by)))
+
+
+def write_history(folder: Path, events: list[Event]) -> None:
+    """Replace the history of a run in one step."""
+    with write_atomically(folder / HISTORY) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(events), indent=2) + b"\n")
+        temporary.chmod(0o644)
+
+
+def history_stamp(folder: Path) -> str:
+    """Return what changes whenever the history does."""
+    try:
+        found = (folder / HISTORY).stat()
+    except FileNotFoundError:
+        return ""
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"
+REQUIRED = (CARD, RESULTS, PROVENANCE)
+FILES = (*REQUIRED, REPORT)
+"""Every file that a bundle may hold."""
+
+T = TypeVar("T")
+
+ID = re.compile(r"[0-9a-f]{64}")
+
+
+class TraceFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One trace file of the run."""
+
+    file: str
+    """Path relative to the run."""
+    sha256: str
+    size: int
+    """Bytes on disk."""
+    format: str = ""
+    rank: int | None = None
+
+
+class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What made a bundle, and from what."""
+
+    run: str
+    """Name of the run's directory."""
+    tool_version: str
+    """Version of ccl-bench."""
+    python: str = ""
+    platform: str = ""
+    made_at: str = ""
+    """ISO 8601 in UTC, where it is known: without it the same run published again gives the same bundle."""
+    environment: dict[str, str] = {}
+    """What the run ran on: processor, driver, versions of libraries."""
+    traces: list[TraceFile] = []
+    files: dict[str, str] = {}
+    """Every other file of the run that a number rests on → its SHA-256."""
+    metric_revisions: dict[str, int] = {}
+    """Metric → revision of its definition."""
+    fields: dict[str, str | int | float | bool | list[str]] = {}
+    """What was run, as `comparison.fields_of(card, facts)` gives it with the run at hand."""
+    trace_url: str | None = None
+    schema_version: int = 1
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_PROVENANCE = msgspec.json.Decoder(BundleProvenance)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One published run as it lies on disk."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        """Name of the folder, the hash of its files."""
+        return self.folder.name
+
+    @cached_property
+    def card(self) -> CardReading:
+        """The card, with what is wrong with it."""
+        return card_in_text(self.text(CARD), file=CARD)
+
+    @cached_property
+    def results(self) -> list[Result]:
+        """The results."""
+        return _decode_file(self.folder / RESULTS, from_json)
+
+    @cached_property
+    def provenance(self) -> BundleProvenance:
+        """Where they are from."""
+        return _decode_file(self.folder / PROVENANCE, _PROVENANCE.decode)
+
+    @cached_property
+    def history(self) -> list[Event]:
+        """What became of it, oldest first."""
+        return read_history(self.folder)
+
+    @cached_property
+    def fields(self) -> Fields:
+        """What was run: the card, with the facts of the run where they are known."""
+        stated = {
+            name: value
+            for name, value in self.provenance.fields.items()
+            if is_known_field(name) and value != ""
+        }
+        return fields_of(self.card.card) | stated
+
+    @property
+    def files(self) -> list[str]:
+        """Names of its files, sorted, history left out."""
+        return sorted(path.name for path in self.folder.iterdir() if path.name != HISTORY)
+
+    def text(self, name: str) -> str:
+        """Return the text of a file."""
+        return self.bytes(name).decode("utf-8", errors="replace")
+
+    def bytes(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        path = self.folder / name
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise storage.unreadable(path, error) from error
+
+
+def is_known_field(name: str) -> bool:
+    """Whether a comparison knows a field of this name."""
+    return name in field_rules() or name.startswith(
+        tuple(f"{whole}." for whole in field_rules() if whole.endswith(".env"))
+    )
+
+
+def bundle_id(folder: Path) -> str:
+    """Return the hash that names a bundle: that of what `sha256sum` prints for its files, sorted by name."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != HISTORY)
+    lines = [f"{storage.sha256(folder / name)}  {name}\n" for name in names]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """Return the bundle in a folder of its name, or raise InputError where files are not what they were."""
+    for path in folder.iterdir():
+        if path.name not in {*FILES, HISTORY} or path.is_symlink() or not path.is_file():
+            raise InputError("does not belong into a bundle", where=str(path), fix="remove it")
+    for name in REQUIRED:
+        if not (folder / name).exists():
+            raise InputError("is missing", where=str(folder / name), fix="publish the run again")
+    if bundle_id(folder) != folder.name:
+        raise InputError(
+            "the files are not those that were published: their hash is another than the folder's name",
+            where=str(folder),
+            fix="restore them from a backup, or remove the folder and publish the run again",
+        )
+    return Bundle(folder)
+
+
+def _decode_file(path: Path, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"cannot be used: {error}", where=str(path), fix="publish the run again") from error
+
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+NAME_BYTES = 240
+"""Longest name of a file below a run; the header of an archive has room for 255 with its folder."""
+FILE_NAME_BYTES = 100
+"""Longest last part of a name, as the header of an archive has it."""
+DEPTH = 16
+"""Most parts of a name."""
+
+RUN_FOLDER = "run"
+"""Folder of an archive that holds the files of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes that are refused when they are exceeded."""
+
+    archive_bytes: int = 4 * GIB
+    """Of the archive as it travels."""
+    unpacked_bytes: int = 20 * GIB
+    """Of everything in it."""
+    files: int = 10_000
+    """In the archive."""
+    text_bytes: int = 16 * MIB
+    """Of the results, and of the report."""
+    small: Mapping[str, int] = field(
+        default_factory=lambda: MappingProxyType({CARD: 256 * KIB, PROVENANCE: 4 * MIB})
+    )
+    """File → limit of its own."""
+
+    def of(self, name: str) -> int:
+        """Return the most bytes that a file of a bundle may have."""
+        if name.startswith(f"{RUN_FOLDER}/"):
+            return self.unpacked_bytes
+        return self.small.get(name, self.text_bytes)
+
+
+def name_problem(name: str) -> str:
+    """Return why a file below a run may not be called so, empty where it may."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} for part in parts):
+        return "leads out of the run or is no plain path"
+    if not name.isprintable() or "\\" in name:
+        return "holds characters that are not printable, or a backslash"
+    if any(part.startswith(".") for part in parts):
+        return "is hidden"
+    if len(parts) > DEPTH or len(name.encode()) > NAME_BYTES or len(parts[-1].encode()) > FILE_NAME_BYTES:
+        return f"is longer than {NAME_BYTES} bytes, {FILE_NAME_BYTES} in its last part, or {DEPTH} folders"
+    return ""

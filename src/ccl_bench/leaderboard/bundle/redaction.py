@@ -1,0 +1,352 @@
+"""Redact what a run would disclose: secrets block publishing, Nsight Systems exports are copied in part.
+
+An export is copied into a fresh database without environment, output, host and other processes, so that no
+unused page keeps them. A run in which nothing has to change is published from where it is.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import tomllib
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.collect.environment.capture import FILE_NAME
+from ccl_bench.leaderboard.bundle.build import input_files, run_name
+from ccl_bench.run import open_run
+from ccl_bench.run.completeness import RANK_MAP
+from ccl_bench.storage import remote
+from ccl_bench.trace.formats.nsys.export import export_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ccl_bench.run import Run
+
+_BLOCK_BYTES = 4 << 20
+_OVERLAP_BYTES = 1 << 10
+"""A match that lies across two blocks is found if it is no longer."""
+_MIN_NAME = 4
+"""Characters below which a name of this machine would be found everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """Something that a file tells."""
+
+    file: str
+    what: str
+    example: str
+    """As it stands there; a secret is cut short."""
+    count: int
+    is_secret: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    name: str
+    hints: tuple[bytes, ...]
+    pattern: re.Pattern[bytes]
+    is_secret: bool
+
+
+def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
+    """Return what files tell, secrets first."""
+    found = [told for name, path in files.items() for told in _disclosures_of(name, path)]
+    return sorted(found, key=lambda told: not told.is_secret)
+
+
+def refuse_secrets(found: Iterable[Disclosure]) -> None:
+    """Raise InputError where a file holds a secret."""
+    secrets = [told for told in found if told.is_secret]
+    if not secrets:
+        return
+    first, more = secrets[0], f", and {len(secrets) - 1} more" if len(secrets) > 1 else ""
+    raise InputError(
+        f"holds {first.what} ({first.example}){more}; nothing was published",
+        where=first.file,
+        fix="take it out of the file, and revoke it if anybody else could read it",
+    )
+
+
+def _disclosures_of(name: str, path: Path) -> Iterator[Disclosure]:
+    """Yield what one file tells, each kind once."""
+    counts: Counter[tuple[_Pattern, bytes]] = Counter()
+    with storage.open_file(path) as stream:
+        for block, seen in _blocks(stream, path):
+            for kind in _patterns():
+                if any(hint in block for hint in kind.hints):
+                    ends = range(seen, len(block))
+                    counts.update((kind, m[0]) for m in kind.pattern.finditer(block) if m.end() in ends)
+    for kind in _patterns():
+        matches = {text: count for (other, text), count in counts.items() if other is kind}
+        if matches:
+            text = min(matches).decode("utf-8", errors="replace")
+            example = f"{text[:8]}..." if kind.is_secret else text
+            yield Disclosure(name, kind.name, example, sum(matches.values()), kind.is_secret)
+
+
+def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield a file in blocks that overlap, each with the number of bytes that were seen before.
+
+    A match that reaches the end of a block may go on, and is found whole in the next one; behind the last
+    stands a byte that belongs to none. Of a damaged file, what comes before the damage.
+    """
+    rest = b""
+    try:
+        while block := stream.read(_BLOCK_BYTES):
+            yield rest + block, len(rest)
+            rest = (rest + block)[-_OVERLAP_BYTES:]
+    except PermissionError as error:
+        raise storage.unreadable(path, error) from error
+    except storage.DAMAGED:
+        pass
+    yield rest + b"\0", len(rest)
+
+
+@cache
+def _patterns() -> tuple[_Pattern, ...]:
+    raw = tomllib.loads(resources.files(__package__).joinpath("private.toml").read_text(encoding="utf-8"))
+    found = [
+        _Pattern(
+            rule["name"],
+            tuple(hint.encode() for hint in rule["hint"]),
+            re.compile(rule["pattern"].encode()),
+            group == "secret",
+        )
+        for group in ("secret", "personal")
+        for rule in raw[group]
+    ]
+    return (*found, *_machine_patterns())
+
+
+def _machine_patterns() -> Iterator[_Pattern]:
+    """Yield the names by which this machine and its user could be recognised."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    host = socket.gethostname().partition(".")[0]
+    for name, text, common in (("this machine's name", host, "localhost"), ("your user name", user, "root")):
+        if len(text) >= _MIN_NAME and text != common:
+            word = re.escape(text.encode())
+            pattern = re.compile(rb"(?<![A-Za-z0-9])" + word + rb"(?![A-Za-z0-9])")
+            yield _Pattern(name, (text.encode(),), pattern, is_secret=False)
+
+
+_PROCESS = ~0xFFFFFF
+"""Part of a `globalTid` that is its process's `globalPid`."""
+_SETTING = re.compile(r'([A-Z0-9_]+)="?(\d{1,7})"?(?=[;\0]|\Z)')
+_TYPES = {"INTEGER", "REAL", "TEXT", "BLOB"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    columns: dict[str, str]
+    """Column → type."""
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(map(_quote, self.columns))
+
+
+def redact_export(export: Path, target: Path) -> None:
+    """Write what may be published of an export, an SQLite database, to a file that is not there yet."""
+    with closing(sqlite3.connect(f"{target.absolute().as_uri()}?mode=rwc", uri=True)) as connection:
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.create_function("is_told", 1, _is_kept_message, deterministic=True)
+        connection.create_function("ranks_of", 2, _rank_variables, deterministic=True)
+        try:
+            connection.execute("ATTACH ? AS source", (f"{export.absolute().as_uri()}?mode=ro",))
+            _copy_tables(connection, {table.name: table for table in _tables(connection)})
+            connection.commit()
+            connection.execute("DETACH source")
+        except sqlite3.Error as error:
+            fix = "export the report again, or publish without the traces"
+            raise InputError(f"cannot be copied: {error}", where=str(export), fix=fix) from error
+
+
+def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
+    """Yield the real tables of the export, without those of SQLite itself."""
+    listed = "SELECT name FROM source.sqlite_master"
+    listed += " WHERE type = 'table' AND rootpage AND name NOT LIKE 'sqlite_%'"
+    for (name,) in connection.execute(listed).fetchall():
+        described = connection.execute(f"PRAGMA source.table_info({_quote(name)})").fetchall()
+        columns = {column: kind.upper() for _, column, kind, *_ in described}
+        yield _Table(name, {column: kind if kind in _TYPES else "" for column, kind in columns.items()})
+
+
+def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
+    """Create the tables that are kept, then fill them: so their names lie near the file's beginning."""
+    chosen = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
+    for name in chosen:
+        columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in tables[name].columns.items())
+        connection.execute(f"CREATE TABLE main.{_quote(name)} ({columns})")
+    for name, (values, condition) in chosen.items():
+        selected = f"SELECT {values} FROM source.{_quote(name)} WHERE {condition}"  # noqa: S608 (quoted)
+        connection.execute(f"INSERT INTO main.{_quote(name)} ({tables[name].listed}) {selected}")
+
+
+def _selection(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | None:
+    """Return what is selected of a table, and the condition on its rows; None where it is left out."""
+    if _is_whole(table.name):
+        return table.listed, "1"
+    if table.name == "StringIds":
+        return table.listed, f'"id" IN ({_used_strings(tables)})'
+    if table.name == "PROCESSES":
+        return table.listed, f'"globalPid" IN ({_used_processes(tables)})'
+    if table.name == "DIAGNOSTIC_EVENT" and "text" in table.columns:
+        return table.listed, 'is_told(CAST("text" AS BLOB))'
+    if {"name", "value"} <= table.columns.keys():
+        settings = ", ".join(f"'{name}'" for name in _rules()["settings"])
+        values = table.listed.replace(
+            _quote("value"), 'COALESCE(ranks_of("name", CAST("value" AS BLOB)), "value")'
+        )
+        return values, f'"name" IN ({settings}) OR ranks_of("name", CAST("value" AS BLOB)) > \'\''
+    return None
+
+
+def _is_whole(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in _rules()["tables"])
+
+
+def _used_strings(tables: dict[str, _Table]) -> str:
+    """Return the query for the ids of texts that copied tables use."""
+    return _union(
+        f"SELECT {_quote(column)} FROM source.{_quote(table.name)}"  # noqa: S608 (quoted)
+        for table in tables.values()
+        if _is_whole(table.name)
+        for column in table.columns
+        if column in _rules()["strings"]
+    )
+
+
+def _used_processes(tables: dict[str, _Table]) -> str:
+    """Return the query for the processes with work on a device, ranges or MPI calls."""
+    of_process = {"globalPid": '"globalPid"', "globalTid": f'"globalTid" & {_PROCESS}'}
+    return _union(
+        f"SELECT {of_process[column]} FROM source.{_quote(table.name)}"  # noqa: S608 (quoted)
+        for table in tables.values()
+        if _is_whole(table.name)
+        for column in table.columns.keys() & of_process.keys()
+    )
+
+
+def _union(queries: Iterator[str]) -> str:
+    return " UNION ".join(queries) or "NULL"
+
+
+def _is_kept_message(text: bytes | None) -> bool:
+    return bool(re.search(_rules()["messages"], _decode(text)))
+
+
+def _rank_variables(name: object, value: bytes | None) -> str | None:
+    """Return the variables of an environment that tell a rank; None where the row is no environment."""
+    if not str(name).endswith((":ENVIRONMENT_VARIABLE", "DeviceEnvironment")):
+        return None
+    found = _SETTING.findall(_decode(value))
+    return ";".join(f"{key}={number}" for key, number in found if key in _rules()["variables"])
+
+
+def _decode(text: bytes | None) -> str:
+    """Return a text of the export, which need not be valid UTF-8."""
+    return (text or b"").decode("utf-8", errors="replace")
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("scrubbing.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """A run whose files can be handed out."""
+
+    run: Run
+    scrubbed: list[str] = field(default_factory=list)
+    """Reports that are published in part, by their names below the run as it lies."""
+
+
+def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
+    """Return which of some files of a run, its card among them, lie outside of it."""
+    if remote.is_remote(run.path):
+        return []
+    folder = (run.path if run.path.is_dir() else run.path.parent).resolve()
+    return [
+        name
+        for name, path in {**files, **_side_files(run)}.items()
+        if not path.resolve().is_relative_to(folder)
+    ]
+
+
+def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run) -> StagedRun:
+    """Return the run as its traces are published; a copy that differs is made in an empty folder.
+
+    `reopened` opens the copy as the run was opened.
+    """
+    reports = [
+        trace.relative.removesuffix(f"#{trace.part}") for trace in run.traces if trace.form.name == "nsys"
+    ]
+    if not reports:
+        return StagedRun(run)
+    files, place = input_files(run), folder / run_name(run)
+    if RANK_MAP in files and any(not name.endswith(".sqlite") for name in reports):
+        fix = f"export them with nsys export --type sqlite, and name the exports in {RANK_MAP}"
+        raise InputError(
+            f"names reports that are published under other names in {RANK_MAP}", where=str(run.path), fix=fix
+        )
+    for name, path in {**files, **_side_files(run)}.items():
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name in reports:
+            redact_export(export_of(path, name), target.with_name(_export_name(target.name)))
+        else:
+            _link_or_copy(path, target)
+    return StagedRun(reopened(place), sorted(set(reports)))
+
+
+def _side_files(run: Run) -> dict[str, Path]:
+    """Return the run's own card and description of its environment, by their names below the run.
+
+    A card that lies elsewhere is named again by whoever opens the copy.
+    """
+    paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
+    found = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
+    return {path.relative_to(run.path).as_posix(): path for path in found}
+
+
+def _export_name(name: str) -> str:
+    """Return the name of the export of a report."""
+    bare = Path(name.removesuffix(".gz"))
+    return f"{bare.stem}.sqlite"
+
+
+def _link_or_copy(path: Path, target: Path) -> None:
+    """Have a file at another place, without copying it where the system can do without."""
+    try:
+        os.link(path, target)
+    except (OSError, TypeError):
+        try:
+            with path.open("rb") as source, target.open("xb") as copy:
+                shutil.copyfileobj(source, copy, _BLOCK_BYTES)
+        except OSError as error:
+            raise storage.unreadable(path, error) from error

@@ -1,0 +1,158 @@
+"""Prepare the upload of a run: everything that leaves this machine, and a preview of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.comparison import unknown_fields
+from ccl_bench.evaluate.report_data import collect_report_data
+from ccl_bench.leaderboard.bundle.build import build_bundle, input_files
+from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS, RUN_FOLDER, Limits
+from ccl_bench.leaderboard.bundle.redaction import find_disclosures, links_outside, refuse_secrets, stage_run
+from ccl_bench.leaderboard.bundle.validate import validate_bundle
+from ccl_bench.report.console import Group, Text, aligned, heading, indented
+from ccl_bench.report.formatting import counted
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rich.console import RenderableType
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.bundle.redaction import Disclosure
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRequest:
+    """What is to be published of a run, and how it is read."""
+
+    place: str
+    card: str | None = None
+    with_traces: bool = False
+    storage: str | None = None
+    """Address in object storage below which the traces go."""
+    trace_url: str | None = None
+    """Where the traces are already."""
+    metrics: Collection[str] | None = None
+    """Those that the other side knows; all unless given."""
+    jobs: int | None = None
+    use_cache: bool = True
+    choice: StepChoice = EVERY_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What leaves the machine."""
+
+    id: str
+    bundle: Bundle
+    run_files: dict[str, Path] = field(default_factory=dict)
+    """Files of the run, by their names below it; empty where traces stay."""
+    scrubbed: list[str] = field(default_factory=list)
+    """Reports of which only a part leaves."""
+    told: list[Disclosure] = field(default_factory=list)
+    """What it tells of people and machines."""
+    sent: dict[str, Path] = field(default_factory=dict)
+    """Those files of the run that go along; empty where they go to storage of their own."""
+
+
+def prepare_upload(wanted: UploadRequest, folder: Path, *, progress: Progress | None = None) -> Upload:
+    """Measure a run and write what is published of it into an empty folder.
+
+    Raises InputError where the bundle would be refused, holds a secret, or takes files from outside the run.
+    """
+    reopened = partial(open_run, card=wanted.card and _absolute(wanted.card), choice=wanted.choice)
+    run = reopened(_absolute(wanted.place))
+    hands_out = wanted.with_traces or wanted.storage is not None
+    _refuse_links(links_outside(run, input_files(run) if hands_out else {}))
+    scrubbed: list[str] = []
+    if hands_out:
+        (folder / "staged").mkdir()
+        ready = stage_run(run, folder / "staged", reopened)
+        run, scrubbed = ready.run, ready.scrubbed
+    seen = collect_report_data(run, jobs=wanted.jobs, use_cache=wanted.use_cache, progress=progress)
+    (folder / "bundle").mkdir()
+    done = build_bundle(
+        run,
+        seen,
+        folder / "bundle",
+        metrics=wanted.metrics,
+        storage=wanted.storage,
+        trace_url=wanted.trace_url,
+    )
+    run_files = input_files(run) if hands_out else {}
+    bundle = validate_bundle(done.folder, Limits())
+    leaving = {name: done.folder / name for name in bundle.files}
+    told = find_disclosures(leaving | {f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()})
+    refuse_secrets(told)
+    return Upload(done.id, bundle, run_files, scrubbed, told, run_files if wanted.with_traces else {})
+
+
+def _absolute(place: str) -> str:
+    """Return an address, or the whole path of a file or folder, by which it is found in what is told."""
+    return place if "://" in place else str(Path(place).expanduser().absolute())
+
+
+def _refuse_links(outside: list[str]) -> None:
+    """Raise InputError where a file is a link out of the run: what is published follows none."""
+    if not outside:
+        return
+    more = f", and so do {len(outside) - 1} more" if len(outside) > 1 else ""
+    fix = "copy the file into the run, or publish without the traces"
+    raise InputError(f"leads out of the run{more}; nothing was published", where=outside[0], fix=fix)
+
+
+_FILE_DESCRIPTIONS = {
+    CARD: "the card as written",
+    PROVENANCE: "versions, environment, and the SHA-256 of every file of the run",
+    REPORT: "the report as data",
+    RESULTS: "every number with its details",
+}
+
+
+def preview(parcel: Upload) -> Group:
+    """Return the files of a parcel, and what they tell of people and machines."""
+    rows = list(_file_rows(parcel))
+    return Group(
+        heading(f"{parcel.bundle.provenance.run} would be published as {parcel.id[:12]}"),
+        indented(aligned(("file", "bytes", "what"), rows, right=(1,))),
+        *_disclosure_table(parcel),
+        *_ranking_note(parcel),
+    )
+
+
+def _file_rows(parcel: Upload) -> Iterator[tuple[str, str, str]]:
+    for name in parcel.bundle.files:
+        yield name, f"{(parcel.bundle.folder / name).stat().st_size:,}", _FILE_DESCRIPTIONS[name]
+    formats = {trace.file: trace.format for trace in parcel.bundle.provenance.traces}
+    for name, path in sorted(parcel.run_files.items()):
+        yield f"{RUN_FOLDER}/{name}", f"{path.stat().st_size:,}", formats.get(name, "beside the traces")
+
+
+def disclosure_summaries(parcel: Upload) -> Iterator[str]:
+    """Yield a sentence for each kind of thing that a parcel tells of people and machines."""
+    for what in dict.fromkeys(told.what for told in parcel.told):
+        same = [told for told in parcel.told if told.what == what]
+        example = same[0]
+        yield f"{what} is told by {counted(len(same), 'file')}: {example.example} in {example.file}"
+
+
+def _disclosure_table(parcel: Upload) -> list[RenderableType]:
+    if not parcel.told:
+        return [Text("It tells no host, user, address or home directory that is looked for.")]
+    rows = [(told.file, f"{told.what}, {counted(told.count, 'time')}", told.example) for told in parcel.told]
+    return [heading("What it tells"), indented(aligned(("file", "what", "such as"), rows))]
+
+
+def _ranking_note(parcel: Upload) -> list[RenderableType]:
+    missing = unknown_fields(parcel.bundle.fields)
+    if not missing:
+        return [Text("The card says enough for it to be ranked.")]
+    return [Text(f"It would be listed and not ranked: the card does not say {', '.join(missing)}.")]

@@ -1,0 +1,193 @@
+"""Validate the files of a bundle and report every mistake at once.
+
+The same check runs before a bundle is sent and after a server received it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ccl_bench import metrics
+from ccl_bench.base.errors import InputError
+from ccl_bench.card.fields import is_address
+from ccl_bench.leaderboard.bundle.format import CARD, REPORT, REQUIRED, Bundle, is_known_field, name_problem
+from ccl_bench.result import SCHEMA_VERSION
+from ccl_bench.result.report_data import from_json as report_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from ccl_bench.leaderboard.bundle.format import BundleProvenance, Limits
+    from ccl_bench.result import Result
+
+_MAX_SHOWN = 10
+"""Mistakes that are told; the rest is counted."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"\d[\w.+-]{0,49}", re.ASCII)
+_MAX_CHARACTERS = 2000
+"""Characters of a name or address."""
+_MAX_DEPTH = 32
+"""Lists and mappings inside each other, in the details of a result."""
+
+VALIDATE_FIX = "run ccl-bench validate on the run, mend what it tells, and publish again"
+
+
+def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | None = None) -> Bundle:
+    """Return the bundle in a folder, or raise InputError with everything that is wrong with it.
+
+    `hashes` are those of the files of the run that came with it; empty where none came.
+    """
+    found = list(_file_problems(folder, limits))
+    bundle = Bundle(folder)
+    if not found:
+        found = list(_content_problems(bundle))
+    if not found and hashes:
+        found = list(_run_file_problems(bundle.provenance, hashes))
+    if not found:
+        return bundle
+    more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
+    raise InputError("; ".join(found[:_MAX_SHOWN]) + more, where="the bundle is refused", fix=VALIDATE_FIX)
+
+
+def _file_problems(folder: Path, limits: Limits) -> Iterator[str]:
+    for name in REQUIRED:
+        if not (folder / name).is_file():
+            yield f"{name} is missing"
+    for path in sorted(folder.iterdir()):
+        if path.stat().st_size > limits.of(path.name):
+            yield f"{path.name} has more than {limits.of(path.name):,} bytes"
+
+
+def _content_problems(bundle: Bundle) -> Iterator[str]:
+    """Yield what is wrong in each file; one that cannot be read at all hides nothing of the others."""
+    readable = True
+    for about in (_card_problems, _provenance_problems, _results_problems, _report_problems):
+        try:
+            yield from about(bundle)
+        except InputError as error:
+            name = error.where.rpartition("/")[2]
+            readable = False
+            yield f"{name}: {error.message}" if name else error.message
+        except RecursionError:
+            readable = False
+            yield "a file is nested too deeply"
+    if readable:
+        yield from _consistency_problems(bundle.provenance, bundle.results)
+
+
+def _card_problems(bundle: Bundle) -> Iterator[str]:
+    for issue in bundle.card.errors:
+        yield f"{CARD}: {issue.path}: {issue.message}"
+
+
+def _provenance_problems(bundle: Bundle) -> Iterator[str]:
+    made = bundle.provenance
+    if made.schema_version != 1:
+        yield f"provenance.json has schema {made.schema_version}, this program knows 1"
+    if not 1 <= len(made.run) <= _MAX_CHARACTERS or "/" in made.run or not made.run.isprintable():
+        yield "the run has no name, a path for a name, or characters in it that are not printable"
+    if not _VERSION.fullmatch(made.tool_version):
+        yield f"{made.tool_version[:50]!r} is no version of ccl-bench"
+    if made.trace_url is not None and not (
+        is_address(made.trace_url) and len(made.trace_url) <= _MAX_CHARACTERS
+    ):
+        yield "trace_url is no address; write it in full, from https:// or s3:// on"
+    named = [(trace.file, trace.sha256) for trace in made.traces] + list(made.files.items())
+    for name, digest in named:
+        if problem := name_problem(name):
+            yield f"the name of the file {name[:100]!r} {problem}"
+        if not _SHA256.fullmatch(digest):
+            yield f"{name[:100]!r} has no SHA-256"
+    if len({name for name, _ in named}) < len(named):
+        yield "a file is named twice"
+    if any(trace.size < 0 for trace in made.traces):
+        yield "a trace has fewer than 0 bytes"
+    for name in made.fields:
+        if not is_known_field(name):
+            yield f"{name[:100]!r} is no field of a card"
+
+
+def _results_problems(bundle: Bundle) -> Iterator[str]:
+    if not any(result.status == "ok" for result in bundle.results):
+        yield "there is no number in the results"
+    for name, count in Counter(result.metric for result in bundle.results).items():
+        if count > 1:
+            yield f"{name[:100]} is there {count} times"
+    for result in bundle.results:
+        yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result))
+
+
+def _result_problems(result: Result) -> Iterator[str]:
+    known = metrics.load()
+    if result.metric not in known or known.get(result.metric).name != result.metric:
+        yield "is no metric that this program knows"
+        return
+    declared = known.get(result.metric)
+    if (result.unit, result.better) != (declared.unit, declared.better):
+        yield f"is in {declared.unit}, {declared.better} is better"
+    if result.provenance.metric_revision != declared.revision:
+        revision = result.provenance.metric_revision
+        yield f"is of revision {revision} of its definition, this program has {declared.revision}"
+    if result.schema_version != SCHEMA_VERSION:
+        yield f"has schema {result.schema_version}, this program knows {SCHEMA_VERSION}"
+    if (result.status == "ok") != (result.value is not None):
+        yield "says that there is a number and has none, or the other way round"
+    elif result.value is not None and not math.isfinite(result.value):
+        yield "is no finite number"
+    if _is_too_deep(result.details):
+        yield f"its details are nested more than {_MAX_DEPTH} levels deep"
+
+
+def _is_too_deep(details: object) -> bool:
+    """Whether data is nested deeper than anything that measures; what shows it would fail on that."""
+    level = [details]
+    for _ in range(_MAX_DEPTH):
+        level = [inner for each in level for inner in _children(each)]
+    return bool(level)
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _report_problems(bundle: Bundle) -> Iterator[str]:
+    if REPORT not in bundle.files:
+        return
+    report = report_from_json(bundle.bytes(REPORT))
+    if report.results != bundle.results:
+        yield f"{REPORT} has other results than the bundle"
+    if report.inspection.run != bundle.provenance.run:
+        yield f"{REPORT} is about another run"
+
+
+def _consistency_problems(made: BundleProvenance, results: Iterable[Result]) -> Iterator[str]:
+    """Yield where the results say another origin than the bundle as a whole."""
+    known = {trace.file: trace.sha256 for trace in made.traces}
+    for result in results:
+        name, said = result.metric, result.provenance
+        if said.tool_version != made.tool_version:
+            yield f"{name} was measured with version {said.tool_version[:50]!r}, the bundle says otherwise"
+        if made.metric_revisions.get(name) != said.metric_revision:
+            yield f"{name} has another revision in provenance.json"
+        if any(known.get(trace.file.partition("#")[0]) != trace.sha256 for trace in said.traces):
+            yield f"{name} rests on a trace that provenance.json does not name, or with another hash"
+    if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
+        yield "the results rest on different choices of steps"
+
+
+def _run_file_problems(made: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:
+    """Yield how the files that came differ from those that the numbers are said to rest on."""
+    claimed = {trace.file: trace.sha256 for trace in made.traces} | made.files
+    for name in sorted(claimed.keys() - hashes.keys()):
+        yield f"{name} is missing: send every file of the run, or none"
+    for name in sorted(hashes.keys() - claimed.keys()):
+        yield f"{name} is none of the files that provenance.json names"
+    for name in sorted(claimed.keys() & hashes.keys()):
+        if claimed[name] != hashes[name]:
+            yield f"{name} is another file than provenance.json says: its hash is {hashes[name][:12]}..."

@@ -1,0 +1,28 @@
+"""Errors of the leaderboard: packages that are missing, and requests that a server refuses."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RequestRefused(InputError):  # noqa: N818 (an answer, not an error)
+    """Something that was asked for is not done: what, and what would help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        fix: str = "",
+        status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, where=where, fix=fix)
+        self.status = status
+        self.headers = dict(headers or {})

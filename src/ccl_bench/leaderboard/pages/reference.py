@@ -1,0 +1,61 @@
+"""The reference pages: definitions of the metrics, and the HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.leaderboard.pages.render import render_page
+from ccl_bench.leaderboard.store.rows import known_metrics
+from ccl_bench.report.page_model import Definition
+from ccl_bench.report.render.html import definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.metrics import Metric
+
+
+def metrics_page(to: Links) -> str:
+    """Return the definition of every metric that this program knows."""
+    known = [metric_definition(metric) for metric in known_metrics().values()]
+    return render_page(
+        "metrics.html", "Metrics", to, at="metrics", definitions=definitions(known), count=len(known)
+    )
+
+
+def metric_definition(metric: Metric) -> Definition:
+    """Return the definition of a metric."""
+    return Definition(metric.name, metric.unit, metric.better, metric.revision, metric.manual)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One thing that can be asked for."""
+
+    method: str
+    path: str
+    summary: str
+    parameters: list[tuple[str, str, str]]
+    """Name, where it stands, meaning."""
+
+
+def api_page(description: dict[str, Any], to: Links) -> str:
+    """Return the page; `description` is the OpenAPI document."""
+    address = f"{to.root}/openapi.json"
+    calls = list(_calls(description))
+    return render_page(
+        "interface.html", "Interface for programs", to, at="interface", calls=calls, description=address
+    )
+
+
+def _calls(description: dict[str, Any]) -> Iterator[ApiCall]:
+    for path, methods in description["paths"].items():
+        for method, said in methods.items():
+            parameters = [
+                (each["name"], each["in"], each.get("description", "")) for each in said.get("parameters", ())
+            ]
+            yield ApiCall(
+                method.upper(), path, said.get("description") or said.get("summary", ""), parameters
+            )

@@ -1,0 +1,180 @@
+"""Render pages: templates, shared style sheets and scripts, and numbers as the cells of a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import __version__
+from ccl_bench.leaderboard.store.query import AXES
+from ccl_bench.leaderboard.store.rows import known_metrics
+from ccl_bench.report.formatting import amount, counted, exact
+from ccl_bench.report.render import html as report_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.leaderboard.store.query_result import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number as a cell."""
+
+    metric: str
+    number: Number | None = None
+    text: str = ""
+    """As people read it, without its unit."""
+    told: str = ""
+    """Everything about it, in one line."""
+    note: str = ""
+    """What makes it another number than its neighbours, if anything."""
+
+
+def number_cell(metric: str, number: Number | None) -> Cell:
+    """Return the cell of a metric's number."""
+    if number is None:
+        return Cell(metric)
+    known = known_metrics().get(metric)
+    note = number.unit if known and known.unit != number.unit else ""
+    if known and known.revision != number.revision:
+        note = f"{note} revision {number.revision}".strip()
+    return Cell(metric, number, amount(number.value), _describe_number(metric, number), note)
+
+
+def _describe_number(metric: str, number: Number) -> str:
+    parts = [f"{metric} {exact(number.value)} {number.unit}", rank_text(number), number.measured]
+    parts += [f"{counted(number.doubts, 'finding')} about the data"] if number.doubts else []
+    return "; ".join(filter(None, parts))
+
+
+def rank_text(number: Number) -> str:
+    """Return the rank of a number in words, or why it has none."""
+    if number.place is None:
+        if number.better == "neither":
+            return ""
+        return "not ranked: the data has an error" if number.errors else "not ranked"
+    if number.ranked == 1:
+        return "the only one like it"
+    return f"rank {number.place} of {number.ranked}"
+
+
+def parallelism_text(run: Mapping[str, Any]) -> str:
+    """Return the degrees of parallelism above 1, or that there are none, or that they are not known."""
+    degrees = [f"{axis} {run[axis]}" for axis in AXES if (run[axis] or 1) > 1]
+    is_known = any(run[axis] for axis in AXES)
+    return ", ".join(degrees) or ("not parallel" if is_known else "parallelism unknown")
+
+
+def hardware_text(run: Mapping[str, Any]) -> str:
+    """Return what a run ran on, such as `16 x A100, 4 nodes`."""
+    devices = f"{run['device_count']} × " if run["device_count"] else ""
+    nodes = f", {counted(run['node_count'], 'node')}" if (run["node_count"] or 0) > 1 else ""
+    return f"{devices}{run['hardware']}{nodes}" if run["hardware"] else ""
+
+
+def name_and_version(run: Mapping[str, Any], name: str, version: str) -> str:
+    """Return a name with its version, where they are known."""
+    return f"{run[name]} {run[version] or ''}".strip() if run[name] else ""
+
+
+STYLES, SCRIPT = "leaderboard.css", "leaderboard.js"
+SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
+
+BADGES = {
+    "verified": ("verified", "The numbers were computed again from the traces, and agree."),
+    "self_reported": ("self-reported", "The numbers are the submitter's; nobody computed them again."),
+    "withdrawn": ("withdrawn", "Taken back by its submitter; kept, and not ranked."),
+    "superseded": ("superseded", "Replaced by another run; kept, and not ranked."),
+    "quarantined": ("in quarantine", "Received, and not checked yet."),
+}
+"""State → its name and what it means."""
+
+_JOINTS = re.compile(r"([._])(?=\w)")
+_CODE = re.compile(r"`([^`]+)`")
+
+DIRECTIONS = {"higher": ("↑", "higher is better"), "lower": ("↓", "lower is better"), "neither": ("", "")}
+
+
+@cache
+def _read_asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def render_page(template: str, title: str, to: Links, *, at: str = "", **values: Any) -> str:
+    """Return a whole page from a template; `at` is the part of the leaderboard that it belongs to."""
+    found = template_environment().get_template(template)
+    return found.render(title=title, to=to, at=at, version=__version__, names=_NAMES, **values)
+
+
+_NAMES = {
+    "base": report_frame.STYLES,
+    "theme": report_frame.SCRIPT,
+    "library": report_frame.LIBRARY,
+    "styles": STYLES,
+    "script": SCRIPT,
+    "site": SITE_SCRIPT,
+    "site_compare": SITE_COMPARE,
+}
+_ASSETS: dict[str, Callable[[], str]] = {
+    report_frame.STYLES: report_frame.styles,
+    report_frame.SCRIPT: report_frame.script,
+    report_frame.LIBRARY: report_frame.library,
+    **{name: partial(_read_asset, name) for name in (STYLES, SCRIPT, SITE_SCRIPT, SITE_COMPARE)},
+}
+ASSETS = tuple(_ASSETS)
+"""Names of the style sheets and scripts that pages link to."""
+
+
+def load_asset(name: str) -> str:
+    """Return a style sheet or script."""
+    return _ASSETS[name]()
+
+
+def _with_line_breaks(text: str) -> Markup:
+    """Return a name that a line may break within, after a point or an underscore."""
+    from markupsafe import Markup, escape
+
+    return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704  escaped before
+
+
+def _with_code(text: str) -> Markup:
+    """Return text in which what stands between backticks is code."""
+    from markupsafe import Markup, escape
+
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
+
+
+@cache
+def template_environment() -> Environment:
+    """Return what renders templates; every value is escaped unless it is marked as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("ccl_bench.leaderboard.pages", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "amount": amount,
+        "exact": exact,
+        "breakable": _with_line_breaks,
+        "with_code": _with_code,
+        "counted": counted,
+        "day": lambda moment: moment[:10],
+        "thousands": lambda count: f"{count:,}",
+        "standing": rank_text,
+    }
+    made.filters |= filters
+    made.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS}
+    return made

@@ -1,0 +1,200 @@
+"""Ingest an uploaded bundle: unpack it, check it, keep it, register it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from ccl_bench.comparison import unknown_fields
+from ccl_bench.leaderboard.bundle.archive import unpack
+from ccl_bench.leaderboard.bundle.build import recording_hash
+from ccl_bench.leaderboard.bundle.format import bundle_id
+from ccl_bench.leaderboard.bundle.validate import validate_bundle
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.publications import (
+    TRACES_FOLDER,
+    UPLOADS_FOLDER,
+    listed_publications,
+    publication_lock,
+    register_publication,
+)
+from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.store import State, locked, new_event
+from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.publishing.settings import Settings
+    from ccl_bench.leaderboard.publishing.tokens import Caller
+    from ccl_bench.leaderboard.store import Event, Store
+
+_PREFIX = "incoming-"
+_ALIVE = ".alive"
+"""File whose lock is held as long as the process lives."""
+
+
+@contextlib.contextmanager
+def upload_folder(data: Path) -> Iterator[Path]:
+    """Give an empty folder on the file system of the data directory."""
+    uploads = data / UPLOADS_FOLDER
+    uploads.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with locked(uploads):
+            folder = Path(tempfile.mkdtemp(dir=uploads, prefix=_PREFIX))
+            alive = stack.enter_context((folder / _ALIVE).open("wb"))
+            fcntl.flock(alive, fcntl.LOCK_EX)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+
+
+def remove_dead_uploads(data: Path) -> int:
+    """Remove the folders of uploads whose process is dead, and return how many there were."""
+    uploads = data / UPLOADS_FOLDER
+    uploads.mkdir(exist_ok=True)
+    with locked(uploads):
+        dead = [folder for folder in uploads.glob(f"{_PREFIX}*") if _is_dead(folder)]
+        for folder in dead:
+            shutil.rmtree(folder, ignore_errors=True)
+    return len(dead)
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        handle = os.open(folder / _ALIVE, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+_CONVERTED = (".nsys-rep", ".qdrep")
+"""Files that a program of somebody else would have to open."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What became of a bundle that was taken in."""
+
+    run: str
+    state: State
+    is_new: bool
+    replaced: list[str] = field(default_factory=list)
+    """Runs that it replaces."""
+    remarks: list[str] = field(default_factory=list)
+    """What its submitter should know."""
+
+
+def ingest_archive(
+    store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path
+) -> IngestResult:
+    """Take in the bundle in an archive, unpacked below an empty folder."""
+    unpacked = unpack(archive, folder, settings.limits)
+    bundle = validate_bundle(unpacked.bundle, settings.limits, unpacked.sha256)
+    _refuse_unconverted_reports(unpacked.sha256)
+    return ingest_bundle(store, settings, caller, bundle, unpacked.run if unpacked.sha256 else None)
+
+
+def ingest_bundle(
+    store: Store, settings: Settings, caller: Caller, bundle: Bundle, run_files: Path | None = None
+) -> IngestResult:
+    """Take in a checked bundle whose folder, like that of the run's files, is on the store's file system.
+
+    The order is such that a process killed anywhere leaves either nothing or a whole bundle: files of the run
+    come to their place first, then the bundle in one step, and what follows from it can be done by another.
+    """
+    run = bundle_id(bundle.folder)
+    recording = recording_hash(bundle.provenance, run)
+    remarks = _ranking_remarks(bundle)
+    with publication_lock(store):
+        _refuse_recording_of_others(store, caller, recording, run)
+        if run_files is not None:
+            _keep_run_files(run_files, store.data / TRACES_FOLDER / run)
+        _, is_new = store.add(bundle.folder, _first_event(store, settings, caller))
+        is_maintainer = caller.may(Role.MAINTAINER)
+        replaced = register_publication(store, settings, run, replaces_anyones=is_maintainer)
+        state = store.bundle(run).history[-1].state
+    if state is State.QUARANTINED:
+        remarks.append("it is shown after a maintainer has looked at it")
+    with store.engine.connect() as connection:
+        job, _ = queue.job_states(connection, [run]).get(run, (None, ""))
+    if job in {queue.JobState.WAITING, queue.JobState.RUNNING}:
+        remarks.append(
+            "a worker recomputes its numbers from the traces; its page tells when they are verified"
+        )
+    return IngestResult(run, state, is_new, replaced, remarks)
+
+
+def _refuse_unconverted_reports(names: dict[str, str]) -> None:
+    """Refuse reports that the worker would have to give to another program."""
+    reports = [name for name in names if name.lower().removesuffix(".gz").endswith(_CONVERTED)]
+    if reports:
+        fix = "export it with nsys export --type sqlite, which ccl-bench publish does by itself"
+        raise RequestRefused("is a report that only Nsight Systems can open", where=reports[0], fix=fix)
+
+
+def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, run: str) -> None:
+    """Refuse a recording that somebody else has published; maintainers may replace it."""
+    others = [each for each in listed_publications(store, recording) if each.submitter != caller.submitter]
+    if not others or caller.may(Role.MAINTAINER) or any(each.run == run for each in others):
+        return
+    raise RequestRefused(
+        f"the same traces were published by {others[0].submitter or 'somebody else'} as {others[0].run[:12]}",
+        fix="ask a maintainer where they are yours",
+        status=HTTPStatus.CONFLICT,
+    )
+
+
+def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:
+    reason = _quarantine_reason(store, settings, caller)
+    if reason:
+        return new_event(State.QUARANTINED, caller.submitter, reason)
+    return new_event(State.SELF_REPORTED, caller.submitter)
+
+
+def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
+    """Return why a bundle has to wait for a maintainer; empty where it does not."""
+    if caller.may(Role.MAINTAINER) or settings.quarantine == "none":
+        return ""
+    if settings.quarantine == "all":
+        return "every bundle is looked at"
+    shown = [state.value for state in (State.SELF_REPORTED, State.VERIFIED, State.SUPERSEDED)]
+    approved = (
+        select(PUBLICATIONS.c.run)
+        .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
+        .where(PUBLICATIONS.c.submitter == caller.submitter, RUNS.c.state.in_(shown))
+    )
+    with store.engine.connect() as connection:
+        is_known = connection.execute(approved.limit(1)).first() is not None
+    return "" if is_known else "the first bundle of this submitter is looked at"
+
+
+def _keep_run_files(run_files: Path, place: Path) -> None:
+    """Put the files of a run where the worker finds them; those that are there already stay."""
+    place.parent.mkdir(exist_ok=True)
+    if not place.exists():
+        run_files.rename(place)
+
+
+def _ranking_remarks(bundle: Bundle) -> list[str]:
+    missing = unknown_fields(bundle.fields)
+    if not missing:
+        return []
+    listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+    return [f"it is listed but not ranked: the card does not say {listed}"]

@@ -1,0 +1,206 @@
+"""Withdraw, approve and recompute published runs, over HTTP or as the operator of the data directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from ccl_bench.leaderboard.bundle.format import ID
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing import audit, queue
+from ccl_bench.leaderboard.publishing.models import Receipt, Verification
+from ccl_bench.leaderboard.publishing.publications import (
+    find_publication,
+    listed_publications,
+    publication_lock,
+    reconcile,
+    register_publication,
+)
+from ccl_bench.leaderboard.publishing.settings import load_settings
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+from ccl_bench.leaderboard.store import State, new_event, writing
+from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ccl_bench.leaderboard.publishing.publications import Publication
+    from ccl_bench.leaderboard.publishing.settings import Settings
+    from ccl_bench.leaderboard.store import Store
+
+_WAITING = (State.QUARANTINED, State.WITHDRAWN)
+
+
+def withdraw(store: Store, caller: Caller, run: str, note: str = "") -> None:
+    """Take a run back; it keeps its page and its history. One that is withdrawn stays so."""
+    with publication_lock(store):
+        state = current_state(store, _own_publication(store, caller, run).run)
+        if state is State.WITHDRAWN:
+            return
+        if state is State.SUPERSEDED:
+            raise _conflict("it was replaced by another, and is not ranked any more")
+        store.record(run, new_event(State.WITHDRAWN, caller.submitter, note))
+
+
+def approve(store: Store, settings: Settings, caller: Caller, run: str, note: str = "") -> None:
+    """List a run that waits in quarantine or was withdrawn; one that is listed stays so."""
+    require_role(caller, Role.MAINTAINER)
+    with publication_lock(store):
+        mine = _existing_publication(store, run)
+        state = current_state(store, run)
+        if state is State.SUPERSEDED:
+            raise _conflict("it was replaced by another")
+        if state not in _WAITING:
+            return
+        others = [
+            each for each in listed_publications(store, mine.recording) if each.submitter != mine.submitter
+        ]
+        if others:
+            raise _conflict(f"the same traces are listed as {others[0].run[:12]} of {others[0].submitter}")
+        with store.engine.connect() as connection:
+            job, said = queue.job_states(connection, [run]).get(run, (None, ""))
+        is_verified = job is queue.JobState.VERIFIED
+        listed = State.VERIFIED if is_verified else State.SELF_REPORTED
+        store.record(run, new_event(listed, caller.submitter, note or (said if is_verified else "")))
+        register_publication(store, settings, run)
+
+
+def recompute(store: Store, settings: Settings, caller: Caller, run: str) -> None:
+    """Have a run recomputed once more."""
+    require_role(caller, Role.MAINTAINER)
+    with publication_lock(store):
+        _existing_publication(store, run)
+        register_publication(store, settings, run)
+        with writing(store.engine) as connection:
+            if not queue.job_states(connection, [run]):
+                raise _conflict("there are no traces to recompute it from")
+            queue.requeue(connection, run)
+
+
+def require_role(caller: Caller, role: Role) -> None:
+    """Raise Refused where somebody may not do what a role may."""
+    if not caller.may(role):
+        raise RequestRefused(
+            f"this takes the role {role}, and yours is {caller.role}",
+            fix=f"ask somebody who is {role}",
+            status=HTTPStatus.FORBIDDEN,
+        )
+
+
+def current_state(store: Store, run: str) -> State:
+    """Return what a run counts as."""
+    return store.bundle(run).history[-1].state
+
+
+def run_not_found(run: str) -> RequestRefused:
+    """Return the refusal for a run that is not there, or not for this caller's eyes."""
+    return RequestRefused(
+        f"there is no run {run[:64]!r}", fix="check the identifier", status=HTTPStatus.NOT_FOUND
+    )
+
+
+def _existing_publication(store: Store, run: str) -> Publication:
+    with store.engine.connect() as connection:
+        found = find_publication(connection, run) if ID.fullmatch(run) else None
+    if found is None:
+        raise run_not_found(run)
+    return found
+
+
+def _own_publication(store: Store, caller: Caller, run: str) -> Publication:
+    """Return a publication that is the caller's own, or anyone's for a maintainer."""
+    found = _existing_publication(store, run)
+    if found.submitter == caller.submitter or caller.may(Role.MAINTAINER):
+        return found
+    if current_state(store, run) is State.QUARANTINED:
+        raise run_not_found(run)
+    raise RequestRefused(
+        "it is somebody else's", fix="ask a maintainer to withdraw it", status=HTTPStatus.FORBIDDEN
+    )
+
+
+def _conflict(what: str) -> RequestRefused:
+    return RequestRefused(what, fix="look at its page", status=HTTPStatus.CONFLICT)
+
+
+_MAX_RECEIPTS = 200
+
+
+def receipt(store: Store, run: str) -> Receipt:
+    """Return what a bundle counts as; raise Refused where there is none."""
+    with store.engine.connect() as connection:
+        return _build_receipt(store, connection, run)
+
+
+def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
+    """Return what a bundle counts as, to somebody who may know it."""
+    found = receipt(store, run)
+    is_theirs = caller and (caller.submitter == found.submitter or caller.may(Role.MAINTAINER))
+    if found.state == "quarantined" and not is_theirs:
+        raise run_not_found(run)
+    return found
+
+
+def receipts_in_state(store: Store, state: str) -> list[Receipt]:
+    """Return the bundles in a state, the oldest first."""
+    asked = (
+        select(PUBLICATIONS.c.run)
+        .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
+        .where(RUNS.c.state == state)
+        .order_by(PUBLICATIONS.c.received_at)
+        .limit(_MAX_RECEIPTS)
+    )
+    with store.engine.connect() as connection:
+        return [_build_receipt(store, connection, run) for run in connection.execute(asked).scalars().all()]
+
+
+def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:
+    found = find_publication(connection, run) if ID.fullmatch(run) else None
+    if found is None:
+        raise run_not_found(run)
+    bundle = store.bundle(run)
+    job, message = queue.job_states(connection, [run]).get(run, ("none", ""))
+    return Receipt(
+        id=run,
+        name=bundle.provenance.run,
+        submitter=found.submitter,
+        state=bundle.history[-1].state.value,
+        verification=Verification(state=str(job), message=message),  # type: ignore[arg-type]
+        page=f"/runs/{run}",
+    )
+
+
+OPERATOR = Caller("operator", Role.ADMIN)
+"""Whoever may write into the data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAdmin:
+    """A data directory; it does what `client.Leaderboard` asks a server for."""
+
+    store: Store
+
+    def withdraw(self, run: str, note: str) -> Receipt:
+        """Take a run back."""
+        reconcile(self.store, load_settings(self.store.data))
+        withdraw(self.store, OPERATOR, run, note)
+        return self._noted("withdrawn", run)
+
+    def approve(self, run: str, note: str) -> Receipt:
+        """List a run that waits."""
+        settings = load_settings(self.store.data)
+        reconcile(self.store, settings)
+        approve(self.store, settings, OPERATOR, run, note)
+        return self._noted("approved", run)
+
+    def waiting(self) -> list[Receipt]:
+        """Return the bundles in quarantine."""
+        reconcile(self.store, load_settings(self.store.data))
+        return receipts_in_state(self.store, "quarantined")
+
+    def _noted(self, event: str, run: str) -> Receipt:
+        audit.log_event(self.store.data, event, run=run, submitter=OPERATOR.submitter)
+        return receipt(self.store, run)

@@ -1,0 +1,160 @@
+"""Register publications: whose a run is, which runs it supersedes, whether it is recomputed.
+
+Every step can be repeated without harm, and is repeated for every bundle that lacks it: the next process
+finishes what a killed one left undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, insert, select
+
+from ccl_bench.leaderboard.bundle.build import recording_hash
+from ccl_bench.leaderboard.bundle.format import LISTED
+from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.settings import STORAGE
+from ccl_bench.leaderboard.store import State, locked, new_event, writing
+from ccl_bench.leaderboard.store.database import timestamp
+from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+    from sqlalchemy.sql.elements import ColumnElement
+
+    from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.publishing.settings import Settings
+    from ccl_bench.leaderboard.store import Store
+
+UPLOADS_FOLDER, TRACES_FOLDER = "uploads", "traces"
+"""Folders below the data directory: what is being received, and the files of runs that came with bundles."""
+
+
+@contextlib.contextmanager
+def publication_lock(store: Store) -> Iterator[None]:
+    """Keep every other process from deciding what becomes of bundles; not to be nested."""
+    folder = store.data / UPLOADS_FOLDER
+    folder.mkdir(exist_ok=True)
+    with locked(folder):
+        yield
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Publication:
+    """Whose a run is; the last received is the greatest."""
+
+    received_at: str
+    run: str
+    submitter: str
+    recording: str
+
+
+def find_publication(connection: Connection, run: str) -> Publication | None:
+    """Return the publication of a run."""
+    return next(iter(_publications(connection, PUBLICATIONS.c.run == run)), None)
+
+
+def listed_publications(store: Store, recording: str) -> list[Publication]:
+    """Return the publications of a recording that are listed, by what their files say."""
+    with store.engine.connect() as connection:
+        found = _publications(connection, PUBLICATIONS.c.recording == recording)
+    return [
+        each for each in found if (store.folder / each.run).is_dir() and _is_listed(store.bundle(each.run))
+    ]
+
+
+def _is_listed(bundle: Bundle) -> bool:
+    return bundle.history[-1].state in LISTED
+
+
+def _publications(connection: Connection, condition: ColumnElement[bool]) -> list[Publication]:
+    rows = connection.execute(select(PUBLICATIONS).where(condition)).mappings()
+    return sorted(Publication(**row) for row in rows)
+
+
+def register_publication(
+    store: Store, settings: Settings, run: str, *, replaces_anyones: bool = False
+) -> list[str]:
+    """Do what follows from a bundle that is in the store, and return the runs that are replaced.
+
+    Of the listed runs of one recording and submitter the last received stays, and replaces the others. Whose
+    the bundle is stands in the database last of all: it says that everything else is done.
+    """
+    bundle = store.bundle(run)
+    with store.engine.connect() as connection:
+        known = find_publication(connection, run)
+    mine = known or _new_publication(bundle)
+    replaced = _supersede(store, mine, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
+    with writing(store.engine) as connection:
+        if known is None:
+            connection.execute(insert(PUBLICATIONS), [asdict(mine)])
+        if _can_be_recomputed(store, settings, bundle):
+            queue.enqueue(connection, run)
+    return replaced
+
+
+def _supersede(store: Store, mine: Publication, *, replaces_anyones: bool) -> list[str]:
+    """Let the last of the listed runs of a recording replace the others, and return those."""
+    everybodys = {*listed_publications(store, mine.recording), mine}
+    *others, last = sorted(
+        each for each in everybodys if replaces_anyones or each.submitter == mine.submitter
+    )
+    for each in others:
+        store.record(each.run, new_event(State.SUPERSEDED, mine.submitter, superseded_by=last.run))
+    return [each.run for each in others]
+
+
+def _new_publication(bundle: Bundle) -> Publication:
+    """Return whose a bundle is. Of one that was received before, only the second is known."""
+    first, moment = bundle.history[0], timestamp()
+    is_new = not first.at or moment.startswith(first.at.removesuffix("Z"))
+    return Publication(
+        received_at=moment if is_new else first.at.replace("Z", ".999999Z"),
+        run=bundle.id,
+        submitter=first.by[:64],
+        recording=recording_hash(bundle.provenance, bundle.id),
+    )
+
+
+def _can_be_recomputed(store: Store, settings: Settings, bundle: Bundle) -> bool:
+    """Whether the server has the files of the run, or may fetch them."""
+    made = bundle.provenance
+    return (store.data / TRACES_FOLDER / bundle.id).is_dir() or is_readable_storage(made.trace_url, settings)
+
+
+def is_readable_storage(address: str | None, settings: Settings) -> bool:
+    """Whether an address lies in storage that the operator named; nothing else is ever fetched."""
+    if address is None or not address.startswith(STORAGE):
+        return False
+    plain = "/../" not in f"{address}/" and not set("%?#\\") & set(address)
+    return plain and f"{address.rstrip('/')}/".startswith(settings.trace_storage)
+
+
+def reconcile(store: Store, settings: Settings) -> None:
+    """Finish what was left undone: bundles that nobody settled, rows and traces of bundles that are gone."""
+    with publication_lock(store):
+        store.catch_up_if_changed()
+        with store.engine.connect() as connection:
+            known = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
+            indexed = set(connection.execute(select(RUNS.c.id)).scalars())
+        gone = sorted(run for run in known - indexed if not (store.folder / run).is_dir())
+        if gone:
+            with writing(store.engine) as connection:
+                for table in (JOBS, PUBLICATIONS):
+                    connection.execute(delete(table).where(table.c.run.in_(gone)))
+        for run in sorted(indexed - known):
+            register_publication(store, settings, run)
+        _remove_orphaned_traces(store.data / TRACES_FOLDER, store.folder)
+
+
+def _remove_orphaned_traces(traces: Path, runs: Path) -> None:
+    """Remove the files of runs whose bundle never arrived."""
+    for folder in traces.iterdir() if traces.is_dir() else ():
+        if not (runs / folder.name).is_dir():
+            shutil.rmtree(folder, ignore_errors=True)

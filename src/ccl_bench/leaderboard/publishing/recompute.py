@@ -1,0 +1,270 @@
+"""Recompute the numbers of a bundle in a sandbox, and compare them with what the bundle claims.
+
+A number is compared up to rounding, together with how it was measured and the findings about its data.
+Everything else is compared exactly. Where both sides are of the same version, details, findings and the
+series of the report are compared too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccl_bench import __version__
+from ccl_bench.base.errors import CclBenchError, InputError
+from ccl_bench.leaderboard.bundle.build import strip_folder
+from ccl_bench.leaderboard.bundle.format import CARD, REPORT
+from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer, SandboxRequest
+from ccl_bench.leaderboard.store.rows import measurement_basis
+from ccl_bench.result.report_data import from_json as report_from_json
+from ccl_bench.result.step_choice import EVERY_STEP
+from ccl_bench.storage import remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from ccl_bench.leaderboard.bundle.format import Bundle, BundleProvenance
+    from ccl_bench.leaderboard.publishing.settings import Settings
+    from ccl_bench.result import Result
+    from ccl_bench.result.inspection import InspectedIssue
+
+_POLL_S = 0.2
+
+
+class Interrupted(CclBenchError):  # noqa: N818 (an answer, not an error)
+    """The worker may not go on: it was told to stop, or the job is not its own any more."""
+
+
+def recompute_run(
+    bundle: Bundle, run: Path, scratch: Path, settings: Settings, may_go_on: Callable[[], bool]
+) -> SandboxAnswer:
+    """Return what the bundle claims as measured on the files of the run, in a process of its own.
+
+    It may write into the folder `scratch`. `may_go_on` is asked several times a second. Raises InputError
+    where there is no answer and another attempt may give one.
+    """
+    request, answer = scratch / "request.json", scratch / "answer.json"
+    asked = SandboxRequest(
+        str(run),
+        str(bundle.folder / CARD),
+        settings.recompute_bytes,
+        settings.recompute_seconds,
+        settings.unpacked_bytes,
+        next((r.provenance.steps for r in bundle.results if r.provenance.steps), EVERY_STEP),
+    )
+    request.write_bytes(msgspec.json.encode(asked))
+    with _start_sandbox([str(request), str(answer)], scratch) as process:
+        if too_much := _wait_or_exceeded(process, scratch, settings, may_go_on):
+            return SandboxAnswer(error=f"it takes more than {too_much}")
+    try:
+        found = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
+        return msgspec.json.decode(strip_folder(found, scratch, "the scratch folder"), type=SandboxAnswer)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"measuring ended with status {process.returncode} and no answer") from error
+
+
+@contextlib.contextmanager
+def _start_sandbox(arguments: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Give the process that measures, and leave none of it behind."""
+    environment = {
+        "PATH": "",
+        "HOME": str(place),
+        "TMPDIR": str(place),
+        "CCL_BENCH_CACHE": str(place / "cache"),
+        "POLARS_MAX_THREADS": "2",
+        "LC_ALL": "C.UTF-8",
+    }
+    process = subprocess.Popen(  # noqa: S603  this program's own module
+        [sys.executable, "-I", "-m", "ccl_bench.leaderboard.publishing.sandbox", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait_or_exceeded(
+    process: subprocess.Popen[bytes], scratch: Path, settings: Settings, may_go_on: Callable[[], bool]
+) -> str:
+    """Wait until a process ends, and return what it took too much of; empty where it ended by itself."""
+    until = time.monotonic() + settings.recompute_seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+            return ""
+        if not may_go_on():
+            raise Interrupted("recomputing was interrupted")
+        if _bytes_below(scratch) > settings.unpacked_bytes:
+            return f"{settings.unpacked_bytes:,} bytes on the disk"
+    return f"{settings.recompute_seconds:,} s"
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return what files below a folder take while others come and go in it."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  as os.walk gives it
+    return total
+
+
+_BLOCK_BYTES = 4 << 20
+_SIDE_FILE_BYTES = 64 << 20
+"""Largest file that is no trace, whose size a bundle does not say."""
+
+
+def fetch_run(
+    made: BundleProvenance, address: str, folder: Path, settings: Settings, may_go_on: Callable[[], bool]
+) -> None:
+    """Fetch the files of a run below an address; InputError where one is missing or another than claimed."""
+    traces = {trace.file: (trace.sha256, trace.size) for trace in made.traces}
+    others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
+    if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
+        raise InputError(f"the traces have more than {settings.unpacked_bytes:,} bytes", where=address)
+    place = remote.remote_path(address)
+    for name, (digest, size) in {**traces, **others}.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with remote.remote_errors(place):
+            found = _copy_hashed(place / name, target, size, may_go_on)
+        if found != digest:
+            raise InputError("is another file than the one that was published", where=f"{address}/{name}")
+
+
+def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], bool]) -> str:
+    """Copy at most `most` bytes and return the hash of what was copied."""
+    digest, left = hashlib.sha256(), most
+    with source.open("rb") as stream, target.open("xb") as copy:
+        while block := stream.read(min(_BLOCK_BYTES, left + 1)):
+            left -= len(block)
+            if left < 0:
+                raise InputError("is larger than the one that was published", where=str(source))
+            copy.write(block)
+            digest.update(block)
+            if not may_go_on():
+                raise Interrupted("fetching was interrupted")
+    return digest.hexdigest()
+
+
+TOLERANCE = 1e-9
+"""Relative difference up to which two numbers are the same: sums in another order differ by less."""
+_ABSOLUTE_TOLERANCE = 1e-12
+"""Difference that is always rounding: about a number that cancels to zero."""
+_MAX_SHOWN = 5
+"""Differences that are told; the rest is counted."""
+
+
+def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
+    """Return in words where a bundle claims something else than what was recomputed."""
+    told = [
+        *_result_differences(bundle, answer),
+        *_field_differences(bundle, answer),
+        *_report_differences(bundle, answer),
+    ]
+    more = [f"and {len(told) - _MAX_SHOWN} more"] if len(told) > _MAX_SHOWN else []
+    return told[:_MAX_SHOWN] + more
+
+
+def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
+    found = {result.metric: result for result in answer.results}
+    is_same_version = bundle.provenance.tool_version == __version__
+    for claimed in bundle.results:
+        if why := _result_difference(claimed, found.get(claimed.metric), is_same_version=is_same_version):
+            yield f"{claimed.metric}: {why}"
+
+
+def _result_difference(claimed: Result, found: Result | None, *, is_same_version: bool) -> str:
+    """Return how a claimed number differs; a number that is not claimed cannot be wrong."""
+    if claimed.value is None:
+        return ""
+    if found is None or found.value is None:
+        why = found.reason if found else "it was not computed"
+        return f"claimed {claimed.value:g} {claimed.unit}, and there is none: {_short(why)}"
+    if first_difference(claimed.value, found.value) is not None:
+        return f"claimed {claimed.value:.9g}, recomputed {found.value:.9g} {claimed.unit}"
+    if measurement_basis(claimed) != measurement_basis(found):
+        return (
+            f"claimed as {_short(measurement_basis(claimed))}, measured as {_short(measurement_basis(found))}"
+        )
+    if _finding_counts(claimed) != _finding_counts(found):
+        return "the findings about the data are others"
+    place = first_difference(claimed.details, found.details) if is_same_version else None
+    return "" if place is None else f"its details differ at {_short(place)}"
+
+
+def _finding_counts(result: Result) -> Counter[tuple[str, str]]:
+    """Return the findings that make a number doubtful."""
+    return Counter((each.code, each.severity) for each in result.findings if each.severity != "note")
+
+
+def _field_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
+    stated = bundle.provenance.fields
+    for name in sorted(stated.keys() | answer.fields.keys()):
+        said, found = stated.get(name), answer.fields.get(name)
+        if said != found:
+            yield f"{name}: the bundle says {_short(said)}, card and traces say {_short(found)}"
+
+
+def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
+    if REPORT not in bundle.files or bundle.provenance.tool_version != __version__:
+        return
+    claimed = report_from_json(bundle.bytes(REPORT))
+    place = first_difference(msgspec.to_builtins(claimed.series), msgspec.to_builtins(answer.series))
+    if place is not None:
+        yield f"the report differs at {_short(place)}"
+    if _issue_counts(claimed.inspection.issues) != _issue_counts(answer.issues):
+        yield "the report tells other findings about the data"
+
+
+def _issue_counts(found: Iterable[InspectedIssue]) -> Counter[tuple[str, str, int]]:
+    """Return what is wrong with the data; what is wrong with the card alone carries no code."""
+    return Counter((each.code, each.severity, each.count) for each in found if each.code)
+
+
+def first_difference(claimed: object, found: object) -> str | None:
+    """Return where two pieces of plain data differ, such as `per_rank.3`; None where they do not."""
+    if isinstance(claimed, dict) and isinstance(found, dict):
+        if claimed.keys() != found.keys():
+            return str(min(map(str, claimed.keys() ^ found.keys())))
+        pairs = ((str(key), claimed[key], found[key]) for key in claimed)
+    elif isinstance(claimed, list | tuple) and isinstance(found, list | tuple):
+        if len(claimed) != len(found):
+            return "its length"
+        pairs = ((str(index), *pair) for index, pair in enumerate(zip(claimed, found, strict=True)))
+    else:
+        return None if _is_same(claimed, found) else ""
+    for name, one, other in pairs:
+        if (place := first_difference(one, other)) is not None:
+            return f"{name}.{place}".rstrip(".")
+    return None
+
+
+def _is_same(claimed: object, found: object) -> bool:
+    if isinstance(claimed, float) and isinstance(found, int | float):
+        return claimed == found or math.isclose(
+            claimed, found, rel_tol=TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE
+        )
+    return type(claimed) is type(found) and claimed == found
+
+
+def _short(value: object) -> str:
+    return "nothing" if value is None else str(value)[:100]

@@ -1,0 +1,265 @@
+"""The static site: every page of the leaderboard as files, and the data that their script reads."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from ccl_bench import __version__
+from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
+from ccl_bench.leaderboard.pages.compare import compare_page
+from ccl_bench.leaderboard.pages.links import SiteLinks
+from ccl_bench.leaderboard.pages.reference import metrics_page
+from ccl_bench.leaderboard.pages.render import ASSETS, BADGES, DIRECTIONS, load_asset, number_cell
+from ccl_bench.leaderboard.pages.run import full_report, published_run_page
+from ccl_bench.leaderboard.pages.table import HEADINGS, LABELS, PHASES, table_page
+from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
+from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.query import (
+    AXES,
+    NUMBER_FILTERS,
+    SORTED_BY,
+    TEXT_FILTERS,
+    RunQuery,
+    columns_by_phase,
+    complete_query,
+)
+from ccl_bench.leaderboard.store.query_result import EXPORT_FIELDS, export_csv, export_json
+from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+from ccl_bench.report.render.html import LIBRARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sqlalchemy import Connection
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.store import Store
+
+__all__ = ["WrittenSite", "write_site"]
+
+
+_HIDDEN = {"history_stamp", "has_report", "superseded_by"}
+
+
+def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield each script as (path below `data/`, text)."""
+    metrics = query_result.measured_metrics(connection)
+    yield "site.js", _assignment("site", _site_data(connection, metrics))
+    asked = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    runs = [dict(row) for row in connection.execute(asked).mappings()]
+    yield "runs.js", _assignment("runs", _run_data(connection, runs))
+    places = {run["id"]: place for place, run in enumerate(runs)}
+    for number, metric in enumerate(metrics):
+        values = _number_data(connection, metric, places)
+        yield f"numbers/{number}.js", _assignment(f"numbers[{_literal(metric)}]", values)
+
+
+def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
+    """Return what the script must know to answer as the server does."""
+    known: dict[str, Any] = {}
+    for number, metric in enumerate(metrics):
+        unit, better = query_result.unit_and_direction(connection, metric)
+        known[metric] = {"unit": unit, "better": better, "file": number}
+    return {
+        "metrics": known,
+        "phase": complete_query(RunQuery(), query_result.count_phases(connection)).phase,
+        "usual": columns_by_phase(),
+        "texts": TEXT_FILTERS,
+        "degrees": NUMBER_FILTERS,
+        "axes": AXES,
+        "sortedBy": SORTED_BY,
+        "labels": LABELS,
+        "headings": HEADINGS,
+        "listed": [state.value for state in LISTED],
+        "badges": BADGES,
+        "directions": DIRECTIONS,
+        "fields": EXPORT_FIELDS,
+    }
+
+
+def _run_data(connection: Connection, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    workloads = [dict(row) for row in connection.execute(select(WORKLOADS).order_by("key")).mappings()]
+    places = {workload["key"]: place for place, workload in enumerate(workloads)}
+    return {
+        "workloads": [{name: each[name] for name in ("key", "label", "size")} for each in workloads],
+        "rows": [
+            {name: value for name, value in run.items() if name not in _HIDDEN}
+            | {"row": row, "workload": places[run["workload"]]}
+            for row, run in enumerate(runs)
+        ],
+    }
+
+
+def _number_data(connection: Connection, metric: str, places: dict[str, int]) -> list[Any]:
+    """Return one item a run: value, text, rank, ranked, kind, note, doubt; 0 without a number.
+
+    Only numbers of one kind compare: of one revision and unit, measured alike. A number that an error makes
+    doubtful says so; note and doubt are left out where neither tells anything.
+    """
+    found: list[Any] = [0] * len(places)
+    kinds: dict[tuple[Any, ...], int] = {}
+    asked = select(VALUES).where(VALUES.c.metric == metric).order_by(VALUES.c.run)
+    for row in connection.execute(asked).mappings():
+        number = query_result.Number(**{name: row[name] for name in row if name not in {"run", "metric"}})
+        shown = number_cell(metric, number)
+        if row["run"] in places:
+            kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
+            item = [number.value, shown.text, number.place, number.ranked, kind]
+            apart = [shown.note, bool(number.errors)]
+            found[places[row["run"]]] = [*item, *apart] if any(apart) else item
+    return found
+
+
+def _assignment(name: str, value: Any) -> str:
+    return f"cclBench.{name} = {_literal(value)};\n"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as JavaScript, of which nothing can end the script that it stands in."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+_TOP = SiteLinks()
+
+MARK = ".ccl-bench-site"
+"""File by which a folder is known as a site that may be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSite:
+    """What a site came to."""
+
+    runs: int
+    files: int
+    left_out: tuple[CclBenchError, ...]
+    """Runs and reports that could not be shown, and why."""
+
+
+def write_site(
+    store: Store, folder: Path, *, force: bool = False, told: Progress | None = None
+) -> WrittenSite:
+    """Write the site into a folder, all of it or nothing; `force` replaces one that is there.
+
+    `told` is called with the number of runs written and their total.
+    """
+    folder = folder.resolve()
+    _check_target(folder, force=force)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        made = Path(temporary) / "site"
+        written = _SiteWriter(store, made).written(told)
+        made.chmod(0o755)
+        if folder.exists():
+            folder.rename(Path(temporary) / "before")
+        made.rename(folder)
+    return written
+
+
+def _check_target(folder: Path, *, force: bool) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / MARK).is_file():
+        raise UsageError(f"{folder} is there already and is no leaderboard", fix="choose another directory")
+    if not force:
+        raise UsageError(f"{folder} is there already", fix="give --force to replace it, or another directory")
+
+
+class _SiteWriter:
+    """A site in the making."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._files = 0
+        self._left_out: list[CclBenchError] = []
+        self._has_reports = False
+
+    def written(self, told: Progress | None) -> WrittenSite:
+        """Write everything, runs first: one that turns out to be damaged is then listed nowhere."""
+        with self._store.engine.connect() as connection:
+            runs = query_result.public_run_ids(connection)
+            below = SiteLinks(up="../", phases=query_result.count_phases(connection))
+        damaged = []
+        for done, run in enumerate(runs, start=1):
+            try:
+                self._run(run, below)
+            except CclBenchError as error:
+                self._left_out.append(error)
+                damaged.append(run)
+            if told:
+                told(done, len(runs))
+        self._store.index(damaged)
+        self._lists()
+        for name in ASSETS:
+            if name != LIBRARY or self._has_reports:
+                self._write(f"static/{name}", load_asset(name))
+        self._write(MARK, f"ccl-bench {__version__}\n")
+        return WrittenSite(len(runs) - len(damaged), self._files, tuple(self._left_out))
+
+    def _lists(self) -> None:
+        """Write what shows several runs."""
+        with self._store.engine.connect() as connection:
+            phases = query_result.count_phases(connection)
+            top, below = SiteLinks(phases=phases), SiteLinks(up="../", phases=phases)
+            self._tables(connection, top)
+            self._workloads(connection, top, below)
+            for path, text in data_scripts(connection):
+                self._write(f"data/{path}", text)
+            metrics = query_result.measured_metrics(connection)
+        self._write("compare.html", compare_page([], top))
+        self._write("metrics.html", metrics_page(top))
+        self._write("runs.csv", export_csv(self._store.engine, RunQuery(), metrics))
+        self._write("runs.json", export_json(self._store.engine, RunQuery()))
+
+    def _tables(self, connection: Connection, to: SiteLinks) -> None:
+        """Write every page of the table of each phase."""
+        for phase in PHASES:
+            if phase != "any" and not to.phases.get(phase):
+                continue
+            count = sum(to.phases.values()) if phase == "any" else to.phases[phase]
+            for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
+                asked = RunQuery.model_validate({"phase": phase, "page": place})
+                self._write(to.table(asked), table_page(connection, asked, to))
+
+    def _workloads(self, connection: Connection, top: SiteLinks, below: SiteLinks) -> None:
+        found = query_result.list_workloads(connection)
+        self._write("workloads.html", workloads_page(found, top))
+        for workload in found:
+            runs = query_result.runs_of_workload(connection, workload["key"])
+            self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
+
+    def _run(self, run: str, to: SiteLinks) -> None:
+        """Write the pages of a run and copy its bundle; raise InputError for one that is damaged."""
+        with self._store.engine.connect() as connection:
+            listed = query_result.find_run(connection, run)
+        if listed is None:
+            return
+        bundle = open_bundle(self._store.folder / run)
+        page = published_run_page(bundle, listed, to)
+        self._write(_TOP.run(run), page)
+        for name in bundle.files:
+            self._write(_TOP.file(run, name), bundle.bytes(name))
+        if listed.run["has_report"]:
+            try:
+                self._write(_TOP.report(run), full_report(bundle, to))
+                self._has_reports = True
+            except CclBenchError as error:
+                self._left_out.append(error)
+
+    def _write(self, name: str, content: str | bytes | Iterable[str]) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            with path.open("w", encoding="utf-8") as stream:
+                stream.writelines([content] if isinstance(content, str) else content)
+        self._files += 1

@@ -1,0 +1,344 @@
+"""Results of queries: runs with their numbers and ranks, filter options, single runs, and exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import String, and_, case, cast, func, literal, select, union_all
+
+from ccl_bench.leaderboard.bundle.format import SHOWN
+from ccl_bench.leaderboard.store.query import NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
+from ccl_bench.leaderboard.store.rows import is_listed, known_metrics
+from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+from ccl_bench.report.formatting import exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlalchemy import Column, Connection, Engine, Select
+    from sqlalchemy.sql.elements import ColumnElement
+
+    from ccl_bench.leaderboard.store.query import RunQuery
+
+_MAX_SEARCH_WORDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number of one run."""
+
+    value: float
+    unit: str
+    better: str
+    revision: int
+    measured: str
+    """How, as far as numbers that were measured otherwise do not compare."""
+    errors: int
+    doubts: int
+    """Findings beyond notes that touch it."""
+    place: int | None
+    """Rank among comparable runs; None where it is not ranked."""
+    ranked: int | None
+    """Runs that it is ranked among."""
+
+    @property
+    def is_best(self) -> bool:
+        """Whether it is the best of several."""
+        return self.place == 1 and (self.ranked or 0) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One run with the numbers that were asked for."""
+
+    run: dict[str, Any]
+    """Its row in the index."""
+    workload: str
+    """What it ran, in words."""
+    workload_size: int
+    """Listed runs of that workload."""
+    numbers: dict[str, Number] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """One page of runs."""
+
+    runs: list[ListedRun]
+    total: int
+    """Runs on all pages."""
+
+
+def find_runs(
+    connection: Connection, question: RunQuery, columns: Sequence[str] | None = None
+) -> QueryResult:
+    """Return the page of runs that a question asks for, with the numbers of some metrics, or of all."""
+    where = where_clauses(question)
+    total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
+    asked = _order(select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(*where), question)
+    asked = asked.limit(question.size).offset((question.page - 1) * question.size)
+    rows = [dict(row) for row in connection.execute(asked).mappings()]
+    wanted = None if columns is None else {*columns, question.sort}
+    numbers = find_numbers(connection, [row["id"] for row in rows], wanted)
+    return QueryResult(
+        [ListedRun(row, row.pop("label"), row.pop("size"), numbers.get(row["id"], {})) for row in rows], total
+    )
+
+
+def find_numbers(
+    connection: Connection, runs: Sequence[str], names: Iterable[str] | None = None
+) -> dict[str, dict[str, Number]]:
+    """Return the numbers of some runs by run and metric; of the named metrics only, if any are named."""
+    found: dict[str, dict[str, Number]] = {run: {} for run in runs}
+    asked = select(VALUES).where(VALUES.c.run.in_(runs))
+    if names is not None:
+        asked = asked.where(VALUES.c.metric.in_(sorted(names)))
+    for row in connection.execute(asked).mappings():
+        plain = {name: value for name, value in row.items() if name not in {"run", "metric"}}
+        found[row["run"]][row["metric"]] = Number(**plain)
+    return found
+
+
+def where_clauses(question: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
+    """Return what a run must fulfil; `but` names a column that may be anything."""
+    state = question.state
+    found = [RUNS.c.state == state if state else is_listed()]
+    if question.phase not in {"", "any"}:
+        found.append(RUNS.c.phase == question.phase)
+    for name in TEXT_FILTERS:
+        if name != but and (wanted := getattr(question, name)):
+            found.append(RUNS.c[name].in_(wanted))
+    for name in NUMBER_FILTERS:
+        if name != but and (number := getattr(question, name)) is not None:
+            found.append(RUNS.c[name] == number)
+    if question.workload:
+        found.append(RUNS.c.workload.startswith(question.workload, autoescape=True))
+    words = question.q.lower().split()[:_MAX_SEARCH_WORDS]
+    return found + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+
+
+def _order(asked: Select[Any], question: RunQuery) -> Select[Any]:
+    """Return the question to the database with the order of its answer."""
+    asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
+    groups = (
+        [WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key] if question.together == "yes" else []
+    )
+    column: ColumnElement[Any]
+    if question.sort in SORTED_BY or not question.sort:
+        column = RUNS.c[question.sort or "submitted_at"]
+        is_falling = question.order == "desc" or (not question.order and column is RUNS.c.submitted_at)
+    else:
+        asked = asked.outerjoin(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == question.sort))
+        column = VALUES.c.value
+        is_falling = question.order == "desc"
+        if not question.order:
+            column, is_falling = (
+                case((VALUES.c.better == "lower", -VALUES.c.value), else_=VALUES.c.value),
+                True,
+            )
+    missing_last = case((column.is_(None), 1), else_=0)
+    return asked.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
+
+
+def filter_options(connection: Connection, question: RunQuery) -> dict[str, list[tuple[str, int]]]:
+    """Return the values that each column may be narrowed down to, each with the runs that are left then."""
+    parts = [
+        select(
+            literal(name).label("name"), cast(RUNS.c[name], String).label("value"), func.count().label("runs")
+        )
+        .where(*where_clauses(question, but=name), RUNS.c[name].is_not(None))
+        .group_by(RUNS.c[name])
+        for name in (*TEXT_FILTERS, *NUMBER_FILTERS)
+    ]
+    found: dict[str, list[tuple[str, int]]] = {name: [] for name in (*TEXT_FILTERS, *NUMBER_FILTERS)}
+    for name, value, runs in connection.execute(union_all(*parts)):
+        found[name].append((value, runs))
+    return {
+        name: sorted(
+            values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
+        )
+        for name, values in found.items()
+    }
+
+
+def count_phases(connection: Connection) -> dict[str, int]:
+    """Return the listed runs of each phase."""
+    asked = select(RUNS.c.phase, func.count()).where(is_listed()).group_by(RUNS.c.phase)
+    return {phase or "unknown": runs for phase, runs in connection.execute(asked)}
+
+
+def measured_metrics(connection: Connection) -> list[str]:
+    """Return the metrics that some run has a number of, sorted.
+
+    The index of the table is read from one name to the next, so that the answer takes no longer the more
+    numbers there are.
+    """
+    first = select(func.min(VALUES.c.metric).label("metric")).cte("names", recursive=True)
+    following = select(func.min(VALUES.c.metric)).where(VALUES.c.metric > first.c.metric).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.metric.is_not(None)))
+    asked = select(names.c.metric).where(names.c.metric.is_not(None))
+    return sorted(connection.execute(asked).scalars())
+
+
+def unit_and_direction(connection: Connection, metric: str) -> tuple[str, str]:
+    """Return unit and better direction of a metric, also of one that only another program knows."""
+    if known := known_metrics().get(metric):
+        return known.unit, known.better
+    asked = select(VALUES.c.unit, VALUES.c.better).where(VALUES.c.metric == metric).limit(1)
+    row = connection.execute(asked).first()
+    return (row[0], row[1]) if row else ("", "neither")
+
+
+_BEGINNING = re.compile(r"[0-9a-f]{8,64}")
+
+
+def find_run(connection: Connection, beginning: str) -> ListedRun | None:
+    """Return the run whose identifier begins so, with all its numbers; None where there is no single one."""
+    found = (
+        _select_runs(connection, _starts_with(RUNS.c.id, beginning), limit=2) if _is_hash(beginning) else []
+    )
+    return found[0] if len(found) == 1 else None
+
+
+def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | None:
+    """Return the row of the workload whose key begins so; None where there is no single one."""
+    if not _is_hash(beginning):
+        return None
+    asked = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
+    found = connection.execute(asked).mappings().all()
+    return dict(found[0]) if len(found) == 1 else None
+
+
+def list_workloads(connection: Connection) -> list[dict[str, Any]]:
+    """Return the workloads that have listed runs, those with most runs first."""
+    asked = select(WORKLOADS).where(WORKLOADS.c.size > 0)
+    ordered = asked.order_by(WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key)
+    return [dict(row) for row in connection.execute(ordered).mappings()]
+
+
+def public_run_ids(connection: Connection) -> list[str]:
+    """Return the identifiers of all runs that have a page."""
+    asked = select(RUNS.c.id).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    return list(connection.execute(asked).scalars())
+
+
+def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -> list[ListedRun]:
+    """Return the listed runs of a workload, the newest first, with all their numbers."""
+    return _select_runs(connection, (RUNS.c.workload == workload) & is_listed(), limit=limit)
+
+
+def _select_runs(connection: Connection, condition: Any, *, limit: int) -> list[ListedRun]:
+    asked = (
+        select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size)
+        .join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
+        .where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
+        .order_by(RUNS.c.submitted_at.desc(), RUNS.c.id)
+        .limit(limit)
+    )
+    rows = [dict(row) for row in connection.execute(asked).mappings()]
+    numbers = find_numbers(connection, [row["id"] for row in rows])
+    return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
+
+
+def _is_hash(beginning: str) -> bool:
+    return bool(_BEGINNING.fullmatch(beginning))
+
+
+def _starts_with(column: Column[str], beginning: str) -> Any:
+    """Return the condition that a hash begins so, as a range that the index of the column answers."""
+    return column.between(beginning.ljust(64, "0"), beginning.ljust(64, "f"))
+
+
+_EXPORT_PAGE = 500
+_HIDDEN = {"searched", "history_stamp", "is_rankable"}
+"""Columns of the index that are of no use outside it."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings that make a spreadsheet take text for a formula."""
+
+EXPORT_FIELDS = (
+    "id",
+    "state",
+    "submitted_at",
+    "submitter",
+    "name",
+    "workload",
+    "phase",
+    "model",
+    "precision",
+    "batch_size",
+    "seq_len",
+    "hardware",
+    "device_count",
+    "node_count",
+    "framework",
+    "framework_version",
+    "communication_library",
+    "communication_version",
+    "dp_replicate",
+    "dp_shard",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "tool_version",
+    "trace_url",
+)
+"""Columns of a CSV before those of metrics."""
+
+
+def run_as_dict(listed: ListedRun) -> dict[str, Any]:
+    """Return a run as plain data."""
+    row = {name: value for name, value in listed.run.items() if name not in _HIDDEN}
+    row["has_report"] = bool(row["has_report"])
+    row["workload_label"] = listed.workload
+    return row | {"numbers": {name: asdict(number) for name, number in sorted(listed.numbers.items())}}
+
+
+def iterate_runs(engine: Engine, question: RunQuery) -> Iterator[ListedRun]:
+    """Yield every run that a question asks for, on whatever page."""
+    page, seen, total = 1, 0, 1
+    while seen < total:
+        asked = question.model_copy(update={"page": page, "size": _EXPORT_PAGE})
+        with engine.connect() as connection:
+            found = find_runs(connection, asked, question.columns or None)
+        if not found.runs:
+            return
+        yield from found.runs
+        page, seen, total = page + 1, seen + len(found.runs), found.total
+
+
+def export_csv(engine: Engine, question: RunQuery, metrics: list[str]) -> Iterator[str]:
+    """Yield the answer as CSV: a row for each run, a column for each metric, and one for each rank."""
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    head = [name for metric in metrics for name in (metric, f"{metric} rank", f"{metric} ranked")]
+    writer.writerow([*EXPORT_FIELDS, *head])
+    for listed in iterate_runs(engine, question):
+        cells: list[Any] = [_escape_formula(listed.run[name]) for name in EXPORT_FIELDS]
+        for metric in metrics:
+            number = listed.numbers.get(metric)
+            cells += [exact(number.value), number.place, number.ranked] if number else ["", "", ""]
+        writer.writerow(cells)
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+    yield line.getvalue()
+
+
+def export_json(engine: Engine, question: RunQuery) -> Iterator[str]:
+    """Yield the answer as a JSON list."""
+    before = "["
+    for listed in iterate_runs(engine, question):
+        yield f"{before}\n{json.dumps(run_as_dict(listed), allow_nan=False)}"
+        before = ","
+    yield "[]\n" if before == "[" else "\n]\n"
+
+
+def _escape_formula(value: Any) -> Any:
+    """Return text that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,0 +1,81 @@
+"""What routes take from a request: the store, the addresses of pages, and the caller with their role."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.pages.links import Links
+from ccl_bench.leaderboard.publishing.moderation import require_role
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role, authenticate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccl_bench.leaderboard.store import Store
+
+
+def page_links(request: Request) -> Links:
+    """Return the addresses of this server, behind whatever prefix it stands."""
+    return Links(request.scope.get("root_path", "").rstrip("/"))
+
+
+def current_store(request: Request) -> Store:
+    """Return the store, with what was put into its folder since the last request."""
+    store: Store = request.app.state.store
+    store.catch_up_if_changed()
+    return store
+
+
+_BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this server, cclb_...")
+
+BearerToken = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+
+
+def optional_caller(request: Request, given: BearerToken) -> Caller | None:
+    """Return who calls; None without a token, and a refusal with one that is not good."""
+    if "authorization" not in request.headers:
+        return None
+    found = authenticate(request.app.state.store.engine, given.credentials) if given else None
+    if found is None:
+        raise _unauthorized("the token is forged, revoked or expired")
+    request.state.caller = found
+    return found
+
+
+OptionalCaller = Annotated[Caller | None, Depends(optional_caller)]
+
+
+def required_caller(caller: OptionalCaller) -> Caller:
+    """Return who calls, or a refusal without a token."""
+    if caller is None:
+        raise _unauthorized("this takes a token")
+    return caller
+
+
+AnyCaller = Annotated[Caller, Depends(required_caller)]
+
+
+def _require(role: Role) -> Callable[[Caller], Caller]:
+    def check(caller: AnyCaller) -> Caller:
+        require_role(caller, role)
+        return caller
+
+    return check
+
+
+Maintainer = Annotated[Caller, Depends(_require(Role.MAINTAINER))]
+Admin = Annotated[Caller, Depends(_require(Role.ADMIN))]
+
+
+def _unauthorized(what: str) -> RequestRefused:
+    return RequestRefused(
+        what,
+        fix="ask the operator of this leaderboard for one, and put it into CCL_BENCH_TOKEN",
+        status=HTTPStatus.UNAUTHORIZED,
+        headers={"www-authenticate": "Bearer"},
+    )

@@ -1,0 +1,134 @@
+"""The routes of the pages for people."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.leaderboard.bundle.format import CARD, FILES
+from ccl_bench.leaderboard.pages import compare as comparing
+from ccl_bench.leaderboard.pages import workload as of_workload
+from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
+from ccl_bench.leaderboard.pages.render import ASSETS, load_asset
+from ccl_bench.leaderboard.pages.run import full_report, published_run_page
+from ccl_bench.leaderboard.pages.table import table_page
+from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
+from ccl_bench.leaderboard.web.dependencies import current_store, page_links
+from ccl_bench.leaderboard.web.security import DRAWING_POLICY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccl_bench.leaderboard.store import Store
+    from ccl_bench.leaderboard.store.query_result import ListedRun
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_DRAWING = {"content-security-policy": DRAWING_POLICY}
+_TYPES = {"css": "text/css", "js": "text/javascript"}
+_KEPT_SECONDS = 300
+"""How long a browser may keep a style sheet without asking again."""
+
+
+def _page(path: str) -> Callable[[Any], Any]:
+    return router.api_route(path, methods=["GET", "HEAD"])
+
+
+@_page("/")
+def table(request: Request, question: Annotated[RunQuery, Query()]) -> str:
+    """Show the table of runs."""
+    with current_store(request).engine.connect() as connection:
+        return table_page(connection, question, page_links(request))
+
+
+@_page("/runs/{run}")
+def one_run(request: Request, run: str) -> str:
+    """Show one run."""
+    store, listed = _find_run(request, run)
+    return published_run_page(store.bundle(listed.run["id"]), listed, page_links(request))
+
+
+@_page("/runs/{run}/report")
+def run_report(request: Request, run: str) -> HTMLResponse:
+    """Show the report of a run."""
+    store, listed = _find_run(request, run)
+    shown = full_report(store.bundle(listed.run["id"]), page_links(request))
+    return HTMLResponse(shown, headers=_DRAWING)
+
+
+@_page("/runs/{run}/files/{name}")
+def run_file(request: Request, run: str, name: str) -> Response:
+    """Give one file of a bundle, to be saved and never shown."""
+    store, listed = _find_run(request, run)
+    if name not in FILES:
+        raise InputError(f"a bundle has no file {name}")
+    raw = store.bundle(listed.run["id"]).bytes(name)
+    kind = "text/yaml" if name == CARD else "application/json"
+    saved = f'attachment; filename="{listed.run["id"][:12]}-{name}"'
+    return Response(raw, media_type=kind, headers={"content-disposition": saved})
+
+
+@_page("/workloads")
+def all_workloads(request: Request) -> str:
+    """Show the workloads."""
+    with current_store(request).engine.connect() as connection:
+        return of_workload.workloads_page(query_result.list_workloads(connection), page_links(request))
+
+
+@_page("/workloads/{key}")
+def one_workload(request: Request, key: str, metric: str = "", by: str = "") -> str:
+    """Show one workload and the trend of a metric."""
+    with current_store(request).engine.connect() as connection:
+        workload = query_result.find_workload(connection, key)
+        if workload is None:
+            raise InputError(f"there is no workload {key}")
+        runs = query_result.runs_of_workload(connection, workload["key"])
+    return of_workload.workload_page(workload, runs, page_links(request), metric=metric, by=by)
+
+
+@_page("/compare")
+def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLResponse:  # noqa: B006
+    """Compare runs."""
+    chosen = [_find_run(request, each) for each in dict.fromkeys(run)][: comparing.MAX_RUNS]
+    pairs = [(store.bundle(listed.run["id"]), listed) for store, listed in chosen]
+    note = f"At most {comparing.MAX_RUNS} runs are compared at once." if len(run) > comparing.MAX_RUNS else ""
+    return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
+
+
+@_page("/metrics")
+def all_metrics(request: Request) -> str:
+    """Show what each metric means."""
+    return metrics_page(page_links(request))
+
+
+@_page("/api")
+def interface(request: Request) -> str:
+    """Show the interface for programs."""
+    return api_page(request.app.openapi(), page_links(request))
+
+
+@_page("/static/{name}")
+def shared(request: Request, name: str) -> Response:
+    """Give a style sheet or script."""
+    if name not in ASSETS:
+        raise InputError(f"there is no file {name}")
+    text = load_asset(name)
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    headers = {"etag": tag, "cache-control": f"max-age={_KEPT_SECONDS}"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return PlainTextResponse(text, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+
+
+def _find_run(request: Request, run: str) -> tuple[Store, ListedRun]:
+    store = current_store(request)
+    with store.engine.connect() as connection:
+        listed = query_result.find_run(connection, run)
+    if listed is None:
+        raise InputError(f"there is no run {run}", fix="Identifiers are hexadecimal, 8 digits or more.")
+    return store, listed

@@ -1,0 +1,198 @@
+"""The HTTP API for submitters, maintainers and admins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Query, Request, Response
+
+from ccl_bench import __version__, metrics
+from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
+from ccl_bench.leaderboard.publishing import audit, moderation, tokens
+from ccl_bench.leaderboard.publishing.ingest import IngestResult, ingest_archive
+from ccl_bench.leaderboard.publishing.models import (
+    Acceptance,
+    Note,
+    Receipt,
+    Terms,
+    TokenAnswer,
+    TokenMade,
+    TokenWanted,
+)
+from ccl_bench.leaderboard.publishing.moderation import receipt, receipts_in_state, visible_receipt
+from ccl_bench.leaderboard.publishing.settings import Settings, load_settings
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+from ccl_bench.leaderboard.web import upload
+from ccl_bench.leaderboard.web.api import Refusal
+from ccl_bench.leaderboard.web.dependencies import Admin, AnyCaller, Maintainer, OptionalCaller  # noqa: TC001
+from ccl_bench.leaderboard.web.upload import (
+    async_upload_folder,
+    check_upload_headers,
+    receive_body,
+    refuse_on_full_disk,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.leaderboard.store import Store
+
+_MAX_CONCURRENT = CapacityLimiter(4)
+"""Archives that are unpacked and checked side by side; others wait, so that memory stays bounded."""
+
+_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503, 507)
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": HTTPStatus(status).phrase} for status in _STATUSES
+}
+_ARCHIVE = {
+    "requestBody": {
+        "required": True,
+        "description": "A bundle, as ccl-bench publish makes it.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+router = APIRouter(prefix="/api/v1", tags=["publishing"], responses=_REFUSALS)
+
+
+def _store_and_settings(request: Request) -> tuple[Store, Settings]:
+    store: Store = request.app.state.store
+    return store, load_settings(store.data)
+
+
+@router.get("/publishing")
+def terms(request: Request, caller: OptionalCaller) -> Terms:
+    """Return what this server takes, and whom the token belongs to."""
+    _, settings = _store_and_settings(request)
+    return Terms(
+        version=__version__,
+        metrics={metric.name: metric.revision for metric in metrics.load()},
+        archive_bytes=settings.archive_bytes,
+        quarantine=settings.quarantine,
+        trace_storage=list(settings.trace_storage),
+        submitter=caller.submitter if caller else None,
+        role=caller.role.value if caller else None,
+    )
+
+
+@router.post(
+    "/bundles",
+    status_code=HTTPStatus.CREATED,
+    responses={200: {"model": Acceptance, "description": "The same bundle was there already."}},
+    openapi_extra=_ARCHIVE,
+)
+async def publish(request: Request, response: Response, caller: AnyCaller) -> Acceptance:
+    """Take in a bundle; the answer is 201 for a new one, 200 for one that is there already."""
+    store, settings = await to_thread.run_sync(_store_and_settings, request)
+    check_upload_headers(request, settings.archive_bytes, store.data)
+    await to_thread.run_sync(upload.count_upload, store.engine, caller.submitter, settings)
+    with refuse_on_full_disk():
+        accepted = await _receive_and_ingest(request, store, settings, caller)
+    response.status_code = HTTPStatus.CREATED if accepted.is_new else HTTPStatus.OK
+    return accepted
+
+
+async def _receive_and_ingest(
+    request: Request, store: Store, settings: Settings, caller: Caller
+) -> Acceptance:
+    """Receive an archive and take in what it holds."""
+    async with async_upload_folder(store.data) as folder:
+        archive = folder / "bundle.tar.gz"
+        try:
+            await receive_body(request, archive, settings.archive_bytes)
+        finally:
+            size = archive.stat().st_size
+            await to_thread.run_sync(upload.count_bytes, store.engine, caller.submitter, size)
+        took = (store, settings, caller, archive, folder)
+        return await to_thread.run_sync(_ingest, *took, limiter=_MAX_CONCURRENT)
+
+
+def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:
+    found: IngestResult = ingest_archive(store, settings, caller, archive, folder)
+    said = receipt(store, found.run)
+    note = {
+        "run": found.run,
+        "state": found.state.value,
+        "submitter": caller.submitter,
+        "token": caller.token,
+    }
+    audit.log_event(store.data, "published" if found.is_new else "published-again", **note)
+    replaced, remarks = found.replaced, found.remarks
+    return Acceptance(**said.model_dump(), is_new=found.is_new, replaced=replaced, remarks=remarks)
+
+
+@router.get("/bundles")
+def bundles(
+    request: Request,
+    caller: Maintainer,  # noqa: ARG001  who may ask
+    state: Annotated[Literal["quarantined", "withdrawn", "superseded"], Query()] = "quarantined",
+) -> list[Receipt]:
+    """Return the bundles in a state that the table does not show, the oldest first, at most 200."""
+    store, _ = _store_and_settings(request)
+    return receipts_in_state(store, state)
+
+
+@router.get("/bundles/{run}")
+def bundle(request: Request, run: str, caller: OptionalCaller) -> Receipt:
+    """Return what a bundle counts as; one in quarantine is seen by its submitter and maintainers."""
+    store, _ = _store_and_settings(request)
+    return visible_receipt(store, run, caller)
+
+
+@router.post("/bundles/{run}/withdraw")
+def withdraw(request: Request, run: str, caller: AnyCaller, said: Note | None = None) -> Receipt:
+    """Take a run back; it keeps its page and history, and is ranked no more."""
+    store, _ = _store_and_settings(request)
+    moderation.withdraw(store, caller, run, said.note if said else "")
+    return _log_and_receipt(request, "withdrawn", run, caller)
+
+
+@router.post("/bundles/{run}/approve")
+def approve(request: Request, run: str, caller: Maintainer, said: Note | None = None) -> Receipt:
+    """List a run that waits in quarantine, or was withdrawn."""
+    store, settings = _store_and_settings(request)
+    moderation.approve(store, settings, caller, run, said.note if said else "")
+    return _log_and_receipt(request, "approved", run, caller)
+
+
+@router.post("/bundles/{run}/recompute")
+def recompute(request: Request, run: str, caller: Maintainer) -> Receipt:
+    """Have a run recomputed from its traces once more."""
+    store, settings = _store_and_settings(request)
+    moderation.recompute(store, settings, caller, run)
+    return _log_and_receipt(request, "recompute-asked", run, caller)
+
+
+def _log_and_receipt(request: Request, event: str, run: str, caller: Caller) -> Receipt:
+    store, _ = _store_and_settings(request)
+    audit.log_event(store.data, event, run=run, submitter=caller.submitter, token=caller.token)
+    return receipt(store, run)
+
+
+@router.get("/tokens")
+def all_tokens(request: Request, caller: Admin) -> list[TokenAnswer]:  # noqa: ARG001  who may ask
+    """Return all tokens, without what they are."""
+    store, _ = _store_and_settings(request)
+    return [TokenAnswer(**asdict(row)) for row in tokens.list_tokens(store.engine)]
+
+
+@router.post("/tokens", status_code=HTTPStatus.CREATED)
+def make_token(request: Request, wanted: TokenWanted, caller: Admin) -> TokenMade:
+    """Make a token."""
+    store, _ = _store_and_settings(request)
+    made = tokens.create_token(store.engine, wanted.submitter, Role(wanted.role), days=wanted.days)
+    audit.log_event(
+        store.data, "token-made", submitter=wanted.submitter, role=wanted.role, by=caller.submitter
+    )
+    return TokenMade(token=made)
+
+
+@router.delete("/tokens/{token}", status_code=HTTPStatus.NO_CONTENT)
+def revoke_token(request: Request, token: str, caller: Admin) -> None:
+    """Make a token worthless, given its id."""
+    store, _ = _store_and_settings(request)
+    tokens.revoke_token(store.engine, token)
+    audit.log_event(store.data, "token-revoked", token=token, by=caller.submitter)

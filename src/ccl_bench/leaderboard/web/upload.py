@@ -1,0 +1,168 @@
+"""Receive an upload: limits on rate and size, and a time limit between blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from anyio import CancelScope, to_thread
+from sqlalchemy import delete
+from sqlalchemy.dialects import postgresql, sqlite
+from starlette.requests import ClientDisconnect
+
+from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing.ingest import upload_folder
+from ccl_bench.leaderboard.store import writing
+from ccl_bench.leaderboard.store.database import seconds_to_next_hour, timestamp
+from ccl_bench.leaderboard.store.tables import UPLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from fastapi import Request
+    from sqlalchemy import Engine
+
+    from ccl_bench.leaderboard.publishing.settings import Settings
+
+_HOUR = len("2026-01-31T12")
+
+
+def count_upload(engine: Engine, submitter: str, settings: Settings) -> None:
+    """Count an upload before it begins; raise Refused where it is one too many."""
+    count, size = _add_to_hour(engine, submitter, count=1, size=0)
+    if count <= settings.uploads_per_hour and size < settings.upload_bytes_per_hour:
+        return
+    allowed = f"{settings.uploads_per_hour:,} uploads and {settings.upload_bytes_per_hour:,} bytes"
+    wait = seconds_to_next_hour()
+    raise RequestRefused(
+        f"{count:,} uploads of {size:,} bytes were sent in this hour, and {allowed} are allowed",
+        fix=f"try again in {wait} s",
+        status=HTTPStatus.TOO_MANY_REQUESTS,
+        headers={"retry-after": str(wait)},
+    )
+
+
+def count_bytes(engine: Engine, submitter: str, size: int) -> None:
+    """Count what an upload brought, whatever became of it."""
+    _add_to_hour(engine, submitter, count=0, size=size)
+
+
+def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tuple[int, int]:
+    """Add to what was sent in this hour and return the sums; earlier hours are forgotten."""
+    hour = timestamp()[:_HOUR]
+    row = {"submitter": submitter, "hour": hour, "count": count, "bytes": size}
+    more = {"count": UPLOADS.c.count + count, "bytes": UPLOADS.c.bytes + size}
+    with writing(engine) as connection:
+        connection.execute(delete(UPLOADS).where(UPLOADS.c.hour < hour))
+        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        keys = [UPLOADS.c.submitter, UPLOADS.c.hour]
+        summed = insert(UPLOADS).values(row).on_conflict_do_update(index_elements=keys, set_=more)
+        sums = connection.execute(summed.returning(UPLOADS.c.count, UPLOADS.c.bytes)).one()
+    return sums[0], sums[1]
+
+
+BLOCK_TIMEOUT_S = 60.0
+"""Time without a byte after which an upload is given up."""
+_READ_ON_BYTES = 16 << 20
+"""Bytes beyond a limit that are still read, so that whoever sends hears why and not that the line broke."""
+_RESERVE_BYTES = 256 << 20
+"""Room that an upload must leave on the disk."""
+
+
+@contextlib.asynccontextmanager
+async def async_upload_folder(data: Path) -> AsyncIterator[Path]:
+    """Give a folder for an upload, without keeping other requests waiting for the lock that it takes."""
+    manager = upload_folder(data)
+    folder = await to_thread.run_sync(manager.__enter__)
+    try:
+        yield folder
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(manager.__exit__, None, None, None)
+
+
+@contextlib.contextmanager
+def refuse_on_full_disk() -> Iterator[None]:
+    """Say that there is no room where a disk is full while something is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise _disk_full() from error
+        raise
+
+
+def check_upload_headers(request: Request, limit: int, data: Path) -> None:
+    """Refuse an upload for what its headers say."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != MEDIA_TYPE:
+        raise RequestRefused(
+            f"a bundle comes as {MEDIA_TYPE}, not as {kind[:100] or 'nothing in particular'}",
+            fix="send it with ccl-bench publish",
+            status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        )
+    declared = request.headers.get("content-length", "0")
+    size = int(declared) if declared.isdecimal() else 0
+    if size > limit + _READ_ON_BYTES:
+        raise too_large(limit)
+    if size + _RESERVE_BYTES > shutil.disk_usage(data).free:
+        raise _disk_full()
+
+
+async def receive_body(request: Request, target: Path, limit: int) -> int:
+    """Write the body of a request to a file, and return its size."""
+    size = 0
+    with target.open("xb") as stream:
+        async for block in _blocks(request):
+            size += len(block)
+            if size <= limit:
+                stream.write(block)
+            elif size > limit + _READ_ON_BYTES:
+                break
+        stream.flush()
+        await to_thread.run_sync(os.fsync, stream.fileno())
+    if size > limit:
+        raise too_large(limit)
+    return size
+
+
+async def _blocks(request: Request) -> AsyncIterator[bytes]:
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(BLOCK_TIMEOUT_S):
+                block = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            what = f"nothing came for {BLOCK_TIMEOUT_S:.0f} s"
+            raise RequestRefused(what, fix="send it again", status=HTTPStatus.REQUEST_TIMEOUT) from error
+        except ClientDisconnect as error:
+            raise RequestRefused(
+                "the line broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
+            ) from error
+        yield block
+
+
+def too_large(limit: int) -> RequestRefused:
+    """Return the refusal of an archive over the limit."""
+    return RequestRefused(
+        f"the archive has more than {limit:,} bytes",
+        fix="put the traces into object storage: --traces s3://bucket/folder",
+        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    )
+
+
+def _disk_full() -> RequestRefused:
+    return RequestRefused(
+        "there is no room for it on this server",
+        fix="tell its operator, and try again later",
+        status=HTTPStatus.INSUFFICIENT_STORAGE,
+    )
