@@ -119,7 +119,9 @@ def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    raw = tomllib.loads(resources.files(__package__).joinpath("private.toml").read_text(encoding="utf-8"))
+    raw = tomllib.loads(
+        resources.files(__package__).joinpath("privacy_patterns.toml").read_text(encoding="utf-8")
+    )
     found = [
         _Pattern(
             rule["name"],
@@ -269,7 +271,7 @@ def _decode(text: bytes | None) -> str:
 
 @cache
 def _rules() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("scrubbing.toml").read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath("export_rules.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
