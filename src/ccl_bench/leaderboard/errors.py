@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.errors import InputError
+from ccl_bench.base.errors import CclBenchError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_NEEDED = ("alembic", "fastapi", "psycopg", "python_multipart", "sqlalchemy", "uvicorn")
+
+
+def check_installed() -> None:
+    """Raise an error with the way out where the packages of the extra are missing."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise CclBenchError(
+            f"the leaderboard needs packages that are not installed: {', '.join(missing)}",
+            fix='pip install "ccl-bench[leaderboard]"',
+        )
 
 
 class RequestRefused(InputError):  # noqa: N818 (an answer, not an error)

@@ -56,7 +56,7 @@ def serve(
     ] = 1,
 ) -> int:
     """Serve the leaderboard."""
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.publishing.publications import reconcile
@@ -121,7 +121,7 @@ def site(
     """Write the leaderboard."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.cli.runner import say
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.site import write_site
@@ -156,7 +156,7 @@ def index_command(program: str) -> App:
 def index(data: Data, /, *, database: Database = None) -> int:
     """Make the index anew."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.store import open_store
@@ -219,7 +219,7 @@ def token(
     database: Database = None,
 ) -> int:
     """Make, list or revoke tokens."""
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.publishing import audit, tokens
@@ -273,7 +273,7 @@ def worker(
 ) -> int:
     """Recompute runs."""
     from ccl_bench.cli.runner import say
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.publishing.worker import Worker

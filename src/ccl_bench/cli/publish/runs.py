@@ -83,7 +83,7 @@ def publish(
     steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Publish a run."""
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     from ccl_bench.leaderboard.bundle.upload import UploadRequest
@@ -253,7 +253,7 @@ def approve(
 def _open_leaderboard(
     at: str, token_file: str | None, database: str | None
 ) -> LeaderboardClient | LocalAdmin:
-    from ccl_bench.leaderboard import check_installed
+    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     if "://" in at:

@@ -1,1 +1,5 @@
-"""The archive that a run is published as: making it, looking through it, writing, reading and checking it."""
+"""The archive that a run is published as.
+
+`format` defines its files, `build` makes them from a measured run, `validate` reports every mistake, and
+`archive` packs and unpacks them. `redaction` keeps secrets from leaving; `upload` prepares all of it.
+"""

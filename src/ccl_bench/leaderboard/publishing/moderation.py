@@ -20,7 +20,7 @@ from ccl_bench.leaderboard.publishing.publications import (
     register_publication,
 )
 from ccl_bench.leaderboard.publishing.settings import load_settings
-from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role, require_role
 from ccl_bench.leaderboard.store import State, new_event, writing
 from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
 
@@ -78,16 +78,6 @@ def recompute(store: Store, settings: Settings, caller: Caller, run: str) -> Non
             if not queue.job_states(connection, [run]):
                 raise _conflict("there are no traces to recompute it from")
             queue.requeue(connection, run)
-
-
-def require_role(caller: Caller, role: Role) -> None:
-    """Raise Refused where somebody may not do what a role may."""
-    if not caller.may(role):
-        raise RequestRefused(
-            f"this takes the role {role}, and yours is {caller.role}",
-            fix=f"ask somebody who is {role}",
-            status=HTTPStatus.FORBIDDEN,
-        )
 
 
 def current_state(store: Store, run: str) -> State:

@@ -71,6 +71,16 @@ class TokenRow:
     revoked_at: str | None
 
 
+def require_role(caller: Caller, role: Role) -> None:
+    """Raise Refused where somebody may not do what a role may."""
+    if not caller.may(role):
+        raise RequestRefused(
+            f"this takes the role {role}, and yours is {caller.role}",
+            fix=f"ask somebody who is {role}",
+            status=HTTPStatus.FORBIDDEN,
+        )
+
+
 def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
     """Make a token, and return it: it is nowhere else."""
     if not _NAME.fullmatch(submitter):

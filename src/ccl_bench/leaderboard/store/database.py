@@ -21,23 +21,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-def timestamp(later_s: float = 0.0) -> str:
-    """Return the time, or what it will be some seconds later."""
-    moment = datetime.now(UTC) + timedelta(seconds=later_s)
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-def seconds_to_next_hour() -> int:
-    """Return the seconds until the hour is over, at least 1."""
-    moment = datetime.now(UTC)
-    return max(1, 3600 - moment.minute * 60 - moment.second)
-
-
 FILE = "index.sqlite"
 _LOCK = ".lock"
 _BUSY_SECONDS = 30
 _MIGRATING = 0x63636C
 """Number of the advisory lock that PostgreSQL holds while tables change."""
+
+
+def timestamp(later_s: float = 0.0) -> str:
+    """Return the time in some seconds as the database keeps it: ISO 8601 in UTC, which sorts as text."""
+    moment = datetime.now(UTC) + timedelta(seconds=later_s)
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def open_engine(data: Path, url: str | None) -> Engine:

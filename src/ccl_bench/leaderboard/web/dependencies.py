@@ -10,8 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.pages.links import Links
-from ccl_bench.leaderboard.publishing.moderation import require_role
-from ccl_bench.leaderboard.publishing.tokens import Caller, Role, authenticate
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role, authenticate, require_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.publishing.ingest import upload_folder
 from ccl_bench.leaderboard.store import writing
-from ccl_bench.leaderboard.store.database import seconds_to_next_hour, timestamp
+from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import UPLOADS
 
 if TYPE_CHECKING:
@@ -40,13 +41,19 @@ def count_upload(engine: Engine, submitter: str, settings: Settings) -> None:
     if count <= settings.uploads_per_hour and size < settings.upload_bytes_per_hour:
         return
     allowed = f"{settings.uploads_per_hour:,} uploads and {settings.upload_bytes_per_hour:,} bytes"
-    wait = seconds_to_next_hour()
+    wait = _seconds_to_next_hour()
     raise RequestRefused(
         f"{count:,} uploads of {size:,} bytes were sent in this hour, and {allowed} are allowed",
         fix=f"try again in {wait} s",
         status=HTTPStatus.TOO_MANY_REQUESTS,
         headers={"retry-after": str(wait)},
     )
+
+
+def _seconds_to_next_hour() -> int:
+    """Return the seconds until the hour is over, at least 1."""
+    moment = datetime.now(UTC)
+    return max(1, 3600 - moment.minute * 60 - moment.second)
 
 
 def count_bytes(engine: Engine, submitter: str, size: int) -> None:
