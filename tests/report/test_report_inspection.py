@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+from ccl_bench.base.findings import Issue
 from ccl_bench.report import inspection
 from ccl_bench.report.console import to_text
-from ccl_bench.result.inspection import (
-    InspectedIssue,
-    InspectedMetric,
-    InspectedTrace,
-    Inspection,
-    Validation,
-    to_json,
-)
+from ccl_bench.result.inspection import InspectedMetric, InspectedTrace, Inspection, Validation, to_json
 
 
 def _lines(found: Inspection, width: int | None = None) -> list[str]:
@@ -70,9 +64,7 @@ def test_reasons_stand_beside_names_where_there_is_room_and_below_where_not() ->
 
 
 def test_an_issue_says_where_what_and_the_way_out() -> None:
-    issue = InspectedIssue(
-        "error", "2.5 is no whole number", "", "card.yaml", 12, "parallelism.pp", "write 2"
-    )
+    issue = Issue("error", "2.5 is no whole number", "", "card.yaml", 12, "parallelism.pp", "write 2")
     page = to_text(inspection.validation_page([Validation("card.yaml", "workload card", [issue])]))
     assert page.splitlines() == [
         "error   card.yaml:12: parallelism.pp: 2.5 is no whole number",

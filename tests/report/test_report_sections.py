@@ -6,6 +6,7 @@ from typing import Any
 
 from observations import looked, missing, ok, quantity, rows
 
+from ccl_bench.base.findings import Issue
 from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.headline import findings, headline
 from ccl_bench.report.sections.kernels import kernels
@@ -16,7 +17,7 @@ from ccl_bench.report.sections.steps import steps
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result import ResultFinding
-from ccl_bench.result.inspection import InspectedDevice, InspectedIssue
+from ccl_bench.result.inspection import InspectedDevice
 from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes
 
 SIZE = MessageSize("all_reduce", "tp", "inside a node", "wait-free", 2**20, 2**20, 50, 90.0, 100.0, 110.0)
@@ -270,10 +271,10 @@ def test_the_headline_has_what_there_is_with_direction_and_doubt() -> None:
 
 def test_findings_of_one_kind_are_counted_beyond_the_second() -> None:
     issues = [
-        InspectedIssue("warning", f"event {number} is torn", "torn", "rank0.json", fix="record again")
+        Issue("warning", f"event {number} is torn", "torn", "rank0.json", fix="record again")
         for number in range(5)
     ]
-    told = findings([InspectedIssue("error", "rank 3 is missing", "ranks-missing"), *issues])
+    told = findings([Issue("error", "rank 3 is missing", "ranks-missing"), *issues])
     assert [(finding.message, finding.others) for finding in told] == [
         ("rank 3 is missing", 0),
         ("event 0 is torn", 0),

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from observations import ok
 
+from ccl_bench.base.findings import Issue
 from ccl_bench.report.console import to_text
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.text import COLUMNS, text, text_page, text_report_name
 from ccl_bench.result import Result
-from ccl_bench.result.inspection import InspectedFact, InspectedIssue, InspectedTrace, Inspection
+from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection
 from ccl_bench.result.report_data import MessageSize, ReportData, Series
 
 MADE = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -70,9 +71,7 @@ def test_an_empty_run_is_a_short_page() -> None:
 
 def test_findings_stand_before_the_numbers() -> None:
     found = _run()
-    found.issues = [
-        InspectedIssue("error", "half of it is lost", "file-truncated", "rank0.json", fix="again")
-    ]
+    found.issues = [Issue("error", "half of it is lost", "file-truncated", "rank0.json", fix="again")]
     lines = _lines(found, ok("gpu_busy", 50.0, "%", per_rank_pct={"0": 40.0, "1": 60.0}))
     error = lines.index("error rank0.json: half of it is lost (file-truncated)")
     assert lines[error + 1] == "fix: again"
@@ -135,7 +134,7 @@ def test_a_chart_is_its_summary(observed: ReportData) -> None:
 
 def test_no_line_of_a_file_is_longer_than_the_page(observed: ReportData) -> None:
     found = _run(tp=2)
-    found.issues = [InspectedIssue("warning", "long " * 60, "ranks-missing")]
+    found.issues = [Issue("warning", "long " * 60, "ranks-missing")]
     found.traces = [InspectedTrace("rank0.json" * 20, "kineto", 10, 0, "file", None, [1, 2], "ProfilerStep")]
     for written in (_text(found, _missing("mfu", "because " * 40)), text(report_page(observed))):
         assert max(map(len, written.splitlines())) <= COLUMNS

@@ -1,8 +1,13 @@
-"""Findings: what was wrong with the data behind a number, never hidden and never fatal by itself."""
+"""What is wrong with data or with what somebody wrote: never hidden, and never fatal by itself.
+
+A finding concerns data: it has a stable code and the tables that it touches. An issue concerns a place in a
+file and has a fix; reports show findings as issues too, each with its way out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 
 
@@ -24,6 +29,54 @@ class Finding:
     """How many events, ranks or calls it concerns."""
     touches: tuple[str, ...] = ()
     """Tables whose rows it concerns; empty for all of them."""
+
+
+class Severity(StrEnum):
+    """How much an issue matters."""
+
+    ERROR = "error"
+    """What was written could not be used, or contradicts something else."""
+    WARNING = "warning"
+    """It was used, or is missing, and the writer should look at it."""
+    NOTE = "note"
+    """It was understood, though written in another way than the format says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing that is wrong, with the data or at one place of a file."""
+
+    severity: str
+    """`note`, `warning` or `error`."""
+    message: str
+    code: str = ""
+    """Stable name, for findings about data."""
+    file: str = ""
+    line: int | None = None
+    """Line in the file, counted from 1, where it is known."""
+    path: str = ""
+    """Place inside the file, such as `workload.data.batch_size` or `metric_source.traces[1]`."""
+    fix: str = ""
+    count: int = 1
+
+    def __str__(self) -> str:
+        """One line saying where and what, and the fix on a second."""
+        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        head = ": ".join(part for part in (place, self.path, self.message) if part)
+        text = f"{self.severity}: {head}"
+        return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+def issue_of(finding: Finding) -> Issue:
+    """Return a finding as a report shows it, with its way out."""
+    return Issue(
+        finding.severity,
+        finding.message,
+        finding.code,
+        finding.file,
+        fix=way_out(finding.code),
+        count=finding.count,
+    )
 
 
 def way_out(code: str) -> str:

@@ -1,8 +1,9 @@
 """The workload card: what a person wrote about a run, read with every mistake reported at once."""
 
+from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.fields import AcceleratorType, BatchScope, Phase, Precision
 from ccl_bench.card.filling import Filling, fill
-from ccl_bench.card.issues import Issue, Reading, Severity
+from ccl_bench.card.issues import Reading
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import (
     CardReading,

@@ -1,44 +1,13 @@
-"""What is wrong with a file a person wrote: issues with a place, a reason and a way out."""
+"""Issues of one file, collected while it is read so that all are reported at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Generic, TypeVar
 
+from ccl_bench.base.findings import Issue, Severity
+
 T = TypeVar("T")
-
-
-class Severity(StrEnum):
-    """How much an issue matters."""
-
-    ERROR = "error"
-    """What was written could not be used, or contradicts something else."""
-    WARNING = "warning"
-    """It was used, or is missing, and the writer should look at it."""
-    NOTE = "note"
-    """It was understood, though written in another way than the format says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """One remark about one place in a file."""
-
-    severity: Severity
-    path: str
-    """Place inside the file, such as `workload.data.batch_size` or `metric_source.traces[1]`."""
-    message: str
-    fix: str = ""
-    file: str = ""
-    line: int | None = None
-    """Line in the file, counted from 1, where it is known."""
-
-    def __str__(self) -> str:
-        """One line saying where and what, and the fix on a second."""
-        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        head = ": ".join(part for part in (place, self.path, self.message) if part)
-        text = f"{self.severity}: {head}"
-        return f"{text}\n  fix: {self.fix}" if self.fix else text
 
 
 @dataclass(slots=True)
@@ -64,7 +33,7 @@ class IssueLog:
 
     def _add(self, severity: Severity, path: str, message: str, fix: str, line: int | None) -> None:
         known = line or self.lines.get(path)
-        self.entries.append(Issue(severity, path, message, fix, self.file, known))
+        self.entries.append(Issue(severity, message, file=self.file, line=known, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
         """Return the issues by line, those without a line last, each place in order of recording."""

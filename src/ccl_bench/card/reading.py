@@ -7,8 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.checks import check_card
-from ccl_bench.card.issues import Issue, IssueLog, Severity
+from ccl_bench.card.issues import IssueLog
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import read_section, spelling
 from ccl_bench.card.yaml_tree import Mapping, mapping_of, yaml_mapping

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.base.findings import way_out
+from ccl_bench.base.findings import Issue, issue_of
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.compute import evaluate_metrics, with_other_source
 from ccl_bench.evaluate.load import load_tables, needed_inputs
@@ -13,7 +14,6 @@ from ccl_bench.result.inspection import (
     InspectedDevice,
     InspectedFact,
     InspectedGroup,
-    InspectedIssue,
     InspectedMetric,
     InspectedTrace,
     Inspection,
@@ -109,27 +109,11 @@ def _model(run: Run) -> str:
     return card.model.model_family or (card.hf_url or "").rstrip("/").rpartition("/")[2]
 
 
-def issues(run: Run, findings: Iterable[Finding]) -> list[InspectedIssue]:
+def issues(run: Run, findings: Iterable[Finding]) -> list[Issue]:
     """Return what is wrong with the files of a run and what they hold, the worst first."""
-    found = [_from_finding(finding) for finding in findings]
-    found += [_from_issue(issue, run) for issue in run.stated.issues]
+    found = [issue_of(finding) for finding in findings]
+    found += [replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.stated.issues]
     return sorted(dict.fromkeys(found), key=lambda issue: _SEVERITIES.index(issue.severity))
-
-
-def _from_finding(finding: Finding) -> InspectedIssue:
-    return InspectedIssue(
-        finding.severity,
-        finding.message,
-        finding.code,
-        finding.file,
-        fix=way_out(finding.code),
-        count=finding.count,
-    )
-
-
-def _from_issue(issue: Issue, run: Run) -> InspectedIssue:
-    file = issue.file.removeprefix(f"{run.path}/") if issue.file else ""
-    return InspectedIssue(str(issue.severity), issue.message, "", file, issue.line, issue.path, issue.fix)
 
 
 def _below(run: Run, path: Path) -> str:

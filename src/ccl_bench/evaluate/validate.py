@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.result.inspection import InspectedIssue, Validation
+from ccl_bench.base.findings import Issue
+from ccl_bench.result.inspection import Validation
 from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ def validate(
             reader = _reader(path)
             if reader is not None:
                 kind, read = reader
-                return Validation(place, kind, [_from_issue(issue) for issue in read(path).issues])
+                return Validation(place, kind, read(path).issues)
         return _run(place, jobs=jobs, use_cache=use_cache, progress=progress)
     except InputError as error:
         where = error.where or place
-        return Validation(place, "file", [InspectedIssue("error", error.message, file=where, fix=error.fix)])
+        return Validation(place, "file", [Issue("error", error.message, file=where, fix=error.fix)])
 
 
 def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
@@ -76,18 +77,16 @@ def _run(place: str, **reading: Any) -> Validation:
     return Validation(place, "run", [*_absent(run, place), *found])
 
 
-def _absent(run: Run, place: str) -> list[InspectedIssue]:
+def _absent(run: Run, place: str) -> list[Issue]:
     """Return what a run cannot do without, or should not."""
     found = []
     if not run.traces:
         found.append(
-            InspectedIssue(
-                "error", "holds no trace of a known format", "trace-missing", place, fix="add the traces"
-            )
+            Issue("error", "holds no trace of a known format", "trace-missing", place, fix="add the traces")
         )
     if run.path.is_dir() and run.stated.card is None:
         found.append(
-            InspectedIssue(
+            Issue(
                 "warning",
                 "has no workload card",
                 "card-missing",
@@ -98,14 +97,8 @@ def _absent(run: Run, place: str) -> list[InspectedIssue]:
     return found
 
 
-def _placed(issue: InspectedIssue, folder: Path) -> InspectedIssue:
+def _placed(issue: Issue, folder: Path) -> Issue:
     """Return an issue whose file is named as it is reached from here."""
     if not issue.file or issue.file.startswith(str(folder)):
         return issue
     return replace(issue, file=str(folder / issue.file))
-
-
-def _from_issue(issue: Any) -> InspectedIssue:
-    return InspectedIssue(
-        str(issue.severity), issue.message, "", issue.file, issue.line, issue.path, issue.fix
-    )

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.inspection import (
-        InspectedFact,
-        InspectedIssue,
-        InspectedTrace,
-        Inspection,
-        Validation,
-    )
+    from ccl_bench.base.findings import Issue
+    from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection, Validation
 
 ROWS = 16
 """Rows of a table that are shown; what is beyond is counted."""
@@ -179,7 +174,7 @@ def _files(found: Inspection) -> RenderableType | None:
     return aligned(("", ""), rows) if rows else None
 
 
-def issues(found: Iterable[InspectedIssue]) -> RenderableType:
+def issues(found: Iterable[Issue]) -> RenderableType:
     """Return what is wrong, one after the other: where, what, and what to do."""
     return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in found))
 
@@ -189,7 +184,7 @@ def severity_mark(severity: str) -> Text:
     return Text(f"{severity:<7}", _SEVERITY_STYLES[severity])
 
 
-def _issue_lines(issue: InspectedIssue) -> Iterator[str | Text]:
+def _issue_lines(issue: Issue) -> Iterator[str | Text]:
     place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
     parts = [part for part in (place, issue.path, issue.message) if part]
     code = f" ({issue.code})" if issue.code else ""

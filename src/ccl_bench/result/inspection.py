@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+
 SCHEMA_VERSION = 1
 
 
@@ -82,23 +84,6 @@ class InspectedMetric:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedIssue:
-    """One thing that is wrong, with the data or with what somebody wrote."""
-
-    severity: str
-    """`note`, `warning` or `error`."""
-    message: str
-    code: str = ""
-    """Stable name, for findings about data."""
-    file: str = ""
-    line: int | None = None
-    path: str = ""
-    """Place inside the file."""
-    fix: str = ""
-    count: int = 1
-
-
 @dataclass(slots=True)
 class Inspection:
     """What is in a run, what can be measured, and what is wrong."""
@@ -121,7 +106,7 @@ class Inspection:
     """File → what it was read as, traces left out."""
     unknown_files: list[str] = field(default_factory=list)
     metrics: list[InspectedMetric] = field(default_factory=list)
-    issues: list[InspectedIssue] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
     model: str = ""
     """Name of the model, as the training configuration or else the card has it."""
     choice: str = ""
@@ -129,7 +114,7 @@ class Inspection:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def errors(self) -> list[InspectedIssue]:
+    def errors(self) -> list[Issue]:
         """Issues that keep something from being used."""
         return [issue for issue in self.issues if issue.severity == "error"]
 
@@ -141,7 +126,7 @@ class Validation:
     place: str
     kind: str
     """What the place was taken for."""
-    issues: list[InspectedIssue] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
 
 
 def to_json(found: Inspection | list[Validation]) -> bytes:

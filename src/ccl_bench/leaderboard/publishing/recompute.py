@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from ccl_bench.base.findings import Issue
     from ccl_bench.leaderboard.bundle.format import Bundle, BundleProvenance
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.result import Result
-    from ccl_bench.result.inspection import InspectedIssue
 
 _POLL_S = 0.2
 
@@ -235,7 +235,7 @@ def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
         yield "the report tells other findings about the data"
 
 
-def _issue_counts(found: Iterable[InspectedIssue]) -> Counter[tuple[str, str, int]]:
+def _issue_counts(found: Iterable[Issue]) -> Counter[tuple[str, str, int]]:
     """Return what is wrong with the data; what is wrong with the card alone carries no code."""
     return Counter((each.code, each.severity, each.count) for each in found if each.code)
 

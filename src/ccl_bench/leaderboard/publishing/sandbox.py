@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError
+from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.result import Result  # noqa: TC001
-from ccl_bench.result.inspection import InspectedIssue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.result.report_data import Series
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
@@ -41,7 +41,7 @@ class SandboxAnswer(msgspec.Struct, frozen=True):
 
     results: list[Result] = []
     series: Series = Series()
-    issues: list[InspectedIssue] = []
+    issues: list[Issue] = []
     fields: dict[str, str | int | float | bool | list[str]] = {}
     error: str = ""
     """Why nothing could be measured."""

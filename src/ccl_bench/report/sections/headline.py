@@ -11,9 +11,10 @@ from ccl_bench.report.page_model import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ccl_bench.base.findings import Issue
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Number
-    from ccl_bench.result.inspection import InspectedIssue
+
 
 _ALIKE = 2
 """Findings of one kind that are told one by one; the others are counted."""
@@ -141,9 +142,9 @@ def _late(context: Context) -> str:
     return f"{OF_STEP}; {who}"
 
 
-def findings(issues: Iterable[InspectedIssue]) -> tuple[Finding, ...]:
+def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
     """Return what is wrong, the worst first; of many of one kind the first ones and their number."""
-    kinds: dict[tuple[str, str], list[InspectedIssue]] = {}
+    kinds: dict[tuple[str, str], list[Issue]] = {}
     for issue in issues:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
     shown = []
@@ -154,7 +155,7 @@ def findings(issues: Iterable[InspectedIssue]) -> tuple[Finding, ...]:
     return tuple(shown)
 
 
-def _finding(issue: InspectedIssue, others: int = 0) -> Finding:
+def _finding(issue: Issue, others: int = 0) -> Finding:
     place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
     place = ": ".join(filter(None, (place, issue.path)))
     return Finding(issue.severity, issue.message, place, issue.code, issue.fix, others)
