@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, metric
+from ccl_bench import Measurement, NotMeasurable, metric, pl
 
 
 @metric(unit="kernels", better="neither", aliases=("number_of_kernels",))

@@ -9,10 +9,7 @@ import json
 import re
 from typing import BinaryIO
 
-from ccl_bench.base.findings import Finding
-from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench import TABLES, Finding, Format, Identity, TraceContent, register
 
 _RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
 

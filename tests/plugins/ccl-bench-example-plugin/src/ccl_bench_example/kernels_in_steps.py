@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench import derived, pl
 
 
 @derived(
