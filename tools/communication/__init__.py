@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.units import GIGA
 from tools.answers import Answers, answer, answers_of, origin, plain, renamed
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ METRICS = (
 )
 TABLES = ("traffic", "transfers")
 
-GIGA = 1e9
 
 _TIMES = {
     "summed_s": "communication_sum_s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.units import SECOND_NS
 from tools.answers import Answers, answer, answers_of, origin, renamed
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 METRICS = ("straggler", "straggler_lag_16", "load_imbalance_ratio", "iteration_wall_clock_time")
 TABLES = ("waits", "steps", "step_times")
 
-SECOND_NS = 1_000_000_000
 
 _WHO = {
     "slowest_rank": "slowest_rank",

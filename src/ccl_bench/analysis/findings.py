@@ -8,6 +8,7 @@ from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.analysis.steps.steps import step_times as recorded_step_times
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ STEP_TOLERANCE = 0.05
 
 _ABOUT = ("sources",)
 """What these findings touch: no metric, since a metric alone does not gather all sources."""
-
-GIGA, SECOND_NS = 1e9, 1e9
 
 
 def source_findings(inputs: Mapping[str, Any]) -> list[Finding]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.base.findings import Issue, issue_of
+from ccl_bench.base.findings import issue_of
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.compute import evaluate_metrics, with_other_source
 from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.result.inspection import (
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ccl_bench.base.findings import Finding
-    from ccl_bench.card import Issue
+    from ccl_bench.base.findings import Finding, Issue
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
@@ -41,7 +41,6 @@ _OF_ONE_RECORDING = ("et_", "host_name")
 """How attributes begin that differ from rank to rank by nature: those of an Execution Trace, the machine."""
 
 _SEVERITIES = ("error", "warning", "note")
-_SECOND_NS = 1_000_000_000
 
 
 def inspect(
@@ -150,7 +149,7 @@ def _trace(
         *known,
         steps["step"].to_list() if steps is not None else [],
         steps["source"][0] if steps is not None else "",
-        (ends[1] - ends[0]) / _SECOND_NS if None not in ends else 0.0,
+        (ends[1] - ends[0]) / SECOND_NS if None not in ends else 0.0,
         counted["kernels"],
         counted["copies"],
         counted["cpu_ops"],

@@ -18,6 +18,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CODES, completeness_findings
 from ccl_bench.run.exclusions import find_exclusions
@@ -141,9 +142,6 @@ def _traces_without_chosen(choice: StepChoice, traces: Sequence[TraceTables]) ->
 def _listed(things: Sequence[object]) -> str:
     more = ", ..." if len(things) > _NAMED else ""
     return ", ".join(map(str, things[:_NAMED])) + more
-
-
-SECOND_NS = 1_000_000_000
 
 
 def stated_step_times(stated: Stated) -> pl.DataFrame | None:

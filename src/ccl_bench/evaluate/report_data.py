@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.metrics.bandwidth_utilization import KINDS
-from ccl_bench.metrics.shared.rows import SECOND_NS, label, step_labels
+from ccl_bench.metrics.shared.rows import label, step_labels
 from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,

@@ -8,9 +8,10 @@ from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.per_step import by_step
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.rows import RECORD, SECOND_NS, need_rows, ranks_in, step_labels
+from ccl_bench.metrics.shared.rows import RECORD, need_rows, ranks_in, step_labels
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import GIGA, bytes_by_rank, need_sizes
+from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.per_step import listed_parts, shares_by_step
-from ccl_bench.metrics.shared.rows import (
-    RECORD,
-    SECOND_NS,
-    by_rank,
-    each_rank,
-    need_rows,
-    ranks_in,
-    window_of,
-)
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
 
 @metric(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
 from ccl_bench.metrics.shared.per_step import mean_of
-from ccl_bench.metrics.shared.rows import SECOND_NS, by_rank, each_rank, label, ranks_in, window_of
+from ccl_bench.metrics.shared.rows import by_rank, each_rank, label, ranks_in, window_of
 
 _LISTED = 10
 

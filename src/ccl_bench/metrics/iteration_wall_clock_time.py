@@ -5,16 +5,9 @@ from __future__ import annotations
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.rows import (
-    RECORD,
-    SECOND_NS,
-    by_rank,
-    need_rows,
-    ranks_in,
-    step_labels,
-    window_of,
-)
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, need_rows, ranks_in, step_labels, window_of
 
 
 @metric(unit="s", better="lower", aliases=("iter_time_16",), revision=2)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_launches
 from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, time_per_step
-from ccl_bench.metrics.shared.rows import SECOND_NS
 
 
 @metric(unit="s", better="lower", revision=2)

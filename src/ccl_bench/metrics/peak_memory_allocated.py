@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.allocator import (
     WRITE,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
     from ccl_bench.side_files import DeviceMemory, MemoryStats
 
-GIGA = 1e9
 
 _COUNTERS = (
     "peak_allocated_bytes",

@@ -20,9 +20,10 @@ from ccl_bench.analysis.communication.waits import (
 )
 from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
-from ccl_bench.metrics.shared.rows import RECORD, SECOND_NS, by_rank, label, need_rows, ranks_in
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import lag_ns, lags, need_waits
 
 if TYPE_CHECKING:

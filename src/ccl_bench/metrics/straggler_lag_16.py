@@ -5,9 +5,10 @@ from __future__ import annotations
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
-from ccl_bench.metrics.shared.rows import SECOND_NS, by_rank, label, ranks_in, step_labels
+from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, step_labels
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""

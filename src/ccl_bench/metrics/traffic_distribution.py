@@ -9,11 +9,10 @@ from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
-
-GIGA = 1e9
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 
 ONE_RANK = "check the parallel degrees: every group has one member"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import GIGA, attributed, bytes_by_rank
+from ccl_bench.metrics.traffic_distribution import attributed, bytes_by_rank
 
 
 @metric(unit="GB", better="neither", applies=(conditions.several_ranks,), revision=2)

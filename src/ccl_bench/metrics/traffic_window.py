@@ -9,8 +9,9 @@ from ccl_bench.analysis.communication.traffic import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, SECOND_NS, ranks_in
+from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
     STATE_DEGREES,

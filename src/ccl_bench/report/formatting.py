@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.units import GIGA
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ _EXACT_INTEGERS = 2.0**53
 _DIGITS = 6
 _TWO_DECIMALS = 0.1
 _THOUSAND = 1000
-GIGA = 1e9
 
 _SIZE_PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIME_PREFIXES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))

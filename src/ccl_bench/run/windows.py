@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.run.one_run import listed, several_runs_finding
 from ccl_bench.run.trace_tables import CUT_SHORT
 
@@ -33,7 +34,6 @@ MOST_APART_NS = {True: 10**9, False: 60 * 10**9}
 
 Clocks of several hosts may be set badly; a pause of a minute between the ranks of one recording is none."""
 
-SECOND_NS = 10**9
 
 Span = tuple[int, int]
 """Start and end, ns."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.testing.collectives import Meeting, meetings
 from ccl_bench.testing.mesh import WORLD
 from ccl_bench.testing.plan import AXES
@@ -291,10 +292,6 @@ class Expected:
         return [] if experts is None else [sum(column) for column in zip(*experts.tokens, strict=True)]
 
 
-_S = 1e9
-_GB = 1e9
-
-
 def values(expected: Expected) -> dict[str, float]:
     """Return metric -> value, over the ranks that have a file; metrics that do not apply are absent."""
     plan = expected.plan
@@ -303,7 +300,7 @@ def values(expected: Expected) -> dict[str, float]:
         bubbles = [
             fmean(expected.bubble_ns(rank, step) for rank in ranks) for ranks, step in _stages(expected)
         ]
-        found["bubble_size_pipeline"] = found["pipeline_bubble_16"] = fmean(bubbles) / _S
+        found["bubble_size_pipeline"] = found["pipeline_bubble_16"] = fmean(bubbles) / SECOND_NS
     tokens = expected.tokens_by_expert_device()
     if plan.ep > 1 and any(tokens):
         found["token_to_expert_assignment"] = max(tokens) / fmean(tokens)
@@ -323,7 +320,7 @@ def _of_steps(expected: Expected) -> dict[str, float]:
     ranks = plan.present_ranks
     parts = {rank: [expected.parts(rank, step) for step in plan.step_numbers] for rank in ranks}
     slowest = [max(steps[index].duration_ns for steps in parts.values()) for index in range(plan.steps)]
-    seconds = fmean(slowest) / _S
+    seconds = fmean(slowest) / SECOND_NS
     tokens_per_s = plan.tokens_per_step / seconds
     flops = plan.model_flops_per_token * tokens_per_s
     mfu = 100 * flops / (plan.world_size * plan.device.peak_tflops * 1e12)
@@ -357,7 +354,7 @@ def _of_calls(expected: Expected) -> dict[str, float]:
     found = {
         "coll_call_num": fmean(first),
         "coll_call_num_16": fmean(first),
-        "traffic_distribution_16": total / len(ranks) / len(steps) / _GB,
+        "traffic_distribution_16": total / len(ranks) / len(steps) / GIGA,
     }
     if total:
         found["traffic_distribution"] = 100 * max(sizes.values()) / total
@@ -371,7 +368,7 @@ def _of_waits(expected: Expected) -> dict[str, float]:
     plan, present = expected.plan, set(expected.plan.present_ranks)
     if not any(one.is_symmetric and len(present & one.members.keys()) > 1 for one in expected.meetings):
         return {}
-    lag_s = fmean(lag_ns(expected, step) for step in plan.step_numbers) / _S
+    lag_s = fmean(lag_ns(expected, step) for step in plan.step_numbers) / SECOND_NS
     step_s = _of_steps(expected)["iteration_wall_clock_time"]
     return {"straggler_lag_16": lag_s, "straggler": lag_s / step_s}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 
-_SECOND_NS = 1_000_000_000
 _LONGEST_STACK = 30
 
 
@@ -78,7 +78,7 @@ def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
         given.sum().cast(pl.Int64).alias("segment_frees"),
         (action == "oom").sum().cast(pl.Int64).alias("ooms"),
     )
-    seconds = pl.when(pl.col("span_ns") > 0).then(pl.col("span_ns") / _SECOND_NS)
+    seconds = pl.when(pl.col("span_ns") > 0).then(pl.col("span_ns") / SECOND_NS)
     rates = counted.with_columns(
         (pl.col(name) / seconds).alias(f"{name}_per_s")
         for name in ("allocations", "frees", "allocated_bytes")

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import GIGA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TOUCHES = ("memory_peaks",)
-
-_GIGA = 1e9
 
 
 def memory_findings(tables: Mapping[str, object]) -> list[Finding]:
@@ -36,7 +35,7 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
     late = peaks.filter(pl.col("start_allocated_bytes") > 0)
     if late.is_empty():
         return []
-    most = int(late["start_allocated_bytes"].max()) / _GIGA  # type: ignore[arg-type]
+    most = int(late["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
     message = (
         f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; what was before "
         "is not seen, so peaks are at least what is told"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.statistics import percentile, spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,6 @@ OTHER_ENDS = ("failed", "cancelled", "warmup")
 OBJECTIVE = "objective"
 """Statistic under which a quantity's longest tolerated time is kept."""
 
-_NS = 1_000_000_000
 _SOURCE = ["trace", "benchmark"]
 _REQUEST_TIMES = ("ttft", "tpot", "latency", "own_tpot")
 _SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
@@ -137,7 +137,7 @@ def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tupl
     first, last = ok["start_ns"].min(), ok["end_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or last <= first:
         return None, ""
-    return (last - first) / _NS, "from the first request sent to the last token received"
+    return (last - first) / SECOND_NS, "from the first request sent to the last token received"
 
 
 def times_to_first_token(ok: pl.DataFrame) -> list[float]:

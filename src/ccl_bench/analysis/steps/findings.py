@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
@@ -122,7 +123,6 @@ _WORTH = 0.01
 """Relative change of the mean from which warm-up is more than a note."""
 
 _SHOWN = 3
-_SECOND_NS = 1_000_000_000
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
 
@@ -222,4 +222,4 @@ def _told(steps: Sequence[_Step]) -> str:
 
 
 def _seconds(length_ns: float) -> str:
-    return f"{length_ns / _SECOND_NS:.4g} s"
+    return f"{length_ns / SECOND_NS:.4g} s"

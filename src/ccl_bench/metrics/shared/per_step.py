@@ -7,10 +7,10 @@ from typing import Any
 from ccl_bench.analysis.device.phases import ACCUMULATION, BACKWARD, PHASES, REDUCTION, UNKNOWN
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.rows import (
     RECORD,
-    SECOND_NS,
     by_rank,
     each_rank,
     label,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 
-SECOND_NS = 1_000_000_000
-
 CALLS_OF_STEPS = "calls of steps"
 """The window of numbers that rest on the communication calls that belong to a step."""
 

@@ -9,9 +9,10 @@ from ccl_bench.analysis.serving.forward_passes import MIXED
 from ccl_bench.analysis.statistics import evenly, percentile_curve, spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.catalog.serving_tools import lacks, meaning, title
 from ccl_bench.metrics import Measurement
-from ccl_bench.metrics.shared.rows import SECOND_NS, by_rank, ranks_in
+from ccl_bench.metrics.shared.rows import by_rank, ranks_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.axes import HEIGHT, colours, in_order, logarithmic, measured, names
-from ccl_bench.report.formatting import GIGA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

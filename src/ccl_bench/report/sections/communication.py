@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import spread_over_size
 from ccl_bench.report.context import absent, table, tile
-from ccl_bench.report.formatting import GIGA, amount, counted, duration, percent, size, time_unit
+from ccl_bench.report.formatting import amount, counted, duration, percent, size, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section, Term
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import memory_curve
 from ccl_bench.report.context import absent, table, tile
-from ccl_bench.report.formatting import GIGA, amount, duration, percent, size
+from ccl_bench.report.formatting import amount, duration, percent, size
 from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
@@ -48,7 +49,6 @@ _TOTALS = {
     "request_goodput": "goodput",
     "request_goodput:": "goodput",
 }
-_NS = 1_000_000_000
 
 
 def read_vllm(stream: BinaryIO, file: str) -> TraceContent:
@@ -111,12 +111,12 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
     gaps = _gaps(entry.get("itls"))
     latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
     start = finite(entry.get("start_times"))
-    start_ns = None if start is None or not 0 <= start < _NS * 8 else round(start * _NS)
+    start_ns = None if start is None or not 0 <= start < SECOND_NS * 8 else round(start * SECOND_NS)
     return Request(
         benchmark,
         str(index),
         start_ns=start_ns,
-        end_ns=None if start_ns is None or latency is None else start_ns + round(latency * _NS),
+        end_ns=None if start_ns is None or latency is None else start_ns + round(latency * SECOND_NS),
         ttft_s=ttft,
         latency_s=latency,
         input_tokens=tokens(entry.get("input_lens"), "input_len"),
