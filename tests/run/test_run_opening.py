@@ -99,7 +99,7 @@ def test_a_file_named_like_the_traces_that_is_none_is_told(tmp_path: Path):
     (tmp_path / "notes_2.txt").write_text("hello")
 
     assert messages(tmp_path, "trace-unrecognised") == [
-        "what is named like the traces is empty or no trace: kineto_trace_1.json, kineto_trace_2.json"
+        "these files look like traces but are empty or invalid: kineto_trace_1.json, kineto_trace_2.json"
     ]
 
 

@@ -100,7 +100,7 @@ def test_what_is_left_out_is_told_with_every_number(results: dict[str, dict[str,
 
     assert told["ranks-missing", None] == "3 of 64 ranks have no trace: 11, 20, 37"
     assert told["trace-unrecognised", None] == (
-        "what is named like the traces is empty or no trace: "
+        "these files look like traces but are empty or invalid: "
         "rank11_trace.json, rank20_trace.json, rank37_trace.json"
     )
     assert told["trace-left-out", 3] == (

@@ -29,7 +29,7 @@ class Section(BaseModel):
     ordered_fields: ClassVar[tuple[str, ...]] = ()
     """Fields meant, in order, when a list stands where the mapping belongs."""
     order_rises: ClassVar[bool] = False
-    """Whether the values of such a list rise; where they fall, nobody can tell which is which."""
+    """Whether the values of such a list rise; where they fall, it is unclear which is which."""
     adopted_parts: ClassVar[tuple[str, ...]] = ()
     """Nested parts whose keys are understood one level too high."""
     other_keys: ClassVar[frozenset[str]] = frozenset()

@@ -215,7 +215,7 @@ class Parallelism(Section):
         "data-parallel degree that replicates weights (DDP, HSDP)", examples=(1,)
     )
     dp_shard: Count | None = entry("data-parallel degree that shards weights (FSDP, ZeRO)", examples=(2,))
-    dp: Count | None = entry("data-parallel degree in total, where replicated and sharded are not told apart")
+    dp: Count | None = entry("data-parallel degree in total, where its two parts are not written")
     tp: Count | None = entry("tensor-parallel degree", examples=(4,))
     pp: Count | None = entry("pipeline-parallel degree", examples=(2,))
     cp: Count | None = entry("context-parallel degree", examples=(1,))

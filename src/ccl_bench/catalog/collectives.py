@@ -34,7 +34,7 @@ def stem(kernel_name: str) -> str:
 Operand = Literal["in", "out", "max", "sum", "none"]
 
 OTHER_COMMUNICATION = "other_communication"
-"""What `of_kernel` returns for a kernel that communicates in a way its name does not tell."""
+"""What `of_kernel` returns for a kernel that communicates in a way its name does not show."""
 
 FUSED = "fused"
 """What `of_launcher` returns for an operator that multiplies matrices and communicates at once."""
@@ -158,7 +158,7 @@ def bus_factor(name: str, n: int) -> float:
 def of_kernel(kernel_name: str) -> str | None:
     """Return the canonical collective a GPU kernel carries out.
 
-    `other_communication` means communication whose kind the name does not tell; None means no communication,
+    `other_communication` means communication whose kind the name does not show; None means no communication,
     or communication and a matrix product in one: see `is_fused`.
     """
     if is_fused(kernel_name):
@@ -239,13 +239,13 @@ class Operands:
 
 @cache
 def custom_operators() -> tuple[str, ...]:
-    """Return how names of operators begin whose inputs tell sizes, those of process groups left out."""
+    """Return the prefixes of operators whose inputs state sizes, without those of process groups."""
     return tuple(load_data("collectives")["operators"]["custom"])
 
 
 @cache
 def operands(operator: str) -> Operands | None:
-    """Return the inputs of an operator, such as `c10d::NAME`; None where nothing tells them."""
+    """Return the inputs of an operator, such as `c10d::NAME`; None where they are unknown."""
     name = operator.removeprefix("c10d::")
     rows = load_data("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)

@@ -1,4 +1,4 @@
-"""The type of work a GPU kernel does, told from its name."""
+"""The type of work a GPU kernel does, by its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccl_bench.catalog import load_data
 from ccl_bench.catalog.collectives import FUSED, is_fused, of_kernel, stem
 
 OTHER = "other"
-"""The type of a kernel whose name tells nothing."""
+"""The type of a kernel whose name shows no other."""
 
 
 def types() -> list[str]:

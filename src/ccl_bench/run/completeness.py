@@ -42,7 +42,7 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
 
 
 def _about_ranks(facts: Facts, traces: list[TraceFile], *, is_alone: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the ranks of the traces of one format; it concerns what these can tell."""
+    """Yield what is wrong with the ranks of one format's traces; it concerns the tables that these fill."""
     form = traces[0].form
     for finding in (*_unknown_ranks(traces), *_ranks_against_world(facts, traces)):
         named = finding.message if is_alone else f"{form.name}: {finding.message}"
@@ -89,12 +89,12 @@ def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> l
 
 
 def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
-    """Return the finding for files that are named as the traces are, but for numbers, and are none."""
+    """Return the finding for files that are named like the traces, but for numbers, and are no traces."""
     kinds = {_NUMBER.sub("0", trace.path.name) for trace in traces}
     alike = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
     if not alike:
         return []
-    message = f"what is named like the traces is empty or no trace: {_listed(alike, most=5)}"
+    message = f"these files look like traces but are empty or invalid: {_listed(alike, most=5)}"
     return [Finding("trace-unrecognised", "error", message, count=len(alike))]
 
 

@@ -113,7 +113,7 @@ def read_stated(
     if card_path:
         stated.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
-            fix = "name the YAML file that describes the workload; `ccl-bench validate` tells what one needs"
+            fix = "name the YAML file that describes the workload; `ccl-bench validate` lists what one needs"
             raise InputError("is no workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
@@ -147,7 +147,7 @@ _SECOND = {"step_durations.json", "memory_snapshot.json"}
 
 
 def _precedence(path: Path) -> tuple[int, bool, bool, str]:
-    """Return the sort key of files: the top first, and in a folder those that tell most."""
+    """Return the sort key of files: the top first, and in a folder those with the most information."""
     return len(path.parts), path.stem != "workload_card", path.name in _SECOND, str(path)
 
 

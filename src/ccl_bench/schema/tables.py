@@ -215,7 +215,7 @@ _TABLES = (
     _table(
         "identity",
         "Whose trace it is; one row, filled in once the file has been read and its rank settled.",
-        rank=("Int64", "rank; null where neither file, map nor name tells"),
+        rank=("Int64", "rank; null where neither file, map nor name states it"),
         world_size=("Int64", "number of ranks in the job, as the file says"),
     ),
     _table(

@@ -133,7 +133,7 @@ def _inner(value: Any) -> Any:
 
 
 def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
-    """Return a list of counts, or nothing where one is damaged: the place of a count tells its expert."""
+    """Return a list of counts, or nothing where one is damaged: the place of a count is its expert."""
     if not isinstance(counts, list) or not counts:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()

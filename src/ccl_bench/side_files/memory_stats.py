@@ -125,7 +125,7 @@ def is_memory_stats(data: object) -> bool:
 
 
 def _collect(data: Any, path: str, owner: Owner, found: dict[Owner, Values], log: IssueLog) -> None:
-    """Add every device that `data` tells of to `found`."""
+    """Add every device in `data` to `found`."""
     for inner, item, item_owner in _parts(data, path, owner):
         if _is_segments(item):
             for values_owner, values in _segments(item, item_owner):
@@ -138,7 +138,7 @@ def _collect(data: Any, path: str, owner: Owner, found: dict[Owner, Values], log
 
 def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
     """Yield the whole where it is one device, else what it is made of, each with its place and owner."""
-    if _is_segments(data) or (isinstance(data, dict) and _told(data)):
+    if _is_segments(data) or (isinstance(data, dict) and _has_counters(data)):
         yield path, data, _owner_in(data, owner)
     elif isinstance(data, dict):
         for key, item in data.items():
@@ -174,7 +174,7 @@ def _owner_in(item: Any, owner: Owner) -> Owner:
     return rank, device
 
 
-def _told(data: dict[str, Any]) -> bool:
+def _has_counters(data: dict[str, Any]) -> bool:
     return any(field_of(key)[0] for key, _ in _flat(data))
 
 

@@ -199,7 +199,7 @@ class Compile(Section):
 
 
 class TrainConfig(Section):
-    """What a torchtitan run was told to do; None means written, and not to be understood."""
+    """The settings of a torchtitan run; None means written, but not understood."""
 
     job: Job = entry("the job", default_factory=Job)
     model: TitanModel = entry("the model", default_factory=TitanModel)

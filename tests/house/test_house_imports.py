@@ -1,0 +1,65 @@
+"""No circle of imports between modules, and few modules that are each worth opening."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from statistics import median
+from typing import TYPE_CHECKING
+
+from checkout import ROOT, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MOST_MODULES = 350
+LEAST_MEDIAN_LINES = 100
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports that run when a module is loaded.
+
+    Imports for type checkers load nothing. Those inside functions run later, when both modules are there,
+    and are how a command stays quick to start: they are no part of a circle.
+    """
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _statements(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, part, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _statements(handler.body)
+
+
+def _imported(path: Path, known: set[str]) -> Iterator[str]:
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8")).body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        else:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else str(node.module)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    paths = {_name(path): path for path in modules()}
+    graph = {name: {*_imported(path, {*paths})} & {*paths} - {name} for name, path in paths.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" <- ".join(error.args[1])) from None
+
+
+def test_there_are_at_most_350_modules_of_at_least_100_lines_in_the_median() -> None:
+    lengths = [len(p.read_text(encoding="utf-8").splitlines()) for p in modules() if p.stem != "__init__"]
+    assert len(lengths) <= MOST_MODULES
+    assert median(lengths) >= LEAST_MEDIAN_LINES
