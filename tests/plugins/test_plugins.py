@@ -89,6 +89,26 @@ def test_the_metrics_of_this_package_work_on_a_plug_ins_format(installed: str, k
     assert float(found.stdout) == pytest.approx((rank_0 + rank_1) / 2)
 
 
+def test_a_plug_ins_format_brings_its_suffix_and_its_step_marker(installed: str, tmp_path: Path) -> None:
+    for rank in range(2):
+        kernels = [[f"gemm{rank}", 10 * n, 10 * n + 5] for n in range(6)]
+        rounds = [["round 4", 0, 20], ["other", 20, 30], ["round 5", 30, 60]]
+        document = {"kernel-list": 1, "kernels": kernels, "ranges": rounds}
+        (tmp_path / f"kernels_{rank}.klist").write_text(json.dumps(document))
+    inspected = ran(["ccl-bench", "inspect", "--json", str(tmp_path)], PYTHONPATH=installed)
+    traces = json.loads(inspected.stdout)["traces"]
+    assert [(trace["rank"], trace["steps"]) for trace in traces] == [(0, [4, 5]), (1, [4, 5])]
+    assert {trace["step_source"] for trace in traces} == {"range of the format"}
+    counted = ran(["ccl-metrics", "--trace", str(tmp_path), "-m", "kernel_count"], PYTHONPATH=installed)
+    assert float(counted.stdout) == (2 + 3) / 2
+
+
+def test_a_plug_ins_format_advises_how_to_record_more(installed: str, kernel_list: Path) -> None:
+    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "backward_time", "--format", "json"]
+    (result,) = json.loads(ran(command, PYTHONPATH=installed).stdout)
+    assert (result["status"], result["fix"]) == ("not_measurable", "run the kernel lister with --everything")
+
+
 def test_a_plug_ins_metric_says_why_it_has_no_value(installed: str) -> None:
     command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "kernel_count"]
     found = ran(command, PYTHONPATH=installed)

@@ -8,6 +8,8 @@ import pytest
 from writing import bare, compact, event, kernel, pretty
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.run import open_run
 from ccl_bench.trace import discovery, file_names
 
 
@@ -378,3 +380,59 @@ def test_a_run_lists_its_cards_and_side_files_as_others(tmp_path):
     files = {"card.yaml": b"a: 1", "step_times.json": json.dumps([1.0]).encode(), "rank0.json": trace()}
     found = discovery.discover_traces(put(tmp_path, files))
     assert [path.name for path in found.others] == ["card.yaml", "step_times.json"]
+
+
+def test_a_trace_that_is_removed_while_a_run_is_searched_is_a_finding(tmp_path, monkeypatch):
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps({"traceEvents": [], "rank": rank}))
+    listed = discovery.files_under
+
+    def listed_then_removed(root):
+        found = listed(root)
+        (tmp_path / "rank1.json").unlink()
+        return found
+
+    monkeypatch.setattr(discovery, "files_under", listed_then_removed)
+    found = discovery.discover_traces(tmp_path)
+    assert [trace.rank for trace in found.traces] == [0]
+    assert [(f.code, f.file) for f in found.findings] == [("file-unreadable", "rank1.json")]
+
+
+def test_a_trace_that_is_removed_before_its_size_is_known_is_a_finding(tmp_path, monkeypatch):
+    place = tmp_path / "rank0.json"
+    place.write_text(json.dumps({"traceEvents": []}))
+    named = discovery.file_names.window_in_path
+    monkeypatch.setattr(
+        discovery.file_names, "window_in_path", lambda name: place.unlink(missing_ok=True) or named(name)
+    )
+    found = discovery.discover_traces(tmp_path)
+    assert (found.traces, [(f.code, f.file) for f in found.findings]) == (
+        [],
+        [("file-unreadable", "rank0.json")],
+    )
+
+
+def test_a_trace_that_is_removed_before_copies_are_compared_is_reported_by_who_reads_it(
+    tmp_path, monkeypatch
+):
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps({"traceEvents": [], "rank": rank}))
+    assigned = discovery.file_names.assign_ranks_and_windows
+
+    def assigned_then_removed(traces):
+        (tmp_path / "rank1.json").unlink()
+        return assigned(traces)
+
+    monkeypatch.setattr(discovery.file_names, "assign_ranks_and_windows", assigned_then_removed)
+    run = open_run(str(tmp_path))
+    assert [trace.rank for trace in run.traces] == [0, 1]
+    findings = load_tables(run, ["kernels"], jobs=1, use_cache=False).findings
+    assert ("trace-unreadable", "rank1.json") in [(f.code, f.file) for f in findings]
+
+
+def test_a_link_to_nothing_is_a_finding(tmp_path):
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": []}))
+    (tmp_path / "rank1.json").symlink_to(tmp_path / "gone.json")
+    found = discovery.discover_traces(tmp_path)
+    assert [trace.rank for trace in found.traces] == [0]
+    assert [(f.code, f.file) for f in found.findings] == [("file-unreadable", "rank1.json")]

@@ -20,6 +20,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.run.exclusions import FORMAT_RANGE
 from ccl_bench.run.trace_tables import CUT_SHORT, TraceTables
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.cache import read_content
@@ -38,9 +39,10 @@ _MOST_NAMES = 1_000
 """Names of ranges that are kept of a trace to say which there are."""
 
 
-def marker_table(choice: StepChoice) -> pl.DataFrame:
-    """Return the table that says which ranges are the steps."""
-    return TABLES["marker"].frame({"pattern": [choice.marker] if choice.marker else []})
+def marker_table(choice: StepChoice, form: Format) -> pl.DataFrame:
+    """Return the table that says which ranges are the steps: as chosen, else as the format marks them."""
+    pattern = choice.marker or form.step_marker
+    return TABLES["marker"].frame({"pattern": [pattern] if pattern else []})
 
 
 def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
@@ -200,7 +202,7 @@ def read_trace(task: Task) -> TraceTables:
     rank, conflict = _resolve_rank(task.trace, content)
     world_size = content.world_size if content.world_size is not None else task.trace.world_size
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
-    of_trace = {"identity": identity, "marker": marker_table(task.choice)}
+    of_trace = {"identity": identity, "marker": marker_table(task.choice, task.trace.form)}
     content = replace(content, tables={**content.tables, **of_trace})
     tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
     steps = tables.get("steps")
@@ -235,10 +237,10 @@ def _by_device(
     """Return the wanted tables, those of a device for its first device and then for each further one."""
     apart = split_by_device(content, task.trace.relative) if content.height("kernels") else None
     if apart is None:
-        return _tables(wanted, content, task.choice), [], ()
+        return _tables(wanted, content, task), [], ()
     differing = tuple(name for name in wanted if is_of_device(name))
-    common = _tables(tuple(name for name in wanted if name not in differing), content, task.choice)
-    first, *further = (_tables(differing, part, task.choice) for part in apart.contents)
+    common = _tables(tuple(name for name in wanted if name not in differing), content, task)
+    first, *further = (_tables(differing, part, task) for part in apart.contents)
     return common | first, further, apart.findings
 
 
@@ -281,7 +283,7 @@ def _touching_own_tables(finding: Finding, form: Format) -> Finding:
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
-def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) -> dict[str, pl.DataFrame]:
+def _tables(wanted: tuple[str, ...], content: TraceContent, task: Task) -> dict[str, pl.DataFrame]:
     """Return the wanted tables, and what steps there were where those are wanted and some were chosen.
 
     Whatever else they come from is held only as long as it is needed.
@@ -291,7 +293,7 @@ def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) 
     for position, name in enumerate(ordered):
         made[name] = _compute(DERIVED.get(name), made, content)
         if name == "steps":
-            made |= choose_steps(made[name], choice)
+            made |= choose_steps(_with_source(made[name], task), task.choice)
         needed = {
             *wanted,
             RECORDED,
@@ -301,6 +303,14 @@ def _tables(wanted: tuple[str, ...], content: TraceContent, choice: StepChoice) 
             del made[each]
     extra = {RECORDED} & made.keys() if "steps" in wanted else set()
     return {name: made[name] if name in made else content.table(name) for name in (*wanted, *extra)}
+
+
+def _with_source(steps: pl.DataFrame, task: Task) -> pl.DataFrame:
+    """Return steps that name the format as their source where its marker found them, and nobody's choice."""
+    if task.choice.marker or not task.trace.form.step_marker:
+        return steps
+    source = pl.col("source").cast(pl.String)
+    return steps.with_columns(source=source.replace(CHOSEN_RANGE, FORMAT_RANGE).cast(steps.schema["source"]))
 
 
 def _largest_first(wanted: tuple[str, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.facts import touched
 from ccl_bench.run.one_run import SEVERAL
+from ccl_bench.run.open import recorder_of
 from ccl_bench.run.trace_tables import UNREAD
 
 if TYPE_CHECKING:
@@ -89,9 +90,11 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
         found = _compute_metric(metric, evidence, facts)
     except CclBenchError as error:
         unread = _unread_reason(metric, evidence)
+        advice = _advice(metric, evidence)
         if unread and isinstance(error, NoValue):
             error = unread
-        return replace(base, status=status_of(error), reason=error.message, fix=error.fix)
+        fix = advice if advice and isinstance(error, NotMeasurable) and error is not unread else error.fix
+        return replace(base, status=status_of(error), reason=error.message, fix=fix)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
         failures[metric.name] = error
         reason = f"{type(error).__name__}: {error}"
@@ -167,6 +170,13 @@ def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
     if not unread or len(unread) < len(traces):
         return None
     return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+
+
+def _advice(metric: Metric, evidence: LoadedRun) -> str:
+    """Return how the formats of the metric's traces say to record what is missing, if they do."""
+    traces = _traces_behind(metric, evidence) or evidence.traces
+    advices = {trace.trace.form.advice for trace in traces}
+    return advices.pop() if len(advices) == 1 else ""
 
 
 def _raw(metric: Metric, evidence: LoadedRun) -> set[str]:
@@ -293,7 +303,8 @@ def with_other_source(
         r.metric: r for r in evaluate_metrics(other.facts, asked, evidence, failures) if r.value is not None
     }
     return [
-        _from_other(found[r.metric]) if r.metric in found and _is_better(r, filled) else r for r in results
+        _from_other(found[r.metric], other, run) if r.metric in found and _is_better(r, filled) else r
+        for r in results
     ]
 
 
@@ -309,8 +320,9 @@ def _is_better(result: Result, filled: frozenset[str]) -> bool:
     return result.value is None or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
 
 
-def _from_other(result: Result) -> Result:
+def _from_other(result: Result, other: Run, run: Run) -> Result:
     message = (
-        "this number is from the Nsight Systems traces of the run, and not from those of torch's profiler"
+        f"this number is from the {recorder_of(other.traces)} traces of the run, "
+        f"and not from those of {recorder_of(run.traces)}"
     )
     return replace(result, findings=[*result.findings, ResultFinding("nsys-used", "note", message)])

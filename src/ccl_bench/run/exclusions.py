@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from ccl_bench.run.trace_tables import TraceTables
 
-STEP_SOURCES = (CHOSEN_RANGE, *SOURCES, WHOLE_TRACE)
+FORMAT_RANGE = "range of the format"
+"""Source of steps that are ranges of the name that the format of a trace gives them."""
+
+STEP_SOURCES = (CHOSEN_RANGE, FORMAT_RANGE, *SOURCES, WHOLE_TRACE)
 """How steps are found, the best first."""
 
 _NCCL = "nccl_version"

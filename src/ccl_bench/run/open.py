@@ -107,7 +107,11 @@ def discover_run(
         run.other_source = replace(
             other, findings=[*findings, *completeness_findings(other.facts, other.traces, other.others)]
         )
-    run.findings = [*findings, *_set_aside(aside), *completeness_findings(run.facts, run.traces, run.others)]
+    run.findings = [
+        *findings,
+        *_set_aside(aside, used),
+        *completeness_findings(run.facts, run.traces, run.others),
+    ]
     return run
 
 
@@ -125,11 +129,18 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
     return [trace for trace in used if trace.form.profile != "nsys"], reports
 
 
-def _set_aside(reports: list[TraceFile]) -> list[Finding]:
+def recorder_of(traces: Iterable[TraceFile]) -> str:
+    """Return who recorded the device's work in these traces, as messages name it."""
+    forms = [trace.form for trace in traces if "kernels" in trace.form.tables]
+    return next((form.recorder or form.name for form in forms), "")
+
+
+def _set_aside(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
     if not reports:
         return []
     message = (
-        f"traces of Nsight Systems ({len(reports)}) are not used, since torch's profiler recorded the run too"
+        f"traces of {recorder_of(reports)} ({len(reports)}) are not used, "
+        f"since {recorder_of(used)} recorded the run too"
     )
     return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 

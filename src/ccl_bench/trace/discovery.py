@@ -185,12 +185,23 @@ def _grouped(traces: Iterable[TraceFile], key: Callable[[TraceFile], Hashable]) 
     return list(groups.values())
 
 
-def _beginning(trace: TraceFile) -> bytes:
-    return hashlib.sha256(storage.read_head(trace.path, _BEGINNING)).digest()
+def _beginning(trace: TraceFile) -> Hashable:
+    return _unless_gone(trace, lambda path: hashlib.sha256(storage.read_head(path, _BEGINNING)).digest())
 
 
-def _content(trace: TraceFile) -> str:
-    return storage.sha256(trace.path)
+def _content(trace: TraceFile) -> Hashable:
+    return _unless_gone(trace, storage.sha256)
+
+
+def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable:
+    """Return what a look at a trace shows; one that cannot be read any more is like no other.
+
+    Whoever reads it for its tables reports it.
+    """
+    try:
+        return look(trace.path)
+    except (OSError, InputError):
+        return trace.relative
 
 
 def _other_rank(trace: TraceFile) -> int | None:
@@ -209,12 +220,6 @@ def _overwritten(copy: TraceFile, original: TraceFile) -> Finding:
 
 HEAD_BYTES = 256 << 10
 """Bytes looked at to recognise a file; a Kineto head with 16 devices takes a tenth of it."""
-
-_SUFFIXES = (".json", ".sqlite", ".pickle", ".pkl")
-
-_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
-
-TRACE_SUFFIXES = (*_SUFFIXES, *(f"{name}.gz" for name in _SUFFIXES), *_REPORT_SUFFIXES, ".jsonl")
 
 
 @dataclass(slots=True)
@@ -280,9 +285,10 @@ def discover_traces(root: Path, ranks: Mapping[str, int] | None = None) -> Disco
     found = DiscoveredFiles()
     folder = root if is_folder else root.parent
     files, oddities = files_under(root) if is_folder else ([root], [])
-    for path in _without_exported_reports(files) if is_folder else files:
+    suffixes = formats.suffixes()
+    for path in _without_exported(files) if is_folder else files:
         relative = relative_name(path, folder)
-        if not path.name.lower().endswith(TRACE_SUFFIXES):
+        if not path.name.lower().endswith(suffixes):
             found.others += [path] if _is_there(path) else []
             continue
         try:
@@ -315,13 +321,15 @@ def _is_there(path: Path) -> bool:
         return True
 
 
-def _without_exported_reports(paths: Iterable[Path]) -> list[Path]:
-    """Return the files without reports beside which their own export lies, as `nsys stats` leaves it."""
-    found = list(paths)
-    exports = {
-        str(path).removesuffix(".gz").removesuffix(".sqlite") for path in found if ".sqlite" in path.suffixes
-    }
-    return [p for p in found if p.suffix not in _REPORT_SUFFIXES or str(p.with_suffix("")) not in exports]
+def _without_exported(paths: Sequence[Path]) -> list[Path]:
+    """Return the files without those beside which their own export lies, as `nsys stats` leaves it."""
+    exports = dict(pair for form in formats.load() for pair in form.exports)
+    names = {str(path).removesuffix(".gz") for path in paths}
+    return [
+        path
+        for path in paths
+        if path.suffix not in exports or f"{path.with_suffix('')}{exports[path.suffix]}" not in names
+    ]
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:

@@ -6,12 +6,14 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from operator import mul
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_bench.base.findings import Finding
+from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -26,13 +28,8 @@ _TRACE_IN_NAME = re.compile(
 _NUMBER_IN_NAME = (
     re.compile(r"(?:^|[^a-z])(?:gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
     _TRACE_IN_NAME,
-    re.compile(
-        r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
-        r"(?=(?:\.pt)?(?:\.trace)?\.(?:json|sqlite|pickle|pkl|nsys-rep|qdrep))",
-        re.IGNORECASE,
-    ),
 )
-"""Patterns in order of how much they say; the last sees any number before the suffix that counts no steps."""
+"""Patterns in order of how much they say."""
 
 _PLACES = (
     re.compile(r"(?:^|_)dp(?P<dp>\d{1,6})_pp(?P<pp>\d{1,6})(?:_pcp\d+)?_tp(?P<tp>\d{1,6})(?!\d)"),
@@ -80,10 +77,19 @@ class Written(NamedTuple):
         return _PROCESS.fullmatch(self.worker) is not None and not says_rank(self.worker)
 
 
+@cache
+def _number_before(suffixes: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of any number before the suffix that counts no steps."""
+    ends = "|".join(re.escape(suffix) for suffix in suffixes)
+    number = r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
+    return re.compile(rf"{number}(?=(?:\.pt)?(?:\.trace)?(?:{ends}))", re.IGNORECASE)
+
+
 def rank_in_name(relative: str) -> int | None:
     """Return the rank that a file name carries, or None; without the word it may be another number."""
     name = PurePosixPath(relative).name
-    found = (pattern.search(name) for pattern in (_RANK_IN_NAME, *_NUMBER_IN_NAME))
+    patterns = (_RANK_IN_NAME, *_NUMBER_IN_NAME, _number_before(formats.suffixes()))
+    found = (pattern.search(name) for pattern in patterns)
     return next((int(match[1]) for match in found if match), None)
 
 

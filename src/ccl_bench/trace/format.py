@@ -67,8 +67,19 @@ class Format:
     """Read a whole file; the text names it in messages. None for a format that is read in parts."""
     in_parts: InParts | None = None
     """For a format whose files hold several traces."""
+    suffixes: tuple[str, ...] = (".json", ".json.gz")
+    """How the names of its files end. Files with the suffix of any format are read; their content decides."""
+    exports: tuple[tuple[str, str], ...] = ()
+    """Suffix of a file, and of its export that is read in its place where both are there."""
+    recorder: str = ""
+    """Who writes such files, in messages: `torch's profiler`."""
+    step_marker: str = ""
+    """Regular expression for the names of ranges that are steps in every file of this format, with the number
+    as its first group; empty where steps are marked as PyTorch's tools mark them."""
+    advice: str = ""
+    """How to record what a number lacks; empty for the metrics' own advice, about torch.profiler."""
     of_rank: bool = True
-    """Whether a file is of one rank; what is of the whole job is given none, whatever its name holds."""
+    """Whether a file is of one rank; what is of the whole job has none, whatever its name holds."""
     reads_in_threads: Callable[[], bool] = _never
     """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
 
@@ -82,7 +93,7 @@ class TraceFile:
     """Path below the run, with `/`."""
     form: Format
     rank: int | None
-    """Rank, or None where neither file, map nor name tells."""
+    """Rank, or None where neither file, map nor name states it."""
     rank_source: str
     """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None

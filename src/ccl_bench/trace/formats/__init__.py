@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 from ccl_bench.base.registry import Registry
 from ccl_bench.trace.format import Format, Identity, InParts, Part
 
-__all__ = ["FORMATS", "GROUP", "Format", "Identity", "InParts", "Part", "load", "recognised", "register"]
+__all__ = [
+    "FORMATS",
+    "GROUP",
+    "Format",
+    "Identity",
+    "InParts",
+    "Part",
+    "load",
+    "recognised",
+    "register",
+    "suffixes",
+]
 
 GROUP = "ccl_bench.formats"
 
@@ -22,10 +34,15 @@ def register(form: Format) -> Format:
     return form
 
 
-def load() -> Registry[Format]:
-    """Import every format of this package and of plug-ins, and return the registry."""
+@cache
+def _import_own() -> None:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+
+
+def load() -> Registry[Format]:
+    """Import every format of this package and of plug-ins, and return the registry."""
+    _import_own()
     FORMATS.load_plugins()
     return FORMATS
 
@@ -33,3 +50,8 @@ def load() -> Registry[Format]:
 def recognised(head: bytes) -> Format | None:
     """Return the format of a file that begins with `head`, or None."""
     return next((form for form in load() if form.recognises(head)), None)
+
+
+def suffixes() -> tuple[str, ...]:
+    """Return how the names of traces end, over all formats."""
+    return tuple(dict.fromkeys(suffix for form in load() for suffix in form.suffixes))

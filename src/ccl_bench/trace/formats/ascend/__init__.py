@@ -45,5 +45,6 @@ ASCEND = register(
         recognises=recognises,
         identity=identity,
         read=_read,
+        recorder="torch's profiler",
     )
 )

@@ -77,6 +77,7 @@ KINETO = register(
         recognises=recognises,
         identity=identity,
         read=_read,
+        recorder="torch's profiler",
         reads_in_threads=_reads_in_threads,
     )
 )

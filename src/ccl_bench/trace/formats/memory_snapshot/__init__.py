@@ -55,5 +55,6 @@ MEMORY_SNAPSHOT = register(
         recognises=recognises,
         identity=identity,
         read=_read,
+        suffixes=(".pickle", ".pickle.gz", ".pkl", ".pkl.gz"),
     )
 )

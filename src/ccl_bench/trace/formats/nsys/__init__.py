@@ -73,5 +73,8 @@ NSYS = register(
         recognises=recognises,
         identity=_nobody,
         in_parts=InParts(_parts, _read),
+        suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep"),
+        exports=((".nsys-rep", ".sqlite"), (".qdrep", ".sqlite")),
+        recorder="Nsight Systems",
     )
 )

@@ -81,6 +81,7 @@ SERVING = tuple(
             recognises=recognises,
             identity=_identity,
             read=read,
+            suffixes=(".json", ".json.gz", ".jsonl"),
             of_rank=False,
         )
     )

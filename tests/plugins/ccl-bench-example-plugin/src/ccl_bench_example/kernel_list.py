@@ -1,15 +1,21 @@
 """The trace format `kernel-list`: JSON such as {"kernel-list": 1, "rank": 0, "kernels": [["gemm", 0, 5]]}.
 
-Each kernel is its name, its start and its end in nanoseconds.
+Each kernel is its name, its start and its end in nanoseconds; `ranges`, of the same shape, are named ranges
+of the program, of which `round 1`, `round 2`, ... are the steps. Files may end in `.klist`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ccl_bench import TABLES, Finding, Format, Identity, TraceContent, register
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccl_bench.base.lazy_polars import pl
 
 _RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
 
@@ -37,7 +43,14 @@ def read(stream: BinaryIO, file: str) -> TraceContent:
         )
     names, starts, ends = zip(*whole, strict=True) if whole else ((), (), ())
     kernels = TABLES["kernels"].frame({"name": names, "start_ns": starts, "end_ns": ends})
-    return TraceContent({"kernels": kernels}, rank=document.get("rank"), findings=findings)
+    tables = {"kernels": kernels, "annotations": _ranges(document.get("ranges", ()))}
+    return TraceContent(tables, rank=document.get("rank"), findings=findings)
+
+
+def _ranges(rows: Sequence[tuple[str, int, int]]) -> pl.DataFrame:
+    names, starts, ends = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {"name": names, "start_ns": starts, "end_ns": ends, "on_device": [False] * len(names)}
+    return TABLES["annotations"].frame(columns)
 
 
 KERNEL_LIST = register(
@@ -45,9 +58,13 @@ KERNEL_LIST = register(
         name="kernel-list",
         profile="torch",
         revision=1,
-        tables=frozenset({"kernels"}),
+        tables=frozenset({"kernels", "annotations"}),
         recognises=recognises,
         identity=identity,
         read=read,
+        suffixes=(".json", ".klist", ".klist.gz"),
+        recorder="the kernel lister",
+        step_marker=r"^round (\d+)$",
+        advice="run the kernel lister with --everything",
     )
 )
