@@ -5,25 +5,41 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from launchers import FORKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 LOOP = HERE / "training_loop.py"
+FORKED = str(FORKING / "torchrun")
+"""A `torchrun` that loads torch once for all ranks."""
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("CCL_BENCH_", "PET_"))},
-    "PATH": f"{BIN}:{os.environ['PATH']}",
+    # Of a command that names no Python the system's is asked, which has no torch to load.
+    "PATH": f"/usr/bin:/bin:{BIN}:{os.environ['PATH']}",
+    "PYTHON": sys.executable,
     "OMP_NUM_THREADS": "1",
     "COLUMNS": "100",
     "NO_COLOR": "1",
 }
 
 
-def torchrun(program: Path, *arguments: object, ranks: int = 2) -> list[str]:
+def torchrun(program: Path, *arguments: object, ranks: int = 2, launcher: str = FORKED) -> list[str]:
     """Return the command that starts a program on so many ranks of this machine."""
-    launcher = ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
-    return [*launcher, str(program), *map(str, arguments)]
+    return [launcher, "--standalone", f"--nproc-per-node={ranks}", str(program), *map(str, arguments)]
+
+
+def python(program: str, *arguments: object) -> list[str]:
+    """Return the command that runs the text of a program in this Python, without naming it."""
+    return ["sh", "-c", 'exec "$PYTHON" -c "$0" "$@"', program, *map(str, arguments)]
 
 
 def collect(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +51,7 @@ def collect(folder: Path, *words: object, **variables: str) -> subprocess.Comple
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
 
@@ -44,3 +60,17 @@ def files(run: Path) -> set[str]:
     """Return the files of a run, those of the launcher's logs left out."""
     found = (path for path in run.rglob("*") if path.is_file() or path.is_symlink())
     return {path.relative_to(run).as_posix() for path in found if "logs" not in path.parts}
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a file system of 200 kB, of which 50 kB are free."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here: run as root")
+    try:
+        (folder / "filler").write_bytes(b"x" * 150_000)
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

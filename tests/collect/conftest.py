@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
-import json
-import os
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from collected import LOOP, collect, torchrun
+from collected import FORKED, LOOP, collect, small_disk, torchrun
+from shared import made_once
 
 from ccl_bench.testing import Plan, Style, write_run
 
@@ -40,20 +38,14 @@ def torch_installed():
 @pytest.fixture(scope="session")
 def once(tmp_path_factory, torch_installed):
     """Return what makes a recording under a name, or returns the one of that name with its folder."""
-    base = tmp_path_factory.getbasetemp()
-    # A path that a shell, a glob or a URL would trip over.
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings + their files"
 
     def made(name, make):
-        shared.mkdir(exist_ok=True)
-        folder, said = shared / name, shared / f"{name}.json"
-        with (shared / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not said.exists():
-                folder.mkdir(exist_ok=True)
-                ended = make(folder)
-                said.write_text(json.dumps([ended.args, ended.returncode, ended.stdout, ended.stderr]))
-        return Recorded(folder / "run", folder, subprocess.CompletedProcess(*json.loads(said.read_text())))
+        def said(folder):
+            ended = make(folder)
+            return [ended.args, ended.returncode, ended.stdout, ended.stderr]
+
+        folder, ended = made_once(tmp_path_factory, name, said)
+        return Recorded(folder / "run", folder, subprocess.CompletedProcess(*ended))
 
     return made
 
@@ -62,10 +54,10 @@ def once(tmp_path_factory, torch_installed):
 def record(once):
     """Return what records the training loop under a name, or returns the recording of that name."""
 
-    def recorded(name, *arguments, profile_mode="torch", attempts=1):
+    def recorded(name, *arguments, profile_mode="torch", attempts=1, launcher=FORKED):
         def make(folder):
             wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
-            command = torchrun(LOOP, folder / "own", *arguments)
+            command = torchrun(LOOP, folder / "own", *arguments, launcher=launcher)
             for _ in range(attempts):
                 ended = collect(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
                 if ended.returncode == 0:
@@ -91,8 +83,8 @@ def together(record):
 
 @pytest.fixture(scope="session")
 def failed(record):
-    """Two ranks, of which the second fails in the second recorded step: 2 + 4 + 1 + 1 = step 8."""
-    return record("failed", "apart", 8)
+    """Two ranks of a plain torchrun; the second fails in the second recorded step: 2 + 4 + 1 + 1 = step 8."""
+    return record("failed", "apart", 8, launcher="torchrun")
 
 
 @pytest.fixture(scope="session")
@@ -104,13 +96,7 @@ def kineto_text(tmp_path_factory):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def full_disk(tmp_path):
     """Return a folder on a file system of 200 kB, of which 50 kB are free."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system cannot be mounted here: run as root")
-    (folder / "filler").write_bytes(b"x" * 150_000)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "small") as folder:
+        yield folder

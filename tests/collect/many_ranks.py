@@ -20,9 +20,9 @@ from ccl_bench.collect import Schedule, profile
 from ccl_bench.collect.profiling import recording
 
 RANKS, WRITERS = 16, 4
-WRITING_S = 2.5
-"""Of one rank; four turns of four ranks take 10 s, as on a file system that is shared by many."""
-COLLECTIVE_S = 8
+WRITING_S = 1.75
+"""Of one rank; four turns of four ranks take 7 s, as on a file system that is shared by many."""
+COLLECTIVE_S = 6
 """Longest that a collective may last."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from collected import collect, torchrun
-from commands import ROOT, ran
+from commands import ROOT, invoke
 
 from ccl_bench.run import open_run
 
@@ -33,11 +33,11 @@ def test_the_training_is_seen_and_becomes_a_run(recorded):
 
 def test_it_is_valid_measured_and_reported(recorded):
     run, _ = recorded
-    assert ran(["ccl-bench", "validate", str(run)]).stdout.endswith("nothing wrong\n")
+    assert invoke(["ccl-bench", "validate", str(run)]).stdout.endswith("nothing wrong\n")
     # Each of 2 layers: 2 all-reduces of tensor parallelism forward and 2 backward. FSDP2 gathers the layers
     # and the rest forward, the layers again backward, and reduce-scatters the three.
-    calls = ran(["ccl-metrics", "--trace", str(run), "--metric", "coll_call_num"])
+    calls = invoke(["ccl-metrics", "--trace", str(run), "--metric", "coll_call_num"])
     assert int(calls.stdout) == 2 * 4 + 5 + 3
     page = run / "report.html"
-    assert ran(["ccl-bench", "report", str(run), "--output", str(page)]).returncode == 0
+    assert invoke(["ccl-bench", "report", str(run), "--output", str(page)]).returncode == 0
     assert "throughput_tokens_sec" in page.read_text()

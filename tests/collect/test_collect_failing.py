@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from collected import BIN, ENVIRONMENT, collect, files
+from collected import BIN, ENVIRONMENT, collect, files, python
 from training_loop_facts import TIMED
 
 from ccl_bench.collect.collect_run import Request
@@ -59,7 +59,8 @@ def test_the_signal_that_ends_a_job_is_passed_on_and_what_is_there_is_gathered(t
         "print('written', flush=True)\n"
         "time.sleep(60)\n"
     )
-    command = [str(BIN / "ccl-bench"), "collect", "--output", "run", "--", sys.executable, "program.py"]
+    program = ["sh", "-c", 'exec "$PYTHON" program.py']
+    command = [str(BIN / "ccl-bench"), "collect", "--output", "run", "--", *program]
     running = subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -159,7 +160,7 @@ with profile(schedule=Schedule(skip=1, timed=2, warmup=1, active=3, observed=1))
 
 
 def test_steps_that_were_timed_before_a_process_was_killed_are_measured(tmp_path, torch_installed):
-    words = ("--output", "run", "--", sys.executable, "-c", RECORDING, 5)
+    words = ("--output", "run", "--", *python(RECORDING, 5))
     ended = collect(tmp_path, *words)
     assert ended.returncode == 1
     assert "the command ended by signal SIGKILL" in ended.stderr
@@ -170,14 +171,14 @@ def test_steps_that_were_timed_before_a_process_was_killed_are_measured(tmp_path
     assert list(timed) == ["1", "2"]
 
 
-def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, small_disk, torch_installed):
-    run = small_disk / "run"
-    ended = collect(tmp_path, "--output", run, "--", sys.executable, "-c", RECORDING, -1)
+def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, full_disk, torch_installed):
+    run = full_disk / "run"
+    ended = collect(tmp_path, "--output", run, "--", *python(RECORDING, -1))
     assert ended.returncode == 1
     assert "the trace is incomplete: 0 MB are free on its disk" in ended.stderr
     assert f"{run}: could not be put together: No space left on device; what was recorded" in ended.stderr
     assert f"fix: make room there, then: ccl-bench collect --output {run}" in ended.stderr
-    (small_disk / "filler").unlink()
+    (full_disk / "filler").unlink()
     again = collect(tmp_path, "--output", run)
     assert again.returncode == 0, again.stderr
     assert "iteration_wall_clock_time" in again.stdout.split("Measurable:")[1]

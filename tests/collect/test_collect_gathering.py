@@ -168,11 +168,11 @@ def test_numbers_of_a_gathered_run_are_those_of_the_original(tmp_path):
     assert result.value == sum(expected.call_counts(rank=0, step=PLAN.first_step).values())
 
 
-def test_on_a_full_disk_traces_are_linked_to_and_can_be_measured(tmp_path, small_disk):
+def test_on_a_full_disk_traces_are_linked_to_and_can_be_measured(tmp_path, full_disk):
     _written(tmp_path / "outputs", iteration=10, style=Style())
     done = collected(
-        Request(small_disk / "run", sources=(tmp_path / "outputs",), folder=tmp_path),
+        Request(full_disk / "run", sources=(tmp_path / "outputs",), folder=tmp_path),
     )
     assert done.copied.linked > 0
-    (result,) = evaluate(open_run(small_disk / "run"), ["coll_call_num"], jobs=1)
+    (result,) = evaluate(open_run(full_disk / "run"), ["coll_call_num"], jobs=1)
     assert result.value > 0

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from commands import ran
+from collected import collect
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.collect.launch.failures import diagnose_failure
@@ -129,6 +129,42 @@ def test_a_status_is_told_in_words(status, said):
     assert f"ended {said}" in diagnose_failure(CommandResult(status, "", 5.0)).what
 
 
+# What torchrun 2.13 prints where rank 1 was killed and rank 0 raised in the same second.
+SAME_SECOND = """
+============================================================
+on_cpu.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_12:00:00
+  host      : n1
+  rank      : 1 (local_rank: 1)
+  exitcode  : {other} (pid: 11)
+  error_file: <N/A>
+  traceback : <NONE>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_12:00:00
+  host      : n1
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 10)
+  error_file: /tmp/error.json
+  traceback : RuntimeError: Connection closed by peer
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "rank", "said"),
+    [(-9, 1, "by signal SIGKILL"), (-6, 0, "with status 1"), (1, 0, "with status 1")],
+)
+def test_a_rank_that_was_killed_failed_before_those_that_lost_their_connection_to_it(other, rank, said):
+    found = diagnose_failure(CommandResult(1, SAME_SECOND.format(other=other), 5.0))
+    assert found.rank == rank
+    assert f"rank {rank} was the first to fail, {said}" in found.what
+
+
 def test_a_signal_to_the_launcher_is_told():
     found = diagnose_failure(CommandResult(-15, "working\n", 7.0, signal.SIGTERM))
     assert found.what == "stopped by SIGTERM after 7 s"
@@ -137,5 +173,5 @@ def test_a_signal_to_the_launcher_is_told():
 
 @pytest.mark.parametrize("written", ["-t nvtx,osrt -s none", "--cuda-graph-trace=node", ""])
 def test_options_of_nsys_may_begin_with_a_dash_and_be_none(tmp_path, written):
-    command = ["ccl-bench", "collect", "--output", str(tmp_path / "run"), "--nsys-options", written]
-    assert ran([*command, "--", "echo", "begun"]).stdout.startswith("begun\n")
+    words = ("--output", "run", "--nsys-options", written)
+    assert collect(tmp_path, *words, "--", "echo", "begun").stdout.startswith("begun\n")

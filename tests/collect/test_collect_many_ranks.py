@@ -11,7 +11,7 @@ from collected import ENVIRONMENT, HERE, collect
 
 from ccl_bench.run import open_run
 
-RANKS, WRITERS, COLLECTIVE_S = 16, 4, 8
+RANKS, WRITERS, COLLECTIVE_S = 16, 4, 6
 OBSTACLE = "profile_trace/iteration_3/rank5_trace.json"
 
 
@@ -26,7 +26,7 @@ def recorded(once):
             env={**ENVIRONMENT, "TMPDIR": str(folder)},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
             check=False,
         )
 

@@ -6,7 +6,7 @@ import os
 import tomllib
 
 import pytest
-from commands import ROOT, ran
+from commands import ROOT, invoke, ran
 
 from ccl_bench.card import read_card, template
 
@@ -14,7 +14,7 @@ BASE = "llama3.1-8b-torchtitan-tp-perlmutter-16"
 
 
 def test_without_a_definition_the_folder_holds_an_empty_card(tmp_path):
-    ended = ran(["ccl-bench", "new", "mine", "--output", str(tmp_path)])
+    ended = invoke(["ccl-bench", "new", "mine", "--output", str(tmp_path)])
     assert ended.stdout == f"{tmp_path}/mine/workload_card.yaml\n"
     assert (tmp_path / "mine/workload_card.yaml").read_text() == template()
 
@@ -43,7 +43,7 @@ def test_settings_are_changed_in_configuration_and_card_alike(tmp_path):
         "--set",
         "training.dataset=c4_test",
     ]
-    ran(["ccl-bench", "new", "short", "--from", BASE, "--output", str(tmp_path), *wishes])
+    invoke(["ccl-bench", "new", "short", "--from", BASE, "--output", str(tmp_path), *wishes])
     config = tomllib.loads((tmp_path / "short/train_config.toml").read_text())
     card = read_card(tmp_path / "short/workload_card.yaml").card
     assert config["training"]["steps"] == card.model.steps == 7
@@ -62,7 +62,7 @@ def test_settings_are_changed_in_configuration_and_card_alike(tmp_path):
     ],
 )
 def test_what_cannot_be_made_is_told_with_a_way_out(words, status, said, tmp_path):
-    ended = ran(["ccl-bench", "new", *words, "--output", str(tmp_path)])
+    ended = invoke(["ccl-bench", "new", *words, "--output", str(tmp_path)])
     assert ended.returncode == status
     assert said in ended.stderr
     assert list(tmp_path.iterdir()) == []
@@ -70,10 +70,10 @@ def test_what_cannot_be_made_is_told_with_a_way_out(words, status, said, tmp_pat
 
 def test_a_folder_that_is_there_is_overwritten_by_force_only(tmp_path):
     words = ["ccl-bench", "new", "mine", "--from", BASE, "--output", str(tmp_path)]
-    ran(words)
+    invoke(words)
     changed = [*words, "--set", "training.steps=3"]
-    assert ran(changed).returncode == 2
-    assert ran([*changed, "--force"]).returncode == 0
+    assert invoke(changed).returncode == 2
+    assert invoke([*changed, "--force"]).returncode == 0
     config = tomllib.loads((tmp_path / "mine/train_config.toml").read_text())
     assert config["training"]["steps"] == 3
 

@@ -6,10 +6,9 @@ import importlib.util
 import json
 import shutil
 import subprocess
-import sys
 
 import pytest
-from collected import collect, files
+from collected import collect, files, python
 from training_loop_facts import ACTIVE
 
 from ccl_bench.collect.launch.nsys import _ranks_by_node, _RecordedProcess
@@ -32,8 +31,8 @@ def nsys_installed():
 
 @pytest.fixture(scope="session")
 def recorded(record, nsys_installed):
-    """Two ranks of the training loop under nsys."""
-    return record("nsys", profile_mode="nsys", attempts=ATTEMPTS)
+    """Two ranks of the training loop under nsys, which sees programs that are started and not forks."""
+    return record("nsys", profile_mode="nsys", attempts=ATTEMPTS, launcher="torchrun")
 
 
 def test_the_report_lies_in_the_run_and_its_processes_are_ranks(recorded):
@@ -83,7 +82,7 @@ else:
 def both(nsys_installed, tmp_path, kineto_text):
     """Return the folder of a command that was recorded by both profilers, and what was said."""
     (tmp_path / "trace.json").write_text(kineto_text)
-    words = ("--output", "run", "--profile-mode", "both", "--force", "--", sys.executable, "-c", PROGRAM)
+    words = ("--output", "run", "--profile-mode", "both", "--force", "--", *python(PROGRAM))
     for _ in range(ATTEMPTS):
         ended = collect(tmp_path, *words)
         if ended.returncode == 0:

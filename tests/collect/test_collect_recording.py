@@ -153,17 +153,18 @@ def test_the_card_is_filled_with_what_was_observed(apart):
     assert card.hardware.device.device_count == 2
     assert str(card.model.phase) == "training"
     assert (card.data.batch_size, card.data.seq_len, card.model.steps) == (32, 128, LENGTH)
-    assert (card.framework.name, card.executor.communication_library.name) == ("pytorch", "Gloo")
+    assert card.executor.communication_library.name == "Gloo"
     assert card.executor.communication_library.env == {"NCCL_DEBUG": "WARN"}
     assert set(card.metric_source.traces) == {"json", "torch_et"}
 
 
-def test_the_environment_is_kept_without_secrets(apart):
-    said = _json(apart.run / "environment.json")
+def test_the_environment_is_kept_without_secrets(failed):
+    said = _json(failed.run / "environment.json")
     assert said["variables"]["NCCL_DEBUG"] == "WARN"
     assert "HF_TOKEN" not in said["variables"]
     assert said["software"]["torch"]["version"].startswith("2.")
     assert said["command"][0] == "torchrun"
+    assert open_run(failed.run).stated.card.framework.name == "pytorch"
 
 
 def test_the_page_says_what_can_be_measured_and_what_to_do_next(apart):

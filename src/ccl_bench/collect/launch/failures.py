@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 SHOWN_LINES = 6
 """Last lines of a log that are quoted."""
 
-_FIRST_FAILURE = re.compile(
-    r"Root Cause \(first observed failure\):\s*\n"
-    r".*?rank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)\s*\n"
-    r"\s*exitcode\s*:\s*(?P<status>-?\d+)",
-    flags=re.DOTALL,
+_FAILED_RANK = (
+    r"rank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)\s*\n\s*exitcode\s*:\s*(?P<status>-?\d+)"
 )
-"""What torchrun prints of the process that failed first."""
+_FAILURE = re.compile(_FAILED_RANK)
+"""What torchrun prints of each process that failed."""
+_FIRST_FAILURE = re.compile(rf"Root Cause \(first observed failure\):\s*\n.*?{_FAILED_RANK}", flags=re.DOTALL)
+"""What torchrun prints of the process that it holds for the first that failed."""
+_KILLING = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+"""Signals that end a process whatever others do; a rank that only loses its connection raises or aborts."""
 
 _LAUNCHER_LINE = re.compile(
     r"torch/distributed/(?:run|launcher|elastic)|torch\.distributed\.elastic|torchrun|ChildFailedError|"
@@ -92,7 +94,19 @@ def _shell_message(status: int) -> str:
 
 
 def _first_failure(text: str) -> re.Match[str] | None:
-    return _FIRST_FAILURE.search(text)
+    """Return the failure that came first, as torchrun states it.
+
+    torchrun compares whole seconds, and of two it takes the lower rank. A rank that was killed failed before
+    those that lost their connection to it in the same second.
+    """
+    first = _FIRST_FAILURE.search(text)
+    if first is None or _was_killed(first):
+        return first
+    return next(filter(_was_killed, _FAILURE.finditer(text)), first)
+
+
+def _was_killed(failure: re.Match[str]) -> bool:
+    return _signal(int(failure["status"])) in _KILLING
 
 
 def _cause(text: str) -> tuple[str, str]:

@@ -1,0 +1,26 @@
+"""Programs in the place of `torchrun`: one that loads torch once, and one that only writes down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+FORKING = Path(__file__).resolve().parent / "forking"
+"""Where a `torchrun` lies whose ranks are forked from it; it runs under the Python of the variable PYTHON."""
+
+
+def asked(script: Path, folder: Path, *arguments: str, **variables: str) -> list[str]:
+    """Return what a script asks of torchrun, profiled or not, when it is run in a folder."""
+    said, programs = folder / "asked", folder / "bin"
+    programs.mkdir()
+    (programs / "torchrun").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{said}"\n')
+    (programs / "nsys").write_text('#!/bin/sh\nuntil [ "$1" = torchrun ]; do shift; done\nexec "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    done = subprocess.run(
+        [str(script), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert said.exists(), done.stderr
+    return said.read_text().splitlines()
