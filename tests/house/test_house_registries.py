@@ -23,7 +23,20 @@ FORMATS = formats.load()
 analysis.load()
 
 SECTIONS = ("Formula:", "Caveats:", "Reference:")
-UNITS = {"%", "FLOP/byte", "GB", "GB/s", "calls", "nats", "ratio", "requests/s", "s", "s/byte", "tokens/s"}
+UNITS = {
+    "%",
+    "FLOP/byte",
+    "GB",
+    "GB/s",
+    "calls",
+    "kernels",
+    "nats",
+    "ratio",
+    "requests/s",
+    "s",
+    "s/byte",
+    "tokens/s",
+}
 OTHER_INPUTS = set(stated_inputs(Run(Path())))
 """What metrics and tables across ranks may ask for beside tables."""
 

@@ -1,0 +1,93 @@
+"""What CONTRIBUTING shows works as pasted: a metric, a table and a format, in a copy of the checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PASTED = re.compile(r"^`(src/[\w/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COPIED = ("src", "scripts", "tests/house", "tests/tools", "pyproject.toml")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the checkout into which the files of CONTRIBUTING are pasted."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in (*COPIED, *(f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py"))):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(ROOT / name, place)
+    shown = PASTED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(shown) == 3
+    for path, text in shown:
+        assert not (folder / path).exists()
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def _ran(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def _metrics(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from ccl_bench.cli.metrics import main; sys.exit(main(sys.argv[1:]))"
+    return _ran(checkout, "-c", program, *arguments)
+
+
+def test_the_metric_is_listed_and_explained(checkout: Path) -> None:
+    assert "kernel_count" in _metrics(checkout, "--list-metrics").stdout
+    shown = _metrics(checkout, "--explain", "number_of_kernels").stdout
+    assert "kernel_count = kernels that start inside steps / steps, mean over ranks" in shown
+
+
+def test_the_metric_measures_a_run_in_the_new_format(checkout: Path, tmp_path: Path) -> None:
+    for rank, count in ((0, 2), (1, 4)):
+        document = {
+            "kernel-list": 1,
+            "rank": rank,
+            "kernels": [["gemm", 10 * n, 10 * n + 5] for n in range(count)],
+        }
+        (tmp_path / f"kernels_{rank}.json").write_text(json.dumps(document))
+    found = _metrics(checkout, "--trace", str(tmp_path), "--metric", "kernel_count")
+    assert (found.returncode, found.stdout.strip()) == (0, f"{(2 + 4) // 2}")
+
+
+def test_what_every_checkout_must_hold_holds_with_the_new_files(checkout: Path) -> None:
+    tests = ("tests/house/test_house_registries.py", "tests/house/test_house_shape.py")
+    scripts = (
+        "tests/tools/test_scripts.py::test_every_script_is_of_a_metric_and_the_historical_ones_are_there"
+    )
+    ran = _ran(checkout, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests, scripts)
+    assert ran.returncode == 0, ran.stdout[-3000:]
+
+
+def test_the_new_files_pass_the_linter(checkout: Path) -> None:
+    if importlib.util.find_spec("ruff") is None:
+        pytest.skip("ruff is not installed: make check")
+    files = [path for path, _ in PASTED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))]
+    for task in (("check",), ("format", "--check")):
+        ran = _ran(checkout, "-m", "ruff", *task, "--no-cache", *files)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
