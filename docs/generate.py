@@ -73,6 +73,7 @@ WRITTEN = {
         "Definitions and decisions": "definitions-decisions.md",
         "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
     },
+    "How it is built": {"Architecture": "architecture.md"},
     "What it withstands": {
         "Speed and memory": "benchmarks.md",
         "Damage and limits": "robustness.md",
