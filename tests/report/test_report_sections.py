@@ -242,7 +242,7 @@ def test_serving_has_percentiles_and_a_curve_through_all_of_them() -> None:
     [chart] = section.charts
     assert [round(point["x"], 9) for point in _values(chart.spec)] == values[:100]
     assert [point["y"] for point in _values(chart.spec)] == [float(share) for share in range(100)]
-    assert chart.summary == "Half of them take at most 50 s, 99 % at most 99 s."
+    assert chart.summary == "Half take at most 50 s, 99 % at most 99 s."
     assert rows(section.tables[0]) == [["Time to first token", "50 s", "50 s", "99 s", "100 s"]]
 
 

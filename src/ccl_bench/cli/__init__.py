@@ -1,4 +1,8 @@
-"""The commands: parse, call the library, print."""
+"""The commands: parse, call the library, print.
+
+`bench` and `metrics` are the entry points. Commands are in `measure`, `record` and `publish`; `commands` puts
+them together. `runner` turns errors into messages and exit statuses, `options` has what commands share.
+"""
 
 PROGRAM = "ccl-bench"
-"""The command beside `ccl-metrics`, as it calls itself in what it says."""
+"""The command beside `ccl-metrics`, as it calls itself in messages."""

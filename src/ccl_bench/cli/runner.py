@@ -33,7 +33,7 @@ CLOSED_PIPE = 141
 def run(program: str, build: Callable[[], App], arguments: list[str] | None = None) -> int:
     """Run the command that `build` makes and return its exit status.
 
-    Expected errors are told on stderr in two lines; any other exception is a bug and passes.
+    Expected errors become two lines on stderr; any other exception is a bug and passes.
     """
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_characters(stream)

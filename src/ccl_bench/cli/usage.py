@@ -24,7 +24,7 @@ SEE_HELP = "--help shows how it is used"
 
 
 def usage_error(error: CycloptsError) -> UsageError:
-    """Return the error with what was meant, where that can be told."""
+    """Return the error, with what was probably meant."""
     match error:
         case UnknownCommandError():
             return _unknown_command(error)

@@ -40,7 +40,7 @@ class Context:
             result = self.results.get(metric)
             if result is not None and result.value is None:
                 return f"{STATUS_WORDS[result.status].capitalize()}: {result.reason}."
-        return "Nothing of the kind was recorded."
+        return "No such data was recorded."
 
 
 def context_of(observed: ReportData) -> Context:

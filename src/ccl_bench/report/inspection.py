@@ -121,12 +121,12 @@ def _trace_row(trace: InspectedTrace) -> list[str]:
     if not trace.is_readable:
         return [who, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
     counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
-    told = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
-    return [who, window, steps, *told, size(trace.size_bytes), trace.file]
+    shown = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
+    return [who, window, steps, *shown, size(trace.size_bytes), trace.file]
 
 
 def _holds_work(trace: InspectedTrace) -> bool:
-    """Whether a trace tells when something ran; snapshots of memory and Execution Traces do not."""
+    """Whether a trace shows when something ran; snapshots of memory and Execution Traces do not."""
     return bool(trace.span_s or trace.kernels or trace.cpu_ops or trace.communication_calls)
 
 

@@ -36,7 +36,7 @@ def title(found: Inspection) -> str:
 
 
 def identity(found: Inspection) -> Iterator[tuple[str, str]]:
-    """Yield what is said of a run, as (name, text); the text is empty where nothing is known."""
+    """Yield what is known of a run, as (name, text); the text is empty where nothing is known."""
     traces = found.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
     yield "directory", found.run
@@ -89,7 +89,7 @@ def report_page(observed: ReportData) -> Page:
     )
 
 
-def _without(section: Section, told: Iterable[Number]) -> Section:
-    """Return a section without the numbers that stand on top of the page already."""
-    metrics_told = {number.metric for number in told}
-    return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_told))
+def _without(section: Section, shown: Iterable[Number]) -> Section:
+    """Return a section without the numbers that the page shows at its top."""
+    metrics_shown = {number.metric for number in shown}
+    return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_shown))

@@ -118,7 +118,7 @@ class Finding:
     code: str = ""
     fix: str = ""
     others: int = 0
-    """More of the kind, which are not told one by one."""
+    """More of the kind, which are only counted."""
 
 
 @dataclass(frozen=True, slots=True)

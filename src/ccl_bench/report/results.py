@@ -26,7 +26,7 @@ STATUS_WORDS = {
 }
 _STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
 _ALIKE = 2
-"""Findings of one kind that are told one by one; the others are counted."""
+"""Findings of one kind that are listed one by one; the others are counted."""
 
 
 def number(result: Result) -> str:
@@ -99,7 +99,7 @@ def refusal(result: Result) -> str:
 def remarks(results: Iterable[Result]) -> list[str]:
     """Return the findings that touch a printed number, one line each, many of a kind counted.
 
-    Of a result without a value the errors are told, as they may be why, unless its reason says the same.
+    For a result without a value it lists the errors, which may be the cause, unless its reason is the same.
     """
     found = dict.fromkeys(
         finding for result in results for finding in result.findings if _counts(result, finding)

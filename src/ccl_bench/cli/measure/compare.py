@@ -123,7 +123,7 @@ def compare(
         sides = _sides(run, measured, profile_mode, jobs, steps.choice, use_cache=not no_cache)
     shown = wanted if metric else _with_plugins(wanted, sides, registry)
     comparison = compare_runs(sides, shown, study=fields, thresholds=limits, tolerance=tolerance / 100)
-    _tell(comparison, chosen, target)
+    _write(comparison, chosen, target)
     return comparison.exit_status
 
 
@@ -182,7 +182,7 @@ def _sides(
     return found
 
 
-def _tell(comparison: Comparison, form: Form, target: Path | None) -> None:
+def _write(comparison: Comparison, form: Form, target: Path | None) -> None:
     """Write the comparison to a file, or to stdout."""
     if form == "table" and target is None:
         from ccl_bench.report.comparison.text import page

@@ -87,14 +87,14 @@ def app(program: str) -> App:
         explain: Explain = None,
     ) -> int:
         if list_metrics:
-            return tell_catalogue(form or "table", program)
+            return print_catalogue(form or "table", program)
         if explain is not None:
-            return tell_manual(explain)
-        names = asked_for(metric or [], every=every)
+            return print_manual(explain)
+        names = requested_metrics(metric or [], every=every)
         if not trace:
             raise UsageError("no run is given", fix="name a directory, trace file or URL with --trace")
         failures: dict[str, Exception] = {}
-        results = measured(
+        results = measure(
             trace,
             names,
             card=workload_card,
@@ -106,15 +106,15 @@ def app(program: str) -> App:
             failures=failures,
         )
         chosen = form or ("table" if every or len(names) > 1 else "value")
-        status = tell(results, chosen, program, every=every)
+        status = print_results(results, chosen, program, every=every)
         if debug or len(results) == 1:
-            tell_tracebacks(failures)
+            print_tracebacks(failures)
         return status
 
     return made
 
 
-def asked_for(names: list[str], *, every: bool) -> list[str]:
+def requested_metrics(names: list[str], *, every: bool) -> list[str]:
     """Return the names of the metrics to compute, each once; raise UsageError for an unknown one."""
     from ccl_bench import metrics
 
@@ -130,7 +130,7 @@ def asked_for(names: list[str], *, every: bool) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def measured(
+def measure(
     place: str,
     names: list[str],
     *,
@@ -153,7 +153,7 @@ def measured(
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 
-def tell(results: Sequence[Result], form: str, program: str, *, every: bool) -> int:
+def print_results(results: Sequence[Result], form: str, program: str, *, every: bool) -> int:
     """Print results, with remarks on stderr, and return the exit status that they come to."""
     from ccl_bench.report import results as text
 
@@ -185,7 +185,7 @@ def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
     return to_text(text.table(text.valued_first(results) if every else results))
 
 
-def tell_tracebacks(failures: Mapping[str, Exception]) -> None:
+def print_tracebacks(failures: Mapping[str, Exception]) -> None:
     """Write where each failed metric failed to stderr."""
     import traceback
 
@@ -208,7 +208,7 @@ def _unread(result: Result) -> bool:
     return result.status == "not_measurable" and unreadable and not result.provenance.traces
 
 
-def tell_catalogue(form: str, program: str) -> int:
+def print_catalogue(form: str, program: str) -> int:
     """Print the list of metrics."""
     from ccl_bench import metrics
     from ccl_bench.report import catalogue
@@ -237,7 +237,7 @@ def _warn_of_broken_plugins(program: str) -> None:
             say(program, f"warning: plug-in {name} ({known.group}) could not be loaded: {reason}")
 
 
-def tell_manual(name: str) -> int:
+def print_manual(name: str) -> int:
     """Print the manual page of one metric."""
     from ccl_bench import metrics
     from ccl_bench.report import catalogue

@@ -101,7 +101,7 @@ def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
     if chosen is None and output:
         return form_of(output)
     if chosen == "html" and not output and sys.stdout.isatty():
-        raise UsageError("a page of HTML is nothing for a terminal", fix="give -o report.html")
+        raise UsageError("a terminal cannot show HTML", fix="give -o report.html")
     return chosen
 
 
@@ -133,7 +133,7 @@ def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force:
 
     drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in report_page(observed).charts()}
     if not drawn:
-        raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect tells what is in it")
+        raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect shows what is in it")
     for path in drawn:
         options.file_to_write(str(path), force=force)
     for path, chart in drawn.items():

@@ -1,1 +1,1 @@
-"""Commands that make run directories: record a command, begin a workload."""
+"""Commands that make run directories: `collect` records a command, `new` begins a workload."""

@@ -62,7 +62,7 @@ def rows_height(rows: int) -> int:
     return rows * each
 
 
-def measured(values: Iterable[float]) -> Encoding:
+def linear_scale(values: Iterable[float]) -> Encoding:
     """Return a linear scale around values, so wide that a difference within noise does not fill it."""
     listed = list(values)
     scale: Encoding = {"zero": False, "nice": True}
@@ -73,7 +73,7 @@ def measured(values: Iterable[float]) -> Encoding:
     return scale | {"domain": [middle * (1 - _ALIKE / 2), middle * (1 + _ALIKE / 2)]}
 
 
-def logarithmic(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:
+def log_scale(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:
     """Return a logarithmic scale from least to most with `room` times as much around, and its marks."""
     low, high = least / room, most * room
     decades = range(_exponent(low), _exponent(high) + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.units import GIGA
-from ccl_bench.report.charts.axes import HEIGHT, colours, in_order, logarithmic, measured, names
+from ccl_bench.report.charts.axes import HEIGHT, colours, in_order, linear_scale, log_scale, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def lines_over_names(
         "mark": {"type": "line", "point": len(columns) <= _MARKED, "strokeWidth": 1.6},
         "encoding": {
             "x": {"field": "x", **names(x, columns, labelAngle=0)},
-            "y": _quantity("y", y, measured(known)),
+            "y": _quantity("y", y, linear_scale(known)),
             "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=8, symbolType="stroke")},
             "tooltip": [
                 {"field": "x", "title": x},
@@ -71,7 +71,7 @@ def _spreads(
 ) -> Spec:
     """Return one mark from least to most of each row, and one at its median."""
     values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
-    scale = measured(end for _, low, _, high in rows for end in (low, high))
+    scale = linear_scale(end for _, low, _, high in rows for end in (low, high))
     return {
         "width": "container",
         "height": HEIGHT,
@@ -148,8 +148,8 @@ def spread_over_size(
     kinds = list(dict.fromkeys(point["kind"] for point in points))
     values = [value for point in points for value in (point["low"], point["high"])]
     values += [peak for _, peak in peaks]
-    across, sizes = logarithmic(*_ends(point["bytes"] for point in points), room=2)
-    up, rates = logarithmic(*_ends(values), room=1.6)
+    across, sizes = log_scale(*_ends(point["bytes"] for point in points), room=2)
+    up, rates = log_scale(*_ends(values), room=1.6)
     shared = {
         "x": {
             "field": "bytes",
@@ -268,7 +268,7 @@ def memory_curve(curve: MemoryCurve, x: str) -> Spec:
 
 
 def _remarks(x: str) -> Spec:
-    """Return what is told under the pointer, on a line at the nearest point."""
+    """Return what the pointer shows, on a line at the nearest point."""
     return {
         "params": [
             {

@@ -44,15 +44,15 @@ def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
     shown = [_row(change) for change in phrases.ordered(changes) if _is_drawn(change)]
     if not shown:
         return None
-    told = [abs(row["change"]) for row in shown if row["verdict"] in {"worse", "better", "changed"}]
-    reach = max([_LEAST_PERCENT, *told]) * _ROOM
+    clear = [abs(row["change"]) for row in shown if row["verdict"] in {"worse", "better", "changed"}]
+    reach = max([_LEAST_PERCENT, *clear]) * _ROOM
     cut = sum(max(abs(row["low"]), abs(row["high"])) > reach for row in shown)
     counts = phrases.headline(changes)
     return Chart(
         key,
         "Changes with their noise",
         _spec(shown, reach),
-        f"{counts}. A bar is where the change lies, as far as the spread over steps tells; equal numbers are "
+        f"{counts}. A bar is where the change lies, as far as the spread over steps shows; equal numbers are "
         "left out.",
         _data(shown),
         f"{cut} wider than the chart." if cut else "",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.thresholds import Judgement
 
 ORDER = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
-"""Verdicts in the order in which they are told."""
+"""Verdicts in the order in which they are shown."""
 
 _LONG = 60
 _BRACKETS = re.compile(r"<[^<>]*>|\((?!anonymous)[^()]*\)")
@@ -163,7 +163,7 @@ def noise_note(comparison: Comparison) -> str:
     """Return how verdicts come about."""
     return (
         f"{100 * comparison.confidence:.0f} % of such intervals hold the true difference, as far as the "
-        f"spread over steps tells. Below {100 * comparison.tolerance:g} % nothing is called better or worse."
+        f"spread over steps shows. Below {100 * comparison.tolerance:g} % nothing is called better or worse."
     )
 
 

@@ -1,4 +1,8 @@
-"""A report in one of its forms: HTML, Markdown, text or JSON."""
+"""A report in one of its forms: HTML, Markdown, text or JSON.
+
+`render` returns a form of the data of a run, `render_json` makes one from a report in JSON. `html` also has
+the document and the parts that the leaderboard and comparisons use; `images` draws single charts.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,18 @@ SUFFIXES: dict[str, Form] = {
 
 
 def form_of(file: str) -> Form:
-    """Return the form that a file's name asks for, or raise UsageError where it does not tell."""
+    """Return the form that a file's name asks for, or raise UsageError where it states none."""
     suffix = PurePath(file).suffix.lower()
     if suffix not in SUFFIXES:
         raise UsageError(
-            f"the name {file} does not tell the form of the report",
+            f"the name {file} does not state the form of the report",
             fix=f"end it in {', '.join(SUFFIXES)}; or give --format {', '.join(get_args(Form))}",
         )
     return SUFFIXES[suffix]
 
 
 def render(observed: ReportData, form: Form) -> str:
-    """Return the report of a run; the same observation gives the same report."""
+    """Return the report of a run; the same data gives the same report."""
     if form == "json":
         from ccl_bench.result.report_data import to_json
 

@@ -52,8 +52,8 @@ def communication(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "What one GPU communicates in a mean step. Time is that with at least one call running, waiting for "
-        "other ranks included; bytes are the message as nccl-tests counts it.",
+        "What one GPU communicates in a mean step. Time counts while at least one call runs, and includes "
+        "waiting for other ranks. Bytes are message sizes as nccl-tests counts them.",
         (
             *tile(context, "total_communication_time", "Time in communication"),
             *tile(context, "traffic_distribution_16", "Bytes of one GPU"),
@@ -175,8 +175,8 @@ def bandwidth(context: Context) -> Section:
     return Section(
         BANDWIDTH_KEY,
         BANDWIDTH_TITLE,
-        "Bus bandwidth as nccl-tests defines it, which does not depend on the number of ranks and compares "
-        "with the link. Small messages are bound by latency.",
+        "Bus bandwidth as nccl-tests defines it: independent of the number of ranks, comparable with the "
+        "link. Small messages are bound by latency.",
         charts=(_chart(sizes, peaks),),
         tables=(_all_calls(context),),
         notes=tuple(sources),
@@ -186,20 +186,20 @@ def bandwidth(context: Context) -> Section:
 def _peaks(context: Context) -> tuple[list[tuple[str, float]], list[str]]:
     """Return the links' peaks in GB/s, one direction, with a sentence on where each is from."""
     facts = context.found.facts
-    found, told = [], []
+    found, sources = [], []
     for name, title in (("scale_up_gbps", "scale-up link"), ("scale_out_gbps", "scale-out network")):
         fact = facts.get(name)
         if fact is not None and isinstance(fact.value, int | float):
             peak = fact.value / _BITS
             found.append((f"{title} {amount(peak)} GB/s", peak))
-            told.append(f"Peak of the {title}: {amount(peak)} GB/s in one direction, from {fact.source}.")
+            sources.append(f"Peak of the {title}: {amount(peak)} GB/s in one direction, from {fact.source}.")
     if "scale_up_gbps" not in facts and (link := _link_in_catalog(context)):
         peak, device = link
         found.append((f"scale-up link {amount(peak)} GB/s", peak))
-        told.append(
+        sources.append(
             f"Peak of the scale-up link: {amount(peak)} GB/s in one direction, of {device} in the catalog."
         )
-    return found, told or ["No source states the peak of a link."]
+    return found, sources or ["No source states the peak of a link."]
 
 
 def _link_in_catalog(context: Context) -> tuple[float, str] | None:
@@ -234,11 +234,11 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
         f"The highest median is {amount(best.p50_gb_per_s)} GB/s, "
         f"of {_kind(best)} with messages of {_size(best)}."
     )
-    note = "Dots are medians of the calls of one size, strokes leave out a tenth of them at each end."
+    note = "Dots are medians of the calls of one size, bars span the 10th to 90th percentile."
     if any(entry.min_bytes != entry.max_bytes for entry in sizes):
-        note += " Sizes between two powers of two count as one."
+        note += " Sizes between two powers of two are one group."
     if any(entry.basis == "raw" for entry in sizes):
-        note += " Raw times are of calls that no other member recorded: they include waiting."
+        note += " Raw times are of calls that no other member recorded; they include waiting."
     rows = [_row(entry) for entry in sizes]
     head = ("collective", "message", "calls", "10 % below", "median", "10 % above", "time is")
     units = table(head, rows, caption="Bus bandwidth in GB/s", left=(0, 6))

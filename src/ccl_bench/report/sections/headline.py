@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _ALIKE = 2
-"""Findings of one kind that are told one by one; the others are counted."""
+"""Findings of one kind that are shown one by one; the others are counted."""
 
 
 def headline(context: Context) -> tuple[Number, ...]:
@@ -149,9 +149,9 @@ def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
     shown = []
     for alike in kinds.values():
-        told = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
-        shown += [_finding(issue) for issue in told[:-1]]
-        shown.append(_finding(told[-1], len(alike) - len(told)))
+        listed = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+        shown += [_finding(issue) for issue in listed[:-1]]
+        shown.append(_finding(listed[-1], len(alike) - len(listed)))
     return tuple(shown)
 
 

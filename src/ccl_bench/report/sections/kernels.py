@@ -1,4 +1,4 @@
-"""What kernels the time went to: by type, and the longest by name."""
+"""Kernel time: by type, and the longest kernels by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kernels(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "Sums of kernel durations in a mean step, mean over ranks; kernels that run at once count each.",
+        "Sums of kernel durations in a mean step, mean over ranks; concurrent kernels are each counted.",
         (
             *tile(context, "total_kernel_time", "Time with a kernel", note=_launched(launched)),
             *tile(context, "dominant_kernel_concentration", "Share of the longest kernel"),

@@ -31,8 +31,8 @@ def memory(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "Allocated is what tensors hold, reserved what the allocator took from the device. There is no one "
-        "measure of fragmentation; the table has those in use.",
+        "Allocated memory is held by tensors; reserved memory is what the allocator took from the device. "
+        "Fragmentation has no single measure; the table has those in use.",
         (
             *tile(
                 context, "peak_memory_allocated", "Peak allocated", note=_where(peak.details if peak else {})
@@ -61,9 +61,7 @@ def _where(details: dict[str, Any]) -> str:
 def _curves(context: Context) -> Iterator[Chart]:
     curves = context.series.memory
     for place, curve in enumerate(curves):
-        note = (
-            f"Each point stands for up to {curve.events_each:,} states of the allocator, with its extremes. "
-        )
+        note = f"Each point has the extremes of up to {curve.events_each:,} states of the allocator. "
         if place == 0 and context.series.memory_devices > len(curves):
             of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
             note += f"Shown are the {of_all} with the highest peaks."
@@ -104,7 +102,7 @@ def _peaks(details: dict[str, Any]) -> list[Chart]:
     rows = [(name, value / GIGA) for name, value in peaks.items()]
     spec = bars(rows, title="peak allocated, GB", unit="GB", colour="var(--memory)")
     highest, lowest = (pick(peaks, key=lambda name: peaks[name]) for pick in (max, min))
-    summary = f"Peaks reach from {size(peaks[lowest])} on {lowest} to {size(peaks[highest])} on {highest}."
+    summary = f"Peaks range from {size(peaks[lowest])} on {lowest} to {size(peaks[highest])} on {highest}."
     cells = [(name, Quantity(value, size(value))) for name, value in peaks.items()]
     return [
         Chart("memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells))

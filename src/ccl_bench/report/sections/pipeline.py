@@ -1,4 +1,4 @@
-"""The stages of a pipeline and how long they have nothing to do."""
+"""The stages of a pipeline and their bubbles."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def pipeline(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "The bubble is time in which a stage neither computes nor moves data. Warm-up lasts until its first "
-        "backward work, cool-down begins after its last forward work.",
+        "In the bubble a stage neither computes nor moves data. Warm-up lasts until its first backward work, "
+        "cool-down begins after its last forward work.",
         tuple(tile(context, "bubble_size_pipeline", "Bubble in a mean step", note=_share(details))),
         (_chart(stages, parts),),
         notes=tuple(_notes(details)),
@@ -70,7 +70,7 @@ def _notes(details: dict[str, Any]) -> Iterator[str]:
         yield f"The busiest stage computes {ratio:.2f} times as long as the mean one."
     if details.get("unmatched_messages_count"):
         count = counted(details["unmatched_messages_count"], "message")
-        yield f"The other side of {count} is not known: it counts as bubble, which is an upper bound."
+        yield f"The other side of {count} is unknown; its time counts as bubble, which is an upper bound."
     if "parts_missing" in details:
         yield f"The bubble is not divided: {details['parts_missing']}."
 

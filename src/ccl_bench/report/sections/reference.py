@@ -47,7 +47,7 @@ def _results(results: Iterable[Result]) -> Section:
         if result.value is not None
     ]
     head = ("metric", "value", "in its unit", "unit", "direction", "findings", "over")
-    about = "Every metric that has a value; the names lead to the definitions."
+    about = "Every metric that has a value. The names link to the definitions."
     shown = table(head, rows, left=(0, 3, 4, 5, 6), wide=(6,))
     return Section("all-results", "All results", about, tables=(shown,))
 
@@ -64,7 +64,7 @@ def _missing(results: Iterable[Result]) -> Section:
     ]
     head = ("metric", "status", "why", "what would give one")
     shown = table(head, rows, left=range(4), wide=(2, 3))
-    return Section("no-value", "No value for", "Why other metrics have none.", tables=(shown,))
+    return Section("no-value", "No value for", "Why other metrics have no value.", tables=(shown,))
 
 
 def _facts(context: Context) -> Section:
@@ -73,7 +73,7 @@ def _facts(context: Context) -> Section:
         for name, fact in context.found.facts.items()
     ]
     shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
-    return Section("facts", "Facts", "What is known of the run beside its traces.", tables=(shown,))
+    return Section("facts", "Facts", "What is known of the run beyond its traces.", tables=(shown,))
 
 
 def _files(context: Context) -> Section:
@@ -93,7 +93,7 @@ def _files(context: Context) -> Section:
     others = [(name, "-", kind, "-", hashes.get(name, "-")) for name, kind in context.found.files.items()]
     head = ("file", "rank", "read as", "size", "SHA-256")
     shown = table(head, [*traces, *others], left=(0, 2, 4))
-    return Section("files", "Files", "What the numbers rest on.", tables=(shown,))
+    return Section("files", "Files", "The files behind the numbers.", tables=(shown,))
 
 
 def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:

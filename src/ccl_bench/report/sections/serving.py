@@ -1,4 +1,4 @@
-"""What users of a served model met: latencies of requests and tokens, and throughput."""
+"""Serving as clients measured it: latencies of requests and tokens, and throughput."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def serving(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "As the client of the benchmark measured it. Failed, cancelled and warm-up requests count nowhere.",
+        "As the client of the benchmark measured it. Failed, cancelled and warm-up requests are excluded.",
         (
             *(number for name, label in TIMES.items() for number in tile(context, name, label)),
             *rates,
@@ -62,9 +62,9 @@ def _notes(details: dict[str, Any]) -> Iterator[str]:
     requests: dict[str, int] = details.get("requests", {})
     if requests:
         others = [f"{count:,} {end}" for end, count in requests.items() if end != "ok"]
-        told = f"; {', '.join(others)}" if others else ""
+        rest = f"; {', '.join(others)}" if others else ""
         succeeded = counted(requests.get("ok", 0), "request")
-        yield f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{told}."
+        yield f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{rest}."
 
 
 def distribution(details: dict[str, Any]) -> dict[str, float]:
@@ -100,7 +100,7 @@ def _chart(label: str, result: Result) -> Iterator[Chart]:
         y="share at most that long, %",
         of="time",
     )
-    summary = f"Half of them take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
+    summary = f"Half take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
     rows = [(f"{share:g} %", Quantity(value, duration(value))) for value, share in points]
     rows.append(("100 %", Quantity(percentiles[-1], duration(percentiles[-1]))))
     key = f"serving-{result.metric.lower().replace('_', '-')}"

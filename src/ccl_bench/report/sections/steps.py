@@ -34,7 +34,7 @@ def steps(context: Context) -> Section:
     return Section(
         KEY,
         TITLE if step_time_label(context) == "Step time" else step_time_label(context),
-        f"From {times.source}. A step of the run is as long as that of its slowest rank.",
+        f"From {times.source}. A step of the run takes as long as on its slowest rank.",
         numbers=(
             *tile(context, "iteration_wall_clock_time", step_time_label(context)),
             *tile(context, "load_imbalance_ratio", "Compute, busiest rank over mean", note=_busiest(context)),
@@ -80,7 +80,7 @@ def _over_steps(times: StepTimes) -> Chart:
         note = _each(times.grid.steps_each, "point", "the mean of", "steps")
         return Chart("step-times", "Step time on each rank", spec, summary, _grid(times.grid), note)
     spec = band_over_names(_scaled(times.by_step, per), x="step", y=y)
-    note = "The band reaches from the fastest to the slowest rank, the line is the median rank. "
+    note = "The band spans the fastest to the slowest rank, the line is the median rank. "
     note += _each(times.steps_each, "step shown", "all of", "neighbouring steps")
     return Chart("step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note)
 
@@ -96,7 +96,7 @@ def _over_ranks(times: StepTimes, label: str) -> Chart:
     if least == most:
         summary = f"The median {what} takes {most} on every rank."
     several = any(spread.count > 1 for spread in times.by_rank)
-    note = "Dots are medians, strokes reach from the shortest to the longest step. " if several else ""
+    note = "Dots are medians, bars span the shortest to the longest step. " if several else ""
     note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
     rows = _spreads("rank", times.by_rank)
     return Chart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
@@ -143,7 +143,7 @@ PARTS = {
 }
 """Part of a step → its field and colour; together they are the step."""
 
-_FUSED = "Fused is matrix products that communicate in the same kernel, neither hidden nor exposed. "
+_FUSED = "Fused kernels multiply matrices and communicate; they are neither hidden nor exposed. "
 
 _PHASES = ("forward_time", "backward_time", "optimizer_time")
 _CAUSES = {
@@ -169,10 +169,10 @@ def time_breakdown(context: Context) -> Section:
     return Section(
         TIME_KEY,
         TIME_TITLE,
-        "Exposed communication runs while nothing computes, exposed memory is copies and sets while nothing "
-        f"else runs, idle is the rest. {_FUSED if 'fused' in shown else ''}"
-        f"The {'five' if 'fused' in shown else 'four'} add up to the traced step as the device saw it. "
-        "Shares are of that step, each rank's of its own, mean over ranks.",
+        "Exposed communication runs while nothing computes. Exposed memory is copies and sets while nothing "
+        f"else runs. Idle is the rest. {_FUSED if 'fused' in shown else ''}"
+        f"The {'five' if 'fused' in shown else 'four'} add up to the device's window of the traced step. "
+        "Shares are of each rank's own step, as the mean over ranks.",
         numbers,
         (_by_rank(parts, _shares(busy.details, shown), context.series.ranks_each), *_phases(context)),
         tuple(_idle(context)),

@@ -1,4 +1,4 @@
-"""Who waits for whom: time that ranks spend in collectives before the last one comes."""
+"""Which rank waits for which: time that ranks spend in collectives before the last one arrives."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def waiting(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "Waiting is what a call takes longer than on the member that came last. The rank that waits least "
-        "is late, the one that waits most is its victim.",
+        "Waiting is the time that a call takes beyond its time on the last member to arrive. The rank that "
+        "waits least is late, the one that waits most is its victim.",
         (
             *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
             *tile(
@@ -59,7 +59,7 @@ def _late(context: Context) -> Iterator[str]:
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
     elif cause:
-        yield "What makes it late is not known: no part of its step explains half of the lag."
+        yield "The cause is unknown: no part of its step explains half of the lag."
 
 
 _CAUSES = {
