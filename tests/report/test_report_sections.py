@@ -200,7 +200,7 @@ def test_memory_has_a_curve_and_every_measure_of_fragmentation() -> None:
     [chart] = section.charts
     assert chart.summary == "Allocated memory peaks at 5 GB after 0 s; at most 6 GB are reserved."
     assert chart.note == (
-        "Each point stands for up to 3 states of the allocator, with its extremes. "
+        "Each point has the extremes of up to 3 states of the allocator. "
         "Shown are the 1 of 9 devices with the highest peaks."
     )
     assert [quantity(cell).value for cell in chart.table.rows[0][1:]] == [1, 5_000_000_000, 6_000_000_000]
