@@ -125,7 +125,7 @@ def _codes_in_source() -> set[str]:
     """Return every text that is written like a code, in the modules that make findings."""
     found: set[str] = set()
     texts = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    for text in (text for text in texts if "Finding(" in text or "Issue(" in text):
+    for text in (text for text in texts if re.search(r"(?:Finding|Issue|unread_trace)\(", text)):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= set(re.findall(r"\A[a-z]+(?:-[a-z0-9]+)+\Z", node.value))
