@@ -83,6 +83,7 @@ WRITTEN = {
 GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "Device catalog": "devices.md"}
 REFERENCE = {"File formats": "file-formats.md"}
 PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
+STYLE = {"Plain English": "style.md"}
 PROGRAMS = ("ccl-metrics", "ccl-bench")
 
 
@@ -207,7 +208,7 @@ def settings(names: Sequence[str]) -> str:
     pages: dict[str, object] = {part: list(found.items()) for part, found in WRITTEN.items()}
     pages["Metrics"] = ["metrics/index.md", *(f"metrics/{name}.md" for name in names)]
     pages["Reference"] = list((REFERENCE | GENERATED).items())
-    pages["Project"] = list(PROJECT.items())
+    pages["Project"] = list((PROJECT | STYLE).items())
     nav = ", ".join(_toml(entry) for entry in pages.items())
     return f"""[project]
 site_name = "ccl-bench {__version__}"

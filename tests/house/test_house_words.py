@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import re
 from typing import TYPE_CHECKING
 
-from checkout import ROOT, files
+from checkout import ROOT, files, modules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +54,29 @@ def test_the_words_are_found_where_they_stand() -> None:
     assert REGISTRY_HOST.search(f"https://{_HOSTS[0]}/project")
     assert ABSOLUTE_PATH.search("see /" + "work/notes")
     assert UNFINISHED.search(f"# {_UNFINISHED[0]}: later")
+
+
+def _listed_words() -> list[str]:
+    """Return the words on the right of the table in the style guide."""
+    table = (ROOT / "docs" / "style.md").read_text(encoding="utf-8").split("| we write | not |", 1)[1]
+    return [word for row in table.splitlines() for word in re.findall(r"`([^`]+)`", row)]
+
+
+def _prose() -> dict[str, str]:
+    """Return what people read: pages, and every text in the source, by file."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    found = {p.name: p.read_text(encoding="utf-8") for p in pages if p.name != "style.md"}
+    for path in modules():
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        texts = [
+            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        found[str(path.relative_to(ROOT))] = "\n".join(texts)
+    return found
+
+
+def test_no_word_that_the_style_guide_replaces_is_read_anywhere() -> None:
+    words = _listed_words()
+    assert len(words) > 10
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
+    assert [f"{name}: {found[0]}" for name, text in _prose().items() if (found := pattern.search(text))] == []

@@ -101,8 +101,8 @@ def publish(
         choice=steps.choice,
     )
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
-        parcel = _prepare(wanted, Path(scratch))
-        return _show_preview(parcel) if dry_run else _send(parcel, destination, Path(scratch))
+        upload = _prepare(wanted, Path(scratch))
+        return _show_preview(upload) if dry_run else _send(upload, destination, Path(scratch))
 
 
 def _destination(to: str, token_file: str | None, database: str | None) -> Destination:
@@ -138,34 +138,34 @@ def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
     from ccl_bench.leaderboard.bundle.upload import prepare_upload
 
     with progress_bar(1) as progress:
-        parcel = prepare_upload(wanted, scratch, progress=progress)
-    for name in parcel.scrubbed:
+        upload = prepare_upload(wanted, scratch, progress=progress)
+    for name in upload.scrubbed:
         _say(f"{name}: environment, output, host and other processes are left out of what is published")
-    return parcel
+    return upload
 
 
-def _show_preview(parcel: Upload) -> int:
+def _show_preview(upload: Upload) -> int:
     from ccl_bench.leaderboard.bundle.upload import preview
     from ccl_bench.report.console import show
 
-    show(preview(parcel))
+    show(preview(upload))
     return 0
 
 
-def _send(parcel: Upload, destination: Destination, scratch: Path) -> int:
+def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.leaderboard.bundle.upload import disclosure_summaries
     from ccl_bench.leaderboard.publishing.client import upload_traces
 
-    if parcel.run_files and not parcel.sent:
-        with progress_bar(len(parcel.run_files), "storing traces") as progress:
-            upload_traces(parcel, progress)
+    if upload.run_files and not upload.sent:
+        with progress_bar(len(upload.run_files), "storing traces") as progress:
+            upload_traces(upload, progress)
     with progress_bar(1, "sending") as progress:
-        found = destination.take(parcel, scratch, progress)
+        found = destination.take(upload, scratch, progress)
     words = found.state.replace("_", "-")
     _say(f"published, {words}" if found.is_new else f"was published before, and is {words}")
     replaced = (f"it replaces {run[:12]}" for run in found.replaced)
-    for remark in (*replaced, *found.remarks, *disclosure_summaries(parcel)):
+    for remark in (*replaced, *found.remarks, *disclosure_summaries(upload)):
         _say(remark)
     sys.stdout.write(f"{found.place}\n")
     return 0

@@ -117,42 +117,42 @@ _FILE_DESCRIPTIONS = {
 }
 
 
-def preview(parcel: Upload) -> Group:
-    """Return the files of a parcel, and what they tell of people and machines."""
-    rows = list(_file_rows(parcel))
+def preview(upload: Upload) -> Group:
+    """Return the files of an upload, and what they disclose of people and machines."""
+    rows = list(_file_rows(upload))
     return Group(
-        heading(f"{parcel.bundle.provenance.run} would be published as {parcel.id[:12]}"),
+        heading(f"{upload.bundle.provenance.run} would be published as {upload.id[:12]}"),
         indented(aligned(("file", "bytes", "what"), rows, right=(1,))),
-        *_disclosure_table(parcel),
-        *_ranking_note(parcel),
+        *_disclosure_table(upload),
+        *_ranking_note(upload),
     )
 
 
-def _file_rows(parcel: Upload) -> Iterator[tuple[str, str, str]]:
-    for name in parcel.bundle.files:
-        yield name, f"{(parcel.bundle.folder / name).stat().st_size:,}", _FILE_DESCRIPTIONS[name]
-    formats = {trace.file: trace.format for trace in parcel.bundle.provenance.traces}
-    for name, path in sorted(parcel.run_files.items()):
+def _file_rows(upload: Upload) -> Iterator[tuple[str, str, str]]:
+    for name in upload.bundle.files:
+        yield name, f"{(upload.bundle.folder / name).stat().st_size:,}", _FILE_DESCRIPTIONS[name]
+    formats = {trace.file: trace.format for trace in upload.bundle.provenance.traces}
+    for name, path in sorted(upload.run_files.items()):
         yield f"{RUN_FOLDER}/{name}", f"{path.stat().st_size:,}", formats.get(name, "beside the traces")
 
 
-def disclosure_summaries(parcel: Upload) -> Iterator[str]:
-    """Yield a sentence for each kind of thing that a parcel tells of people and machines."""
-    for what in dict.fromkeys(told.what for told in parcel.told):
-        same = [told for told in parcel.told if told.what == what]
+def disclosure_summaries(upload: Upload) -> Iterator[str]:
+    """Yield a sentence for each kind of thing that an upload discloses of people and machines."""
+    for what in dict.fromkeys(told.what for told in upload.told):
+        same = [told for told in upload.told if told.what == what]
         example = same[0]
         yield f"{what} is told by {counted(len(same), 'file')}: {example.example} in {example.file}"
 
 
-def _disclosure_table(parcel: Upload) -> list[RenderableType]:
-    if not parcel.told:
+def _disclosure_table(upload: Upload) -> list[RenderableType]:
+    if not upload.told:
         return [Text("It tells no host, user, address or home directory that is looked for.")]
-    rows = [(told.file, f"{told.what}, {counted(told.count, 'time')}", told.example) for told in parcel.told]
+    rows = [(told.file, f"{told.what}, {counted(told.count, 'time')}", told.example) for told in upload.told]
     return [heading("What it tells"), indented(aligned(("file", "what", "such as"), rows))]
 
 
-def _ranking_note(parcel: Upload) -> list[RenderableType]:
-    missing = unknown_fields(parcel.bundle.fields)
+def _ranking_note(upload: Upload) -> list[RenderableType]:
+    missing = unknown_fields(upload.bundle.fields)
     if not missing:
         return [Text("The card says enough for it to be ranked.")]
     return [Text(f"It would be listed and not ranked: the card does not say {', '.join(missing)}.")]

@@ -165,7 +165,7 @@ _COPY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of a parcel."""
+    """What became of an upload."""
 
     place: str
     """Address of its page, or its folder."""
@@ -176,14 +176,14 @@ class PublishResult:
 
 
 class Destination(Protocol):
-    """Where a parcel can go."""
+    """Where an upload can go."""
 
     @property
     def metrics(self) -> Collection[str] | None:
         """Metrics that are known there; None where all are."""
 
-    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:
-        """Take a parcel; files of the run are handed out where it has some and no address for them."""
+    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:
+        """Take an upload; files of the run are handed out where it has some and no address for them."""
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,14 @@ class ServerDestination:
         """Metrics that it knows."""
         return self.terms.metrics
 
-    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:
-        """Send a parcel."""
+    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:
+        """Send an upload."""
         where = self.leaderboard.address
         if self.terms.submitter is None:
             fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
             raise UsageError("publishing takes a token", where=where, fix=fix)
         archive = scratch / "bundle.tar.gz"
-        write_archive(archive, parcel.bundle.folder, parcel.sent)
+        write_archive(archive, upload.bundle.folder, upload.sent)
         size, most = archive.stat().st_size, self.terms.archive_bytes
         if size > most:
             fix = "put the traces into object storage: --traces s3://bucket/folder"
@@ -227,8 +227,8 @@ class DirectoryDestination:
     database: str | None = None
     metrics: Collection[str] | None = None
 
-    def take(self, parcel: Upload, scratch: Path, told: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
-        """Put a parcel into the directory, which is made where it is missing."""
+    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
+        """Put an upload into the directory, which is made where it is missing."""
         from ccl_bench.leaderboard.bundle.format import Bundle
         from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
         from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -237,10 +237,10 @@ class DirectoryDestination:
         from ccl_bench.leaderboard.store.rows import single_line
 
         store = open_store(self.data, self.database, create=True)
-        submitter = single_line(parcel.bundle.card.card.contributor or "", 64)
+        submitter = single_line(upload.bundle.card.card.contributor or "", 64)
         with upload_folder(store.data) as folder:
-            bundle = Bundle(shutil.copytree(parcel.bundle.folder, folder / "bundle"))
-            run_files = _copy_files(parcel.sent, folder / "run") if parcel.sent else None
+            bundle = Bundle(shutil.copytree(upload.bundle.folder, folder / "bundle"))
+            run_files = _copy_files(upload.sent, folder / "run") if upload.sent else None
             owner = Caller(submitter, Role.ADMIN)
             found = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
         store.engine.dispose()
@@ -249,17 +249,17 @@ class DirectoryDestination:
         return PublishResult(place, found.state.value, found.is_new, found.replaced, remarks)
 
 
-def upload_traces(parcel: Upload, told: Progress | None = None) -> None:
+def upload_traces(upload: Upload, told: Progress | None = None) -> None:
     """Copy the files of a run to its address in object storage; those that are there are left alone."""
-    place = remote.remote_path(parcel.bundle.provenance.trace_url or "")
+    place = remote.remote_path(upload.bundle.provenance.trace_url or "")
     with remote.remote_errors(place):
-        for done, (name, path) in enumerate(sorted(parcel.run_files.items()), start=1):
+        for done, (name, path) in enumerate(sorted(upload.run_files.items()), start=1):
             target = place / name
             if not (target.exists() and target.stat().st_size == path.stat().st_size):
                 with path.open("rb") as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, _COPY_BYTES)
             if told:
-                told(done, len(parcel.run_files))
+                told(done, len(upload.run_files))
 
 
 def _copy_files(files: dict[str, Path], folder: Path) -> Path:
