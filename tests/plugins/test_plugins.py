@@ -19,6 +19,64 @@ BROKEN = {
     "broken_formats": ("ccl_bench.formats", "import no_such_module\n"),
 }
 
+CIRCLE = {
+    "circle_tables": (
+        "ccl_bench.tables",
+        """from ccl_bench.analysis.derived import derived
+
+
+@derived(step=("Int64", "number of the step"))
+def egg(steps, hen):
+    return hen
+
+
+@derived(step=("Int64", "number of the step"))
+def hen(egg):
+    return egg
+
+
+@derived(step=("Int64", "number of the step"))
+def breakfast(egg, steps):
+    return egg
+""",
+    ),
+    "circle_metrics": (
+        "ccl_bench.metrics",
+        """from ccl_bench.metrics import Measurement, metric
+
+
+@metric(unit="s", better="lower")
+def hens(hen):
+    "Hens."
+    return Measurement(1.0)
+
+
+@metric(unit="s", better="lower")
+def breakfasts(breakfast, steps):
+    "Breakfasts."
+    return Measurement(1.0)
+
+
+@metric(unit="calls", better="neither")
+def steps_there(steps):
+    "Steps."
+    return Measurement(float(steps.height))
+""",
+    ),
+}
+"""Two tables that need each other, one that rests on them, and metrics of each."""
+
+
+def _packages(folder: Path, modules: dict[str, tuple[str, str]]) -> str:
+    """Return a folder that looks like one installed package for each module."""
+    for name, (group, source) in modules.items():
+        (folder / f"{name}.py").write_text(source)
+        about = folder / f"{name}-1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
+    return str(folder)
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -50,13 +108,7 @@ def kernel_list(tmp_path: Path) -> Path:
 @pytest.fixture
 def broken(tmp_path: Path) -> str:
     """Return a folder that looks like three installed packages, each failing when it is imported."""
-    for name, (group, source) in BROKEN.items():
-        (tmp_path / f"{name}.py").write_text(source)
-        about = tmp_path / f"{name}-1.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
-    return str(tmp_path)
+    return _packages(tmp_path, BROKEN)
 
 
 def test_a_metric_of_a_plug_in_is_listed_and_explained(installed: str) -> None:
@@ -150,3 +202,18 @@ def test_a_metric_whose_table_nobody_provides_says_so(installed: str, tmp_path: 
     found = ran(command, PYTHONPATH=f"{tmp_path}:{installed}")
     assert found.returncode == 3
     assert "nothing provides the table kernels_in_steps" in found.stderr
+
+
+def test_tables_that_need_each_other_are_refused_and_take_no_other_number_along(tmp_path: Path) -> None:
+    folder = _packages(tmp_path, CIRCLE)
+    wanted = ["hens", "breakfasts", "steps_there", "coll_call_num"]
+    asked = [word for name in wanted for word in ("--metric", name)]
+    command = ["ccl-metrics", "--trace", str(EXAMPLE), "--format", "json", *asked]
+    found = ran(command, PYTHONPATH=folder)
+    assert "Traceback" not in found.stderr
+    results = {result["metric"]: result for result in json.loads(found.stdout)}
+    status = {name: result["status"] for name, result in results.items()}
+    assert status == dict(zip(wanted, ["not_measurable", "not_measurable", "ok", "ok"], strict=True))
+    assert results["coll_call_num"]["value"] == 16
+    for name in ("hens", "breakfasts"):
+        assert "tables need each other: egg → hen → egg" in results[name]["reason"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -64,27 +65,53 @@ def derived(
 
 
 def computation_order(wanted: Iterable[str]) -> list[str]:
-    """Return the derived tables behind `wanted`, each after those it needs."""
-    ordered: list[str] = []
+    """Return the derived tables behind `wanted`, each after those it needs.
 
-    def visit(name: str) -> None:
-        if name in ordered or name in TABLES or name not in DERIVED:
-            return
-        for need in DERIVED.get(name).needs:
-            visit(need)
-        ordered.append(name)
+    Tables that need each other, and those that rest on them, cannot be computed and are left out.
+    """
+    wanted = list(wanted)
+    circular = {name for circle in circles(wanted) for name in circle}
+    computable: dict[str, bool] = {}
 
+    def visit(name: str) -> bool:
+        if name in TABLES or name not in DERIVED:
+            return True
+        if name not in computable:
+            computable[name] = name not in circular and all(visit(need) for need in DERIVED.get(name).needs)
+            order.extend([name] if computable[name] else [])
+        return computable[name]
+
+    order: list[str] = []
     for name in wanted:
         visit(name)
-    return ordered
+    return order
+
+
+def circles(wanted: Iterable[str], given: Container[str] = frozenset()) -> list[tuple[str, ...]]:
+    """Return each circle of tables behind `wanted` that need each other; those `given` need nothing."""
+    behind = tables_behind(wanted, but=given)
+    graph = {name: DERIVED.get(name).needs for name in sorted(behind) if name in DERIVED}
+    found = []
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circle = tuple(error.args[1][:-1])
+            found.append(circle)
+            graph = {name: needs for name, needs in graph.items() if name not in circle}
+        else:
+            return found
 
 
 def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
-    """Return what `wanted` tables come down to that is neither given nor a table that anything defines."""
-    wanted = list(wanted)
-    reached = {*wanted, *(need for name in computation_order(wanted) for need in DERIVED.get(name).needs)}
+    """Return what `wanted` tables rest on that is neither given nor computable.
+
+    No one defines such a table, or it is in a circle of tables that need each other.
+    """
+    reached = tables_behind(wanted, but=given)
+    circular = {name for circle in circles(reached, given) for name in circle}
     unknown = {name for name in reached if name not in TABLES and name not in DERIVED}
-    return sorted(name for name in unknown if name not in given)
+    return sorted(unknown | circular)
 
 
 def raw_needs(wanted: Iterable[str]) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from ccl_bench import __version__, metrics
-from ccl_bench.analysis.derived import computation_order, missing_tables, raw_needs, tables_behind
+from ccl_bench.analysis.derived import circles, computation_order, missing_tables, raw_needs, tables_behind
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import way_out
@@ -54,6 +54,7 @@ _NAMED = 12
 """Steps that are named at most."""
 
 _SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
+_BREAK_CIRCLE = "a plug-in defines them; one of them must do without the other"
 _SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
 
@@ -110,6 +111,8 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
 
 
 def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) -> Measurement:
+    for circle in circles(metric.needs, evidence.given):
+        raise NotMeasurable(f"tables need each other: {' → '.join([*circle, circle[0]])}", fix=_BREAK_CIRCLE)
     if gaps := missing_tables(metric.needs, evidence.given):
         raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
     for need in metric.needs:
