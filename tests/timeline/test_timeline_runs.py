@@ -31,9 +31,8 @@ def drawn(run: Path, target: Path, *options: str) -> TraceFile:
 
 def agrees(run: Path, shown: TraceFile) -> None:
     """Check sums of slices against metrics, and numbers of slices against tables."""
-    results = {
-        r.metric: r for r in evaluate(open_run(run), ["exposed_communication_time", "straggler_lag_16"])
-    }
+    names = ["exposed_communication_time", "straggler", "straggler_lag_16"]
+    results = {r.metric: r for r in evaluate(open_run(run), names)}
     tables = load_tables(open_run(run), ["kernels", "memcpy", "calls", "steps"]).inputs
     exposed = results["exposed_communication_time"]
     if exposed.value:
@@ -46,6 +45,11 @@ def agrees(run: Path, shown: TraceFile) -> None:
         for rank, by_step in waits.details["per_rank_per_step_wait_s"].items():
             total = shown.totals_ns("wait").get(shown_name(shown, rank), 0)
             assert total == round(sum(by_step.values()) * 1e9)
+    late = results["straggler"].details
+    if results["straggler"].value is not None:
+        is_late = late["slowest_rank"] != "none" and late["persistence_ratio"] > 0
+        named = {s.name for s in shown.of("late", "all ranks")}
+        assert named == ({f"rank {late['slowest_rank']}"} if is_late else set())
     if tables["kernels"].height:
         work = [*shown.of("compute"), *shown.of("communication"), *shown.of("memory")]
         assert len(work) == tables["kernels"].height + tables["memcpy"].height

@@ -5,33 +5,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.waits import (
-    costliest_rank,
-    in_steps_of,
+from ccl_bench.analysis.communication.stragglers import (
+    NOISE_FLOOR,
+    find_stragglers,
     lag_of,
-    late_ranks,
+    lags,
     peers_of,
     persistence,
-    rank_with_most_work,
-    shortest_waiting,
     waits_by_member,
-    waits_by_rank_and_step,
-    within_stages,
 )
-from ccl_bench.analysis.steps.steps import slowest, step_times
+from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, conditions, metric
-from ccl_bench.metrics.shared.per_step import by_step, mean_of
+from ccl_bench.metrics.shared.per_step import by_step
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
-from ccl_bench.metrics.straggler_lag_16 import lag_ns, lags, need_waits
+from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-
-NOISE_FLOOR = 0.01
-"""Share of the step below which nobody is called late."""
-
 
 CAUSE_SHARE = 0.5
 """A cause is named where it explains this share of the lag."""
@@ -63,40 +55,26 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     need_rows(steps, "steps", RECORD)
     waits = in_steps_of(waits, steps)
     need_waits(waits)
-    lag = lag_ns(waits)
-    step_ns = mean_of(slowest(step_times(in_steps_of(steps, waits))), "duration_ns")
-    floor_ns = NOISE_FLOOR * step_ns
-    alike = within_stages(waits, facts)
-    members = waits_by_member(alike, floor_ns)
-    late = late_ranks(members) if lag >= floor_ns else []
-    worst = _slowest(alike, breakdown, members, late)
+    found = find_stragglers(waits, steps, breakdown, facts)
+    late, worst, step_ns = found.late, found.slowest, found.step_ns
     return Measurement(
-        lag / step_ns if step_ns else math.inf,
+        found.lag_ns / step_ns if step_ns else math.inf,
         details={
             "slowest_rank": str(worst) if worst is not None else "none",
             "late_ranks": [label(rank) for rank in late],
-            "straggler_lag_s": lag / SECOND_NS,
+            "straggler_lag_s": found.lag_ns / SECOND_NS,
             "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
             "step_s": step_ns / SECOND_NS,
             "noise_floor_ratio": NOISE_FLOOR,
             **_per_rank(waits),
-            "persistence_ratio": persistence(alike, worst, floor_ns) if worst is not None else 0.0,
-            "per_group": _per_group(waits_by_member(waits, floor_ns)),
-            "cause": _cause(breakdown, members, late, late if worst is None else [worst]),
+            "persistence_ratio": 0.0 if worst is None else persistence(found.waits, worst, found.floor_ns),
+            "per_group": _per_group(waits_by_member(waits, found.floor_ns)),
+            "cause": _cause(breakdown, found.members, late, late if worst is None else [worst]),
             "members_complete": bool(waits["complete"].all()),
         },
         window="matched collectives inside steps",
         ranks=ranks_in(waits),
     )
-
-
-def _slowest(
-    waits: pl.DataFrame, breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int]
-) -> int | None:
-    """Return the one rank among those that wait least in their groups that makes the others wait, or None."""
-    candidates = shortest_waiting(members, late)
-    worst = rank_with_most_work(breakdown, members, candidates, late)
-    return costliest_rank(waits, candidates) if worst is None else worst
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.stragglers import lags
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
@@ -21,18 +22,6 @@ def need_waits(waits: pl.DataFrame) -> None:
             "no symmetric collective could be matched over at least two ranks inside whole steps",
             fix="give whole traces of all ranks; messages between two ranks and broadcasts tell no waiting",
         )
-
-
-def lags(waits: pl.DataFrame) -> pl.DataFrame:
-    """Return the largest minus the smallest waiting of a rank in each step, as `lag_ns`."""
-    wait = pl.col("wait_ns")
-    by_rank = waits_by_rank_and_step(waits)
-    return by_rank.group_by("iteration", "step").agg((wait.max() - wait.min()).alias("lag_ns"))
-
-
-def lag_ns(waits: pl.DataFrame) -> float:
-    """Return the mean over steps of the largest minus the smallest waiting of a rank, ns."""
-    return mean_of(lags(waits), "lag_ns")
 
 
 def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
@@ -74,7 +63,7 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         .agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
     )
     return Measurement(
-        lag_ns(waits) / SECOND_NS,
+        mean_of(lags(waits), "lag_ns") / SECOND_NS,
         details={
             "wait_s_per_step": by_rank(per_rank, "wait_s"),
             "per_step_s": by_step(lags(waits).with_columns(pl.col("lag_ns") / SECOND_NS), "lag_ns"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.matching import point_to_point
-from ccl_bench.analysis.communication.waits import attributable_waits, waits_by_rank_and_step
+from ccl_bench.analysis.communication.stragglers import find_stragglers, late_steps
+from ccl_bench.analysis.communication.waits import attributable_waits, in_steps_of
 from ccl_bench.analysis.device.work import COMPUTING
 from ccl_bench.analysis.device.work import MEMORY as COPYING
 from ccl_bench.analysis.intervals import clip, subtract
@@ -26,6 +27,8 @@ from ccl_bench.timeline.slices import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ccl_bench.analysis.facts import Facts
 
 ACTIVITY_TABLES = ("steps", "device_work", "memcpy", "work", "calls", "cpu_ops")
 """Tables of a trace that its activity is made from."""
@@ -175,23 +178,24 @@ def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:
     return levels.select("at_ns", pl.col("change").cum_sum().alias("waiting"))
 
 
-NOISE_FLOOR = 0.01
-"""Share of the step below which nobody is called late, as in the metric `straggler`."""
+def overall_slices(
+    steps: pl.DataFrame, waits: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts
+) -> pl.DataFrame:
+    """Return the steps from the first rank's start to the last rank's end, and the straggler in late steps.
 
-
-def overall_slices(steps: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps from the first rank's start to the last rank's end, with the costliest late rank.
-
-    `steps` are on the common clock.
+    The straggler is the `slowest_rank` of the metric. `steps` are on the common clock.
     """
     spans = steps.group_by("iteration", "step").agg(pl.col("start_ns").min(), pl.col("device_end_ns").max())
     spans = spans.rename({"device_end_ns": "end_ns"}).sort("start_ns")
-    found = [slices(spans, STEP, name=pl.format("step {}", pl.col("step")))]
-    costs = waits_by_rank_and_step(waits).filter(pl.col("caused_ns") > 0)
-    worst = costs.sort("caused_ns", descending=True).unique(["iteration", "step"], keep="first")
-    late = spans.join(worst, on=["iteration", "step"], nulls_equal=True, maintain_order="left").filter(
-        pl.col("caused_ns") >= NOISE_FLOOR * (pl.col("end_ns") - pl.col("start_ns"))
-    )
-    who = pl.format("rank {}", pl.col("rank").cast(pl.String).fill_null("unknown"))
+    drawn = [slices(spans, STEP, name=pl.format("step {}", pl.col("step")))]
+    waits = in_steps_of(waits, steps)
+    found = None if waits.is_empty() else find_stragglers(waits, steps, breakdown, facts)
+    if found is None or found.slowest is None:
+        return pl.concat(drawn)
+    at = ["iteration", "step"]
+    own = waits.filter(pl.col("rank") == found.slowest)
+    costs = own.group_by(at).agg(pl.col("caused_ns").sum())
+    for table in (late_steps(found.waits, found.slowest, found.floor_ns).filter("is_late"), costs):
+        spans = spans.join(table, on=at, nulls_equal=True, maintain_order="left")
     cost = pl.format('"caused_wait_ns":{}', pl.col("caused_ns"))
-    return pl.concat([*found, slices(late, LATE, name=who, args=cost)])
+    return pl.concat([*drawn, slices(spans, LATE, name=pl.lit(f"rank {found.slowest}"), args=cost)])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccl_bench.run import Run
     from ccl_bench.run.trace_tables import TraceTables
 
-_TABLES = ("contents", "steps", "matched", "clock_offsets", "waits", "messages")
+_TABLES = ("contents", "steps", "breakdown", "matched", "clock_offsets", "waits", "messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def load_common(
     known = shown_waits(inputs["matched"], clocks.offsets_ns)
     kept = known if chosen is None else _of_steps(known, chosen)
     timed = clocks.applied(inputs["steps"])
-    together = overall_slices(timed, inputs["waits"])
+    together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
     return Common(
         clocks,
         _zero([timed, clocks.applied(contents)] if chosen is None else [_of_steps(timed, chosen)], kept),

@@ -1,17 +1,9 @@
-"""How long each rank waited for others in each step, which rank is late, and which only passes a delay on."""
+"""How long each rank waited for others in each step, and whom it kept waiting."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.derived import derived
 from ccl_bench.base.lazy_polars import pl
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ccl_bench.analysis.facts import Facts
 
 LACKING_SHARE = 0.01
 """Where no step is whole, a trace may lack this share of its collectives and still count."""
@@ -25,7 +17,7 @@ LACKING_SHARE = 0.01
     dimension=("String", "parallelism dimension of the group"),
     trace=("Int64", "trace"),
     rank=("Int64", "rank"),
-    collectives=("Int64", "collectives whose wait can be told"),
+    collectives=("Int64", "collectives whose wait is known"),
     wait_ns=("Int64", "time waited for other members, ns"),
     arrived_last=("Int64", "collectives that this rank alone was the last to reach"),
     caused_ns=("Int64", "sum over those of the longest wait of another member, ns"),
@@ -97,124 +89,3 @@ def waits_by_rank_and_step(waits: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("collectives", "wait_ns", "arrived_last", "caused_ns").sum())
         .sort("iteration", "step", "rank", "trace")
     )
-
-
-LATE_SHARE = 0.5
-"""A member is late when it waits less than this share of what the longest-waiting member does."""
-
-RELAY_SHARE = 0.5
-"""A late member passes a delay on when it waited this share of it as the victim in another group."""
-
-WORK_SHARE = 0.5
-"""Work beyond that of others explains a lag when it makes up this share of it."""
-
-
-def within_stages(waits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Return the waits in groups that lie in one pipeline stage.
-
-    The first stage ends a step last by design, so whoever waits for it says nothing of its being late.
-    """
-    staged = waits.with_columns(stages_of(waits["rank"], facts).alias("_stage"))
-    one_stage = pl.col("_stage").n_unique().over("group") == 1
-    return staged.filter((pl.col("dimension") != "pp").fill_null(value=True) & one_stage).drop("_stage")
-
-
-def waits_by_member(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
-    """Return one row a member of a group, over all steps.
-
-    Columns: `group`, `dimension`, `rank`, `wait_ns`, `least_ns` and `lag_ns` a step (the shortest wait of a
-    member, and what the longest is above it), `least_alone` (no other member waits as little), and in
-    groups whose lag is at least `floor_ns`, `is_late` and `is_victim`.
-    """
-    steps = waits.group_by("group").agg(pl.struct("iteration", "step").n_unique().alias("steps"))
-    sums = waits.group_by("group", "dimension", "rank").agg(pl.col("wait_ns").sum())
-    wait = pl.col("wait_ns")
-    least, most = wait.min().over("group"), wait.max().over("group")
-    found = (
-        sums.join(steps, on="group")
-        .with_columns(wait / pl.col("steps"))
-        .with_columns(
-            least.alias("least_ns"),
-            (most - least).alias("lag_ns"),
-            ((wait == least) & ((wait == least).sum().over("group") == 1)).alias("least_alone"),
-            (wait < LATE_SHARE * most).alias("waits_little"),
-        )
-    )
-    matters = (pl.col("lag_ns") > 0) & (pl.col("lag_ns") >= floor_ns)
-    return found.with_columns(
-        (matters & pl.col("waits_little")).alias("is_late"),
-        (matters & ~pl.col("waits_little")).alias("is_victim"),
-    ).drop("steps", "waits_little")
-
-
-def late_ranks(members: pl.DataFrame) -> list[int]:
-    """Return the ranks that are late in a group and did not wait as long in another, sorted.
-
-    `members` is what `waits_by_member` returns. Where every late rank waited as long elsewhere, all of them.
-    """
-    late = members.filter("is_late").drop_nulls("rank").group_by("rank").agg(pl.col("lag_ns").max())
-    waited = members.filter("is_victim").group_by("rank").agg(pl.col("wait_ns").max().alias("waited_ns"))
-    both = late.join(waited, on="rank", how="left").sort("rank")
-    first = both.filter(pl.col("waited_ns").fill_null(0) < RELAY_SHARE * pl.col("lag_ns"))
-    return (first if first.height else both)["rank"].to_list()
-
-
-def peers_of(members: pl.DataFrame, rank: int, late: Iterable[int]) -> list[int]:
-    """Return the ranks that share with `rank` a group in which it is late, without those that are `late`."""
-    shared = members.filter((pl.col("rank") == rank) & pl.col("is_late"))["group"]
-    others = members.filter(pl.col("group").is_in(shared.implode()) & ~pl.col("rank").is_in([*late]))
-    return others["rank"].unique().sort().to_list()
-
-
-def shortest_waiting(members: pl.DataFrame, late: list[int]) -> list[int]:
-    """Return those of the `late` ranks that no member of a group waits less than, sorted."""
-    own = members.filter(pl.col("is_late") & pl.col("rank").is_in(late))
-    return own.filter(pl.col("wait_ns") == pl.col("least_ns"))["rank"].unique().sort().to_list()
-
-
-def rank_with_most_work(
-    breakdown: pl.DataFrame, members: pl.DataFrame, candidates: list[int], late: list[int]
-) -> int | None:
-    """Return the candidate whose own work exceeds that of its peers, all but the `late`, by most, or None.
-
-    Stages of a pipeline hand a delay on by messages, which tell no waiting; who is late for lack of
-    input has no more to do than its peers. None where no excess explains the lag, or two are alike.
-    """
-    work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()
-    means = dict(breakdown.group_by("rank").agg(work.alias("work_ns")).iter_rows())
-    excess = []
-    for rank in candidates:
-        others = [means[peer] for peer in peers_of(members, rank, late) if peer in means]
-        if others and rank in means:
-            excess.append((means[rank] - sum(others) / len(others), rank))
-    lag = lag_of(members, candidates)
-    excess.sort(reverse=True)
-    if not excess or excess[0][0] < WORK_SHARE * lag:
-        return None
-    return None if len(excess) > 1 and excess[0][0] == excess[1][0] else excess[0][1]
-
-
-def lag_of(members: pl.DataFrame, ranks: Iterable[int]) -> float:
-    """Return the largest lag of a group in which one of the `ranks` is late, ns a step."""
-    lag = members.filter(pl.col("rank").is_in([*ranks]) & pl.col("is_late"))["lag_ns"].max()
-    return lag if isinstance(lag, float) else 0.0
-
-
-def costliest_rank(waits: pl.DataFrame, candidates: list[int]) -> int | None:
-    """Return the candidate that caused most waiting, or None where two caused the same."""
-    costs = waits.filter(pl.col("rank").is_in(candidates)).group_by("rank").agg(pl.col("caused_ns").sum())
-    ranked = costs.sort("caused_ns", descending=True)
-    if ranked.is_empty() or (ranked.height > 1 and ranked["caused_ns"][0] == ranked["caused_ns"][1]):
-        return None
-    return int(ranked["rank"][0])
-
-
-def persistence(waits: pl.DataFrame, rank: int, floor_ns: float) -> float:
-    """Return the share of its steps in which `rank` was late in a group whose lag reached `floor_ns`."""
-    group = ["iteration", "step", "group"]
-    wait = pl.col("wait_ns")
-    least, most = wait.min().over(group), wait.max().over(group)
-    is_late = (wait == least) & (wait < LATE_SHARE * most) & (most - least >= floor_ns)
-    own = waits.with_columns(is_late.alias("is_late")).filter(pl.col("rank") == rank)
-    steps = own.group_by("iteration", "step").agg(pl.col("is_late").any())
-    return float(steps.select(pl.col("is_late").mean()).item())
