@@ -13,6 +13,7 @@ from ccl_bench.metrics.shared.rows import RECORD, need_rows, ranks_in, step_labe
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.result.details import BubbleDetails
 
 
 @metric(unit="s", better="lower", applies=(conditions.pipeline,), aliases=("pipeline_bubble_16",), revision=2)
@@ -56,9 +57,9 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     )
 
 
-def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> dict[str, Any]:
+def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> BubbleDetails:
     imbalance = stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
-    details: dict[str, Any] = {
+    details: BubbleDetails = {
         "fraction_ratio": float(stages.select(pl.col("fraction").mean()).item()),
         "per_stage": {str(row.pop("stage")): _without_gaps(row) for row in stages.to_dicts()},
         "per_step_s": _per_step(bubbles),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.result.details import FragmentationDetails
     from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 
@@ -58,18 +59,18 @@ def memory_fragmentation(
         raise NotMeasurable("the recorded counters do not hold what is reserved and allocated", fix=WRITE)
     unused = {who: 1 - share for who, share in used.items()}
     highest = max(unused, key=lambda who: unused[who])
-    details: dict[str, Any] = {
+    details: FragmentationDetails = {
         "basis": basis,
         "highest_device": highest,
         "per_device_ratio": unused,
         "per_device_reserved_bytes": counter_values(devices, f"{at}reserved_bytes"),
     }
-    others = {
-        "per_device_efficiency_ratio": _shares(devices, "active_bytes", at),
-        "per_device_inactive_split_ratio": _shares(devices, "inactive_split_bytes", at),
-        "per_device_scattered_ratio": _scattered(devices),
-    }
-    details |= {name: values for name, values in others.items() if values}
+    if efficiency := _shares(devices, "active_bytes", at):
+        details["per_device_efficiency_ratio"] = efficiency
+    if split := _shares(devices, "inactive_split_bytes", at):
+        details["per_device_inactive_split_ratio"] = split
+    if scattered := _scattered(devices):
+        details["per_device_scattered_ratio"] = scattered
     if layouts := _layouts(memory_layouts):
         details["snapshots"] = layouts
     return Measurement(unused[highest], details, f"allocator, {basis}", ranks_of(devices))

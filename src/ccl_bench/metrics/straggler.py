@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.stragglers import (
     NOISE_FLOOR,
@@ -24,6 +24,7 @@ from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.result.details import Cause, GroupWait, StragglerDetails
 
 CAUSE_SHARE = 0.5
 """A cause is named where it explains this share of the lag."""
@@ -57,21 +58,25 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     need_waits(waits)
     found = find_stragglers(waits, steps, breakdown, facts)
     late, worst, step_ns = found.late, found.slowest, found.step_ns
+    per_rank = _per_rank(waits)
+    details: StragglerDetails = {
+        "slowest_rank": str(worst) if worst is not None else "none",
+        "late_ranks": [label(rank) for rank in late],
+        "straggler_lag_s": found.lag_ns / SECOND_NS,
+        "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
+        "step_s": step_ns / SECOND_NS,
+        "noise_floor_ratio": NOISE_FLOOR,
+        "wait_s_per_step": per_rank["wait_s_per_step"],
+        "arrived_last_count": per_rank["arrived_last_count"],
+        "caused_wait_s_per_step": per_rank["caused_wait_s_per_step"],
+        "persistence_ratio": 0.0 if worst is None else persistence(found.waits, worst, found.floor_ns),
+        "per_group": _per_group(waits_by_member(waits, found.floor_ns)),
+        "cause": _cause(breakdown, found.members, late, late if worst is None else [worst]),
+        "members_complete": bool(waits["complete"].all()),
+    }
     return Measurement(
         found.lag_ns / step_ns if step_ns else math.inf,
-        details={
-            "slowest_rank": str(worst) if worst is not None else "none",
-            "late_ranks": [label(rank) for rank in late],
-            "straggler_lag_s": found.lag_ns / SECOND_NS,
-            "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
-            "step_s": step_ns / SECOND_NS,
-            "noise_floor_ratio": NOISE_FLOOR,
-            **_per_rank(waits),
-            "persistence_ratio": 0.0 if worst is None else persistence(found.waits, worst, found.floor_ns),
-            "per_group": _per_group(waits_by_member(waits, found.floor_ns)),
-            "cause": _cause(breakdown, found.members, late, late if worst is None else [worst]),
-            "members_complete": bool(waits["complete"].all()),
-        },
+        details,
         window="matched collectives inside steps",
         ranks=ranks_in(waits),
     )
@@ -90,11 +95,11 @@ def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     return {name: by_rank(found, name) for name in found.columns if name != "rank"}
 
 
-def _per_group(members: pl.DataFrame) -> dict[str, dict[str, Any]]:
+def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:
     """Return, for each process group, who waits least and how far apart its members are."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, GroupWait] = {}
     for row in members.sort("group", "wait_ns", "rank").iter_rows(named=True):
-        group = {
+        group: GroupWait = {
             "dimension": row["dimension"],
             "waits_least": label(row["rank"]) if row["least_alone"] else "none",
             "lag_s": row["lag_ns"] / SECOND_NS,
@@ -103,9 +108,7 @@ def _per_group(members: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _cause(
-    breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]
-) -> dict[str, Any]:
+def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]) -> Cause:
     """Return where `named` late ranks spend more time than their groups' members, and how much, s a step.
 
     It is the cause where it explains enough of the lag.

@@ -12,6 +12,7 @@ from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_tim
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.result.details import ThroughputDetails
 
 
 @metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",), revision=2)
@@ -39,7 +40,7 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         )
     time = iteration_wall_clock_time(step_times)
     rate = tokens.value / time.value
-    details = {
+    details: ThroughputDetails = {
         "tokens_per_step": tokens.value,
         "tokens_per_step_source": tokens.source,
         "iteration_wall_clock_time_s": time.value,
@@ -48,5 +49,6 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         },
     }
     if facts.world_size:
-        details |= {"tokens_per_s_per_gpu": rate / facts.world_size.value, "gpus": facts.world_size.value}
+        details["tokens_per_s_per_gpu"] = rate / facts.world_size.value
+        details["gpus"] = facts.world_size.value
     return Measurement(rate, details, time.window, time.ranks)

@@ -13,6 +13,7 @@ from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, conditions, metric
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
+from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 
 ONE_RANK = "check the parallel degrees: every group has one member"
 
@@ -117,7 +118,7 @@ def traffic_distribution(
     }
     return Measurement(
         100 * ordered["bytes"][0] / total,
-        details={"busiest": ordered["dimension"][0], "per_dimension": per_dimension},
+        details=TrafficDetails(busiest=ordered["dimension"][0], per_dimension=per_dimension),
         window=CALLS_OF_STEPS,
         ranks=ranks_in(inside),
         findings=unknown_dimensions(inside, "their bytes count in the whole and for none"),
@@ -140,7 +141,7 @@ def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
 
 def _of_dimension(
     row: dict[str, Any], total: int, count: int, inside: pl.DataFrame, exposed: dict[str, int]
-) -> dict[str, Any]:
+) -> DimensionTraffic:
     """Return bytes, calls and times of one dimension for one of `count` steps of a rank."""
     name = row["dimension"]
     moved = row["bytes"] if row["unattributed"] < row["calls"] else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import GIGA
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.details import DimensionTraffic, TrafficDetails
     from ccl_bench.result.report_data import MessageSize
 
 KEY, TITLE = "communication", "Communication"
@@ -81,12 +82,12 @@ def _silent(details: Mapping[str, Any]) -> str:
     return f"{counted(count, 'call')} of unknown size in all." if count else ""
 
 
-def _dimensions(context: Context) -> dict[str, dict[str, Any]]:
+def _dimensions(context: Context) -> dict[str, DimensionTraffic]:
     found = context.valued("traffic_distribution")
-    return found.details["per_dimension"] if found else {}
+    return cast("TrafficDetails", found.details)["per_dimension"] if found else {}
 
 
-def _moved(row: dict[str, Any]) -> float | None:
+def _moved(row: DimensionTraffic) -> float | None:
     """Return the bytes of a dimension, None where none of its calls has a size."""
     moved = row["bytes_per_gpu_and_step"]
     return None if moved is None else float(moved)
@@ -137,7 +138,7 @@ def _by_collective(
     return table(head, rows, caption="By collective", note=note)
 
 
-def _by_dimension(dimensions: dict[str, dict[str, Any]]) -> Table:
+def _by_dimension(dimensions: dict[str, DimensionTraffic]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.details import FragmentationDetails
     from ccl_bench.result.report_data import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
@@ -42,7 +43,7 @@ def memory(context: Context) -> Section:
                 "memory_fragmentation",
                 "Reserved and in no tensor",
                 shown=lambda value: percent(100 * value),
-                note=f"at the {unused.details['basis']}" if unused else "",
+                note=f"at the {cast('FragmentationDetails', unused.details)['basis']}" if unused else "",
             ),
         ),
         (*_curves(context), *_peaks(peak.details if peak else {})),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import stacked
 from ccl_bench.report.context import OF_STEP, absent, table, tile
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.details import BubbleDetails
 
 KEY, TITLE = "pipeline", "Pipeline"
 
@@ -39,8 +40,8 @@ def pipeline(context: Context) -> Section:
     result = context.valued("bubble_size_pipeline")
     if result is None:
         return absent(KEY, TITLE, context.why("bubble_size_pipeline"))
-    details: dict[str, Any] = result.details
-    stages: dict[str, dict[str, float]] = details["per_stage"]
+    details = cast("BubbleDetails", result.details)
+    stages = details["per_stage"]
     divided = all({"warm_up_s", "steady_s", "cool_down_s"} <= stage.keys() for stage in stages.values())
     parts = _WORK | (_BUBBLE_PARTS if divided else _WHOLE_BUBBLE)
     return Section(
@@ -54,11 +55,11 @@ def pipeline(context: Context) -> Section:
     )
 
 
-def _share(details: dict[str, Any]) -> str:
+def _share(details: BubbleDetails) -> str:
     return f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
 
 
-def _notes(details: dict[str, Any]) -> Iterator[str]:
+def _notes(details: BubbleDetails) -> Iterator[str]:
     theory = details.get("theory")
     if theory:
         share = percent(100 * theory["fraction_ratio"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars, heat_map
 from ccl_bench.report.context import absent, table, tile
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.details import StragglerDetails
     from ccl_bench.result.report_data import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
@@ -47,15 +48,16 @@ def _late(context: Context) -> Iterator[str]:
     result = context.valued("straggler")
     if result is None:
         return
-    late = result.details.get("late_ranks", [])
+    details = cast("StragglerDetails", result.details)
+    late = details.get("late_ranks", [])
     if not late:
         yield "No rank is late beyond the noise."
         return
-    worst = result.details["slowest_rank"]
+    worst = details["slowest_rank"]
     slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
     who = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
     yield f"{who} late{slowest}."
-    cause = result.details.get("cause", {})
+    cause = details.get("cause", {})
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
     elif cause:
