@@ -44,7 +44,7 @@ class Change:
     relative: float | None = None
     """The same over the baseline's absolute value; None where that is 0."""
     interval: Interval | None = None
-    """Where the difference lies, as far as the spread over steps tells; None where nothing tells."""
+    """Where the difference lies, as far as the spread over steps shows; None where nothing shows it."""
     samples: tuple[int, int] = (0, 0)
     """Steps, requests or passes behind each value."""
     remarks: tuple[str, ...] = ()
@@ -99,9 +99,9 @@ def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_com
 def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float) -> Change:
     before, after = float(one.value or 0.0), float(two.value or 0.0)
     samples = samples_of(one), samples_of(two)
-    told = remarks(one, two)
+    found = remarks(one, two)
     interval = _centred(difference_interval(*samples), samples, after - before)
-    is_blocked = any(remark.blocks for remark in told)
+    is_blocked = any(remark.blocks for remark in found)
     shaky, why = (unstable(*samples) if interval and interval.low < interval.high else ""), ""
     verdict: Verdict = "cannot tell"
     if not are_comparable:
@@ -111,7 +111,7 @@ def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float)
     elif not is_blocked:
         little = max(tolerance * abs(before), POINTS if one.unit == "%" else 0.0)
         verdict, why = _verdict(one.better, before, after - before, interval, little)
-    texts = (why, *(remark.text for remark in told), f"may be unstable: {shaky}" if shaky else "")
+    texts = (why, *(remark.text for remark in found), f"may be unstable: {shaky}" if shaky else "")
     return Change(
         one.metric,
         one.unit,
@@ -151,7 +151,7 @@ def _verdict(
     if interval is None:
         if is_small:
             return "no change", ""
-        return "cannot tell", f"fewer than {FEWEST} samples on a side tell nothing of its noise"
+        return "cannot tell", f"fewer than {FEWEST} samples on a side do not show its noise"
     if not is_small and not interval.has_zero:
         if better == "neither":
             return "changed", ""

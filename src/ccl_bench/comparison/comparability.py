@@ -49,7 +49,7 @@ class FieldRule:
 
 @cache
 def field_rules() -> dict[str, FieldRule]:
-    """Return the rule of each field, in the order in which differences are told."""
+    """Return the rule of each field, in the order in which differences are listed."""
     raw = pkgutil.get_data(__package__, "fields.toml") or b""
     found = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
     return {rule.name: rule for rule in found}
@@ -136,7 +136,7 @@ def _known_model(name: str) -> str:
 
 
 def unknown_fields(fields: Mapping[str, Plain]) -> list[str]:
-    """Return the fields without which nobody can tell what was run."""
+    """Return the fields without which it is unknown what was run."""
     phase = fields.get("model.phase")
     return [rule.name for rule in field_rules().values() if rule.is_needed(phase) and rule.name not in fields]
 
@@ -192,7 +192,7 @@ def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> tu
     """Return in what two runs differ, by their fields (`fields_of`), those that define the workload first.
 
     A field that defines the workload and is written on one side only contradicts nothing and is left
-    out: `unknown_fields` tells where it is missed. Fields that say nothing about speed are left out.
+    out: `unknown_fields` lists where it is missing. Fields that say nothing about speed are left out.
     """
     order = {name: place for place, name in enumerate(field_rules())}
     names = sorted({*one, *other}, key=lambda name: (order[rule_of(name).name], name))

@@ -17,7 +17,7 @@ class ResultRule:
     """One way in which two results may differ beside their numbers."""
 
     what: str
-    effect: Literal["blocks", "told"]
+    effect: Literal["blocks", "noted"]
     reason: str
     detail: str = ""
     """Key in the details, where `what` is `detail`."""
@@ -34,7 +34,7 @@ class Remark:
 
 @cache
 def result_rules() -> tuple[ResultRule, ...]:
-    """Return the rules in the order in which they are told."""
+    """Return the rules in the order in which they are stated."""
     raw = pkgutil.get_data(__package__, "results.toml") or b""
     return tuple(ResultRule(**row) for row in tomllib.loads(raw.decode())["rule"])
 

@@ -150,7 +150,7 @@ class Attribution:
     """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
-    """Where the step's difference lies, as far as the spread over steps tells."""
+    """Where the step's difference lies, as far as the spread over steps shows."""
     is_within_noise: bool = False
     """Whether the steps may be equally long."""
 

@@ -74,7 +74,7 @@ def _client(address: str) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def silence_dask() -> Iterator[None]:
-    """Keep Dask and what it rests on from telling in their own words what is told in ours."""
+    """Silence the messages of Dask and what it rests on; this program reports the same itself."""
     import logging
 
     loggers = {each: each.level for each in map(logging.getLogger, _TALKATIVE)}

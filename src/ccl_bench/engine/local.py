@@ -85,7 +85,7 @@ def _interrupt(thread: int) -> None:
 def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
     """Yield each task's number and what it came to, from at most `workers` processes at a time.
 
-    Where a process dies, those that were at work begin again, each alone, which tells whose fault it was.
+    Where a process dies, those that were at work begin again, each alone, which shows whose fault it was.
     """
     remaining = dict(enumerate(tasks))
     while remaining:

@@ -91,7 +91,7 @@ def needed_bytes(trace: TraceFile) -> int:
 
 
 def inflated_bytes(trace: TraceFile) -> int:
-    """Return the size of a trace after decompression, as its end tells it, else as is likely, bytes."""
+    """Return the size of a trace after decompression, as its end states it, else as is likely, bytes."""
     if remote.is_remote(trace.path):
         return trace.size * (_LIKELY_RATIO if trace.path.suffix == ".gz" else 1)
     with contextlib.suppress(OSError), trace.path.open("rb") as stream:
@@ -106,7 +106,7 @@ _LOOK_S = 60.0
 """Longest wait at a time, s. One without an end is deaf to Ctrl-C: polars has the system take it up again."""
 
 
-class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to tell)
+class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to report)
     """The workers are gone; what they were working on is not done."""
 
     def __init__(self, positions: list[int]) -> None:

@@ -68,7 +68,7 @@ def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile)
 
 
 OF_DEVICES = ("kernels", "memcpy", "launches", "counters")
-"""Raw tables that are told apart by device."""
+"""Raw tables that are split by device."""
 
 _OF_THE_WHOLE = frozenset({"contents", "call_counts", "completeness"})
 """Tables that say what a file holds, whatever device it is of."""
@@ -204,15 +204,19 @@ def read_trace(task: Task) -> TraceTables:
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     of_trace = {"identity": identity, "marker": marker_table(task.choice, task.trace.form)}
     content = replace(content, tables={**content.tables, **of_trace})
-    tables, further, told = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
+    tables, further, notes = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
     steps = tables.get("steps")
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
-    told = (*told, *marker_findings(task.choice, content, task.trace))
+    notes = (*notes, *marker_findings(task.choice, content, task.trace))
     found = TraceTables(
         task.trace,
         tables,
-        [*(_touching_own_tables(finding, task.trace.form) for finding in content.findings), *conflict, *told],
+        [
+            *(_touching_own_tables(finding, task.trace.form) for finding in content.findings),
+            *conflict,
+            *notes,
+        ],
         sha256,
         rank,
         world_size,

@@ -103,7 +103,7 @@ def _jobqueue() -> Any:
 
 
 def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
-    """Return what dask-jobqueue is to be told; what is left out is in its own configuration."""
+    """Return the settings for dask-jobqueue; what is left out is in its own configuration."""
     config = import_extra("dask").config
 
     def value(name: str) -> str:

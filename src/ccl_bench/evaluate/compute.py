@@ -45,7 +45,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 """Findings that leave no number right that rests on these tables; on what they touch where none are named."""
 
 _NOT_WORK = {"steps", "step_times", "facts"}
-"""Inputs that only tell where steps are, whatever ran in them."""
+"""Inputs that only show where steps are, whatever ran in them."""
 
 _ROUNDING = 1e-6
 """Percent by which sums of doubles may leave the range of a share."""
@@ -53,7 +53,7 @@ _ROUNDING = 1e-6
 _NAMED = 12
 """Steps that are named at most."""
 
-_SEE_PLUGINS = "ccl-metrics --list-metrics tells which plug-ins could not be loaded"
+_SEE_PLUGINS = "ccl-metrics --list-metrics shows which plug-ins could not be loaded"
 _BREAK_CIRCLE = "a plug-in defines them; one of them must do without the other"
 _SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
@@ -63,7 +63,8 @@ def evaluate_metrics(
     facts: Facts, names: Iterable[str], evidence: LoadedRun, failures: Failures | None = None
 ) -> list[Result]:
     """Return the result of each named metric, in the order of the names; UsageError for an unknown one."""
-    registry = metrics.load()
+    names = list(names)
+    registry = metrics.load(names)
     results = []
     traces: dict[frozenset[str], list[TraceProvenance]] = {}
     for name in names:
@@ -288,7 +289,7 @@ class Reading(TypedDict):
 def with_other_source(
     run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
 ) -> list[Result]:
-    """Return results with those from the run's other recorder in place of what that one tells better.
+    """Return results with those from the run's other recorder where that one measures better.
 
     It is asked for metrics that have no value, and for those that prefer what only it has. Each metric
     rests on one recorder alone, and its result says so where that is the other one.
@@ -312,7 +313,7 @@ def with_other_source(
 
 
 def _may_be_better(result: Result, other: Run) -> bool:
-    """Whether the traces of another recorder could tell a metric, or something that it prefers."""
+    """Whether the traces of another recorder can give a metric a value, or what it prefers."""
     metric = metrics.METRICS.get(result.metric)
     tables = {name for trace in other.traces for name in trace.form.tables}
     lacks = result.status == "not_measurable" and not raw_needs(metric.needs).isdisjoint(tables)

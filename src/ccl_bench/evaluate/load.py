@@ -145,7 +145,7 @@ def _listed(things: Sequence[object]) -> str:
 
 
 def stated_step_times(stated: Stated) -> pl.DataFrame | None:
-    """Return `step_times` from the side file that tells most, or None where the run has none."""
+    """Return `step_times` from the most detailed side file, or None where the run has none."""
     if stated.rank_step_times and stated.rank_step_times.seconds:
         rows = [
             (rank, step, seconds)
@@ -363,7 +363,8 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
 
     Steps are among them where anything rests on steps, so that what is wrong with them is seen.
     """
-    registry = metrics.load()
+    names = list(names)
+    registry = metrics.load(names)
     analysis.load()
     given = stated_inputs(run)
     sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]

@@ -75,7 +75,7 @@ def grid(table: pl.DataFrame, value_ns: str, cells: int = CELLS) -> Grid:
 
 
 _FEW_RANKS = 8
-"""Ranks whose lines can be told apart by colour."""
+"""Ranks whose lines colours can distinguish."""
 
 _PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle", "fused")
 
@@ -168,7 +168,7 @@ def _curve(key: dict[str, Any], points: pl.DataFrame, devices_of_rank: Any) -> M
 
 
 _MOST = 300
-"""Sizes that are told apart before neighbours are drawn together."""
+"""Distinct sizes before neighbours are drawn together."""
 
 _KEYS = ("collective", "dimension", "spans_nodes", "basis")
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
@@ -236,12 +236,12 @@ def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:
     )
 
 
-def _series(evidence: LoadedRun, told: frozenset[str]) -> Series:
+def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
     """Return the series of tables that could be computed and whose metric has a value."""
     tables = {
         name: evidence.inputs[name]
         for name, metric in DRAWN_WITH.items()
-        if metric in told and name in evidence.inputs
+        if metric in measured and name in evidence.inputs
     }
     parts, ranks_each = time_parts(tables["breakdown"]) if "breakdown" in tables else ([], 1)
     curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
@@ -250,15 +250,18 @@ def _series(evidence: LoadedRun, told: frozenset[str]) -> Series:
         parts,
         ranks_each,
         waits(tables["waits"]) if "waits" in tables else None,
-        bus_bandwidth(_with_bandwidth(tables["transfers"], told)) if "transfers" in tables else [],
+        bus_bandwidth(_with_bandwidth(tables["transfers"], measured)) if "transfers" in tables else [],
         curves,
         devices,
     )
 
 
-def _with_bandwidth(transfers: pl.DataFrame, told: frozenset[str]) -> pl.DataFrame:
+def _with_bandwidth(transfers: pl.DataFrame, measured: frozenset[str]) -> pl.DataFrame:
     """Return the calls without those of collectives whose bandwidth is refused."""
     refused = [
-        name for kind, names in KINDS.items() if f"bandwidth_utilization_{kind}" not in told for name in names
+        name
+        for kind, names in KINDS.items()
+        if f"bandwidth_utilization_{kind}" not in measured
+        for name in names
     ]
     return transfers.filter(~pl.col("collective").is_in(refused))

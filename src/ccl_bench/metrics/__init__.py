@@ -10,13 +10,14 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.base.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.findings import Finding
@@ -115,9 +116,17 @@ def metric(
     return register
 
 
-def load() -> Registry[Metric]:
-    """Import every metric of this package and of plug-ins, and return the registry."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+def load(names: Iterable[str] | None = None) -> Registry[Metric]:
+    """Import the metrics of these names, or every one of this package and of plug-ins; return the registry.
+
+    A metric lives in the module of its name. Where a name is another one, or a plug-in may bring metrics, all
+    are imported.
+    """
+    own = {module.name for module in pkgutil.iter_modules(__path__)}
+    asked = own if names is None else {*names}
+    if not asked <= own or entry_points(group=GROUP):
+        asked = own
+    for name in sorted(asked):
+        importlib.import_module(f"{__name__}.{name}")
     METRICS.load_plugins()
-    return METRICS
+    return METRICS if names is None or all(name in METRICS for name in asked) else load()

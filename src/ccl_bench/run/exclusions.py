@@ -59,16 +59,16 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
         ("no-device-work", lacking, "it holds no work of a device, and those of other ranks do", ()),
         ("trace-left-out", cut, "it is cut short, so that what its steps hold would come out too low", ()),
     )
-    told = tuple(
+    left_out = tuple(
         _finding(code, read[position], why, (*more, *contents))
         for code, positions, why, more in reasons
         for position in positions
         if more or contents
     )
     if whole and contents:
-        told += (_cut_steps(whole, contents),)
+        left_out += (_cut_steps(whole, contents),)
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
-    found = (*(_by_library(read.values()) or _by_device(read.values())), *told, *doubts)
+    found = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
     return Exclusions(frozenset(other_steps), frozenset([*lacking, *cut]), whole, found)
 
 
@@ -173,5 +173,7 @@ def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> F
         return Finding(
             "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
         )
-    message = f"every trace is cut short; what steps hold is told of {count} steps that are known to be whole"
+    message = (
+        f"every trace is cut short; numbers of steps are of the {count} steps that are known to be whole"
+    )
     return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

@@ -205,7 +205,7 @@ def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable
 
 
 def _other_rank(trace: TraceFile) -> int | None:
-    """Return the rank that a trace's name tells, where its content is another's."""
+    """Return the rank that a trace's name states, where its content is another's."""
     named = file_names.rank_in_name(trace.relative) if trace.form.of_rank and not trace.part else None
     if named is None or trace.rank in {None, named}:
         return None
@@ -257,7 +257,7 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
 def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) -> tuple[int | None, str]:
     """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
 
-    Devices tell ranks apart only inside one report.
+    Devices distinguish ranks only inside one report.
     """
     said = (
         (part.identity.rank, "file"),

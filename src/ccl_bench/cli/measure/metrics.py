@@ -118,7 +118,7 @@ def requested_metrics(names: list[str], *, every: bool) -> list[str]:
     """Return the names of the metrics to compute, each once; raise UsageError for an unknown one."""
     from ccl_bench import metrics
 
-    registry = metrics.load()
+    registry = metrics.load(None if every else names)
     if every:
         return registry.names()
     if not names:

@@ -121,7 +121,7 @@ def sorted_tasks(
 
 
 def is_range(name: str) -> bool:
-    """Whether an event of the host is a range that somebody marked: its name alone tells."""
+    """Whether an event of the host is a range that somebody marked: its name alone shows it."""
     return not _OPERATOR.search(name)
 
 

@@ -103,7 +103,7 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
 
 
 def attributes_of(document: Document) -> dict[str, str]:
-    """Return what stands around the nodes: schema, process, time of recording."""
+    """Return what the file's header and footer state: schema, process, time of recording."""
     found = {}
     for part in (document.head, document.tail):
         for key, text, number in _ATTRIBUTES.findall(part):

@@ -44,7 +44,7 @@ CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D, *CUSTOM)
 """How the names of CPU events begin that describe a communication call."""
 
 CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name"}
-"""What describes communication calls, and what tells: the argument `Collective name` or the event's name."""
+"""What describes communication calls, and by what: the argument `Collective name` or the event's name."""
 
 _NUMBERS = ("thread", "correlation", "external_id")
 _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
@@ -207,7 +207,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
 
 
 def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
-    """Return the size that the inputs of an operator of symmetric memory or of an inference engine tell."""
+    """Return the size that the inputs of an operator of symmetric memory or of an inference engine state."""
     sizes = _sizes(bytes(arg.input_dims))
     first = next((place for place, size in enumerate(sizes) if size is not None), None)
     place = operands(event.name) or Operands(sent=first)

@@ -113,7 +113,7 @@ def _to_disk(table: pl.DataFrame, name: str, folder: Scratch) -> pl.DataFrame | 
 
 _EVENTS = b'"traceEvents"'
 
-_METADATA_DAMAGED = "what stands around the events is damaged: rank, devices or clock base may be missing"
+_METADATA_DAMAGED = "the file's header or footer is damaged: rank, devices or clock base may be missing"
 
 
 def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def microseconds(values: Sequence[object]) -> pl.Series:
     """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
 
-    `absolute` tells the two apart by their type.
+    `absolute` distinguishes the two by their type.
     """
     first = next((value for value in values if value is not None), None)
     if not isinstance(first, Decimal):

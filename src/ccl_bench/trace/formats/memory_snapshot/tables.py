@@ -237,7 +237,7 @@ def _pool(value: object) -> str | None:
 
 
 def blocks_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
-    """Return the blocks of all segments; an older layout tells their places by their order alone."""
+    """Return the blocks of all segments; an older layout gives their places by their order alone."""
     return _table("memory_blocks", [row for segment in segments for row in _blocks(segment, stacks)])
 
 

@@ -145,26 +145,26 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
 
 
 def _by_nccl(ranges: pl.DataFrame, said: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
-    """Return the calls of NCCL's own interface, with what their payloads tell."""
+    """Return the calls of NCCL's own interface, with what their payloads state."""
     members: dict[int, int] = {}
     calls = []
     for row in _starting_with(ranges, "nccl"):
         name = str(row["name"]).removeprefix("nccl")
-        told = said.get((row["start_ns"], row["thread"]), {})  # type: ignore[arg-type]
-        if MEMBERS in told and COMMUNICATOR in told:
-            members[told[COMMUNICATOR]] = told[MEMBERS]
+        stated = said.get((row["start_ns"], row["thread"]), {})  # type: ignore[arg-type]
+        if MEMBERS in stated and COMMUNICATOR in stated:
+            members[stated[COMMUNICATOR]] = stated[MEMBERS]
         if name[:1].isupper() and (collective := catalogue.canonical(name)):
-            calls.append(_call(row, **_arguments(collective, told, members)))
+            calls.append(_call(row, **_arguments(collective, stated, members)))
     return _rows("library", calls)
 
 
-def _arguments(collective: str, told: dict[str, int], members: dict[int, int]) -> dict[str, object]:
-    communicator, size = told.get(COMMUNICATOR), told.get(MESSAGE_BYTES)
+def _arguments(collective: str, stated: dict[str, int], members: dict[int, int]) -> dict[str, object]:
+    communicator, size = stated.get(COMMUNICATOR), stated.get(MESSAGE_BYTES)
     count = members.get(communicator) if communicator is not None else None
     known: dict[str, object] = {
         "group_size": count,
         "communicator": None if communicator is None else str(communicator),
-        "peer_position": told.get(PEER),
+        "peer_position": stated.get(PEER),
     }
     if size is None or not 0 <= size < 2**48:
         return known

@@ -1,7 +1,7 @@
 """Samples of hardware counters (`--gpu-metrics-device`), in both layouts that exports have had.
 
 Newer exports have `GPU_METRICS` with names in `TARGET_INFO_GPU_METRICS`, older ones a JSON object for
-each sample in `GENERIC_EVENTS`. Of the many counters those are kept that tell how much of a device
+each sample in `GENERIC_EVENTS`. Of the many counters those are kept that show how much of a device
 was used, each as a share of what it can do.
 """
 

@@ -144,7 +144,7 @@ class Process:
 
 
 def rows_of(database: Database, table: str, process: Process) -> Filter:
-    """Return the condition for the rows of one process, every row where processes are not told apart."""
+    """Return the condition for the rows of one process, every row where there is a single process."""
     first = process.global_pid
     if not process.id:
         return EVERY_ROW
@@ -238,7 +238,7 @@ def _told_apart(found: list[Process]) -> list[Process]:
 
 
 def _placed(found: list[Process], database: Database) -> list[Process]:
-    """Return the processes with what the environment tells of a single one, and with local ranks.
+    """Return the processes with what the environment states of a single one, and with local ranks.
 
     The environment is that of the recorded command: behind a launcher it is not the ranks' own.
     """

@@ -49,7 +49,7 @@ def completeness_findings(database: Database, process: Process, file: str) -> It
 
 
 def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Tell of graphs that ran as a whole, with no row for each kernel in them."""
+    """Report graphs that ran as a whole, with no row for each kernel in them."""
     only = rows_of(database, device.GRAPHS, process)
     kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
     graphs = database.frame(device.GRAPHS, kinds, only)
@@ -69,7 +69,7 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
 
 
 def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Tell what the profiler itself said it had lost of this process."""
+    """Report what the profiler itself said it had lost of this process."""
     kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
     for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
         if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):

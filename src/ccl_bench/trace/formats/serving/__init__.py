@@ -1,4 +1,4 @@
-"""Results of inference benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, told apart by content."""
+"""Results of inference benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, recognised by content."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ static const Byte *after_scalar(const Byte *at) {
     return *at == '-' || is_digit(*at) ? after_number(at, &number) : after_literal(at);
 }
 
-/* Reads any value that is of no interest. A bit of `objects` tells for each open bracket what it is. */
+/* Reads any value that is of no interest. A bit of `objects` says for each open bracket what it is. */
 static const Byte *after_any(const Byte *at) {
     uint64_t objects = 0;
     Text key;

@@ -1,6 +1,6 @@
 /* Kineto events to the columns of tables, without making an object of anything.
  *
- * A strict reader of JSON: what it takes, the decoder of decoding.py takes with the same result.
+ * A strict reader of JSON: what it takes, the decoder of decode.py takes with the same result.
  * A piece with anything unusual in it is refused whole, and nothing of it is kept.
  * See json.h for how it reads.
  */
@@ -11,7 +11,7 @@
 
 #define MOST_WORDS 128
 #define PLACES 512
-#define LATEST_NS (UINT64_C(1) << 61) /* as in values.py */
+#define LATEST_NS (UINT64_C(1) << 61) /* as in trace/values.py */
 
 typedef struct Entry {
     Word word;

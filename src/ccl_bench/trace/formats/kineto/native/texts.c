@@ -1,5 +1,5 @@
 /* Texts numbered as they come: each name of a file is kept once. */
-#include "rows.h"
+#include "texts.h"
 
 #include <stdlib.h>
 
