@@ -17,8 +17,8 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "leaderboard")]
 
 from databases import create_database, postgresql  # noqa: E402
-from leaderboard_browser import served  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
+from web_server import served  # noqa: E402
 
 from ccl_bench.leaderboard.store import open_store  # noqa: E402
 from ccl_bench.leaderboard.web.app import create_app  # noqa: E402

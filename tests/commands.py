@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
@@ -53,11 +59,34 @@ def invoke(command: str | list[str], **environment: str) -> subprocess.Completed
         mock.patch.dict(os.environ, {**_PLAIN, **environment}),
         mock.patch.object(sys, "stdin", io.StringIO()),
         contextlib.chdir(ROOT),
+        _own_signals(),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
         status = main(arguments)
     return subprocess.CompletedProcess([name, *arguments], status, _written(out), _written(err))
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Give this process back the handlers of signals that a command sets."""
+    kept = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """Return the least processor time of two runs of a command: other work only adds to it."""
+    found = []
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=600)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
 
 
 def _words(command: str | list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
@@ -26,8 +27,9 @@ def written(folder: Path, **changed: Any) -> Path:
     return folder
 
 
+@cache
 def side(folder: Path, *names: str) -> RunResults:
-    """Return one side with all metrics, or those named."""
+    """Return one side with all metrics, or those named; no test changes a run that it has written."""
     return load_results(str(folder), names or metrics.load().names(), jobs=1)
 
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import ran
+from commands import invoke, ran
 from compared_runs import written
 
 from ccl_bench.cli.bench import main
-from ccl_bench.cli.metrics import main as ccl_metrics
 from ccl_bench.comparison.compare import from_json, json_schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
@@ -30,11 +29,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     )
 
 
-def stored(run: str, target: Path, capsys: Captured) -> Path:
-    """Write the results of a run as `ccl-metrics` does."""
-    capsys.readouterr()
-    assert ccl_metrics(["--trace", run, "--all", "--format", "json"]) == 0
-    target.write_text(capsys.readouterr().out)
+@pytest.fixture(scope="module")
+def bundles(runs: tuple[str, str]) -> tuple[str, str]:
+    """Return both as folders of results and a card, which are measured already."""
+    made = tuple(Path(f"{run}-results") for run in runs)
+    for run, bundle in zip(runs, made, strict=True):
+        bundle.mkdir()
+        measured = invoke(["ccl-metrics", "--trace", run, "--all", "--format", "json"])
+        assert measured.returncode == 0, measured.stderr
+        (bundle / "results.json").write_text(measured.stdout)
+        for name in ("workload_card.yaml", "run_metadata.json"):
+            (bundle / name).write_bytes(Path(run, name).read_bytes())
+    before, after = map(str, made)
+    return before, after
+
+
+def stored(bundle: str, target: Path) -> Path:
+    """Write the results of a bundle alone."""
+    target.write_bytes(Path(bundle, "results.json").read_bytes())
     return target
 
 
@@ -80,28 +92,28 @@ def test_a_slowdown_is_told_with_its_place(runs: tuple[str, str], capsys: Captur
     ],
 )
 def test_a_limit_decides_the_exit_status(
-    limit: str, status: int, runs: tuple[str, str], capsys: Captured
+    limit: str, status: int, bundles: tuple[str, str], capsys: Captured
 ) -> None:
-    assert main(["compare", *runs, "--fail-on", limit]) == status
+    assert main(["compare", *bundles, "--fail-on", limit]) == status
     assert f"limit {limit} " in capsys.readouterr().out
 
 
-def test_a_crossed_limit_counts_more_than_one_that_cannot_be_judged(runs: tuple[str, str]) -> None:
-    assert main(["compare", *runs, "--fail-on", "5%", "--fail-on", "peak_memory_allocated:5%"]) == 5
+def test_a_crossed_limit_counts_more_than_one_that_cannot_be_judged(bundles: tuple[str, str]) -> None:
+    assert main(["compare", *bundles, "--fail-on", "5%", "--fail-on", "peak_memory_allocated:5%"]) == 5
 
 
 def test_a_limit_on_runs_that_do_not_compare_is_not_kept(capsys: Captured) -> None:
-    assert main(["compare", PIPELINE, SHARDED, "--fail-on", f"{STEP}:90%"]) == 3
+    assert main(["compare", PIPELINE, SHARDED, "-m", STEP, "--fail-on", f"{STEP}:90%"]) == 3
     assert "the runs do not compare" in capsys.readouterr().out
 
 
-def test_json_holds_everything_and_reads_back(runs: tuple[str, str], capsys: Captured) -> None:
+def test_json_holds_everything_and_reads_back(bundles: tuple[str, str], capsys: Captured) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    assert main(["compare", *runs, "--format", "json", "--fail-on", f"{STEP}:3%"]) == 5
+    assert main(["compare", *bundles, "--format", "json", "--fail-on", f"{STEP}:3%"]) == 5
     text = capsys.readouterr().out
     jsonschema.validate(json.loads(text), json_schema())
     found = from_json(text.encode())
-    assert (found.baseline, found.pairs[0].name) == runs
+    assert (found.baseline, found.pairs[0].name) == bundles
     change = next(each for each in found.pairs[0].changes if each.metric == STEP)
     assert change.verdict == "worse"
     assert change.interval is not None
@@ -109,9 +121,9 @@ def test_json_holds_everything_and_reads_back(runs: tuple[str, str], capsys: Cap
 
 
 def test_stored_results_compare_as_the_run_does(
-    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+    runs: tuple[str, str], bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
-    before, after = (stored(run, tmp_path / f"{n}.json", capsys) for n, run in enumerate(runs))
+    before, after = (stored(bundle, tmp_path / f"{n}.json") for n, bundle in enumerate(bundles))
     assert main(["compare", str(before), str(after), "-f", "json"]) == 0
     of_files = from_json(capsys.readouterr().out.encode())
     assert main(["compare", *runs, "-f", "json"]) == 0
@@ -121,9 +133,9 @@ def test_stored_results_compare_as_the_run_does(
 
 
 def test_results_without_their_card_compare_with_the_run_they_are_of(
-    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+    runs: tuple[str, str], bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
-    alone = stored(runs[0], tmp_path / "alone.json", capsys)
+    alone = stored(bundles[0], tmp_path / "alone.json")
     assert main(["compare", str(alone), runs[0]]) == 0
     assert "comparable: they did the same work" in capsys.readouterr().out
 
@@ -136,51 +148,48 @@ def test_results_without_a_card_compare_only_if_they_did_the_same_work(
         written(folder, seed=seed)
         (folder / "workload_card.yaml").unlink()
         (folder / "run_metadata.json").unlink()
-    assert main(["compare", str(one), str(other)]) == 0
+    assert main(["compare", str(one), str(other), "-m", STEP]) == 0
     out = capsys.readouterr().out
     assert "comparable only if they did the same work: model.phase, model.model_family" in out
 
 
 def test_a_folder_of_results_and_a_card_is_a_run(
-    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+    runs: tuple[str, str], bundles: tuple[str, str], capsys: Captured
 ) -> None:
-    bundle = tmp_path / "bundle"
-    bundle.mkdir()
-    stored(runs[1], bundle / "results.json", capsys)
-    for name in ("workload_card.yaml", "run_metadata.json"):
-        (bundle / name).write_bytes(Path(runs[1], name).read_bytes())
-    assert main(["compare", runs[0], str(bundle)]) == 0
+    assert main(["compare", runs[0], bundles[1]]) == 0
     out = capsys.readouterr().out
     assert "comparable: they did the same work" in out
     assert "worse" in out
 
 
 def test_somebody_elses_card_beside_results_is_not_theirs(
-    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
-    other = stored(runs[1], tmp_path / "other.json", capsys)
+    other = stored(bundles[1], tmp_path / "other.json")
     foreign = written(tmp_path / "foreign", microbatch_size=2)
     (tmp_path / "workload_card.yaml").write_bytes((foreign / "workload_card.yaml").read_bytes())
-    assert main(["compare", runs[0], str(other)]) == 0
+    assert main(["compare", bundles[0], str(other)]) == 0
     assert "not comparable" not in capsys.readouterr().out
 
 
-def test_the_name_of_a_file_tells_its_form(runs: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
-    for name, begins in (("c.json", "{"), ("c.html", "<!doctype html>"), ("c.txt", runs[1])):
+def test_the_name_of_a_file_tells_its_form(
+    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
+    for name, begins in (("c.json", "{"), ("c.html", "<!doctype html>"), ("c.txt", bundles[1])):
         target = tmp_path / name
-        assert main(["compare", *runs, "-o", str(target)]) == 0
+        assert main(["compare", *bundles, "-o", str(target)]) == 0
         assert target.read_text().lower().startswith(begins.lower())
     assert capsys.readouterr().out == ""
 
 
 def test_a_comparison_is_not_written_over_a_file(
-    runs: tuple[str, str], tmp_path: Path, capsys: Captured
+    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
     target = tmp_path / "c.json"
     target.write_text("mine")
-    assert main(["compare", *runs, "-o", str(target)]) == 2
+    assert main(["compare", *bundles, "-o", str(target)]) == 2
     assert (target.read_text(), "--force" in capsys.readouterr().err) == ("mine", True)
-    assert main(["compare", *runs, "-o", str(target), "--force"]) == 0
+    assert main(["compare", *bundles, "-o", str(target), "--force"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from compared_runs import comparison, written
@@ -15,6 +10,10 @@ from compared_runs import comparison, written
 from ccl_bench.report.comparison.page import html
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
     from ccl_bench.comparison.compare import Comparison
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -29,33 +28,27 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return comparison(before, slower, written(folder / "other", microbatch_size=2))
 
 
-def opened(file: Path, width: int, scheme: str) -> dict[str, Any]:
-    """Open a page in Chromium, in a process of its own."""
-    pytest.importorskip("playwright", reason="playwright is not installed: make test")
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed: make services")
-    script = Path(__file__).with_name("opened_page.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(file), str(width), scheme],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 def test_a_page_draws_its_charts_and_asks_for_nothing(
-    compared: Comparison, width: int, scheme: str, tmp_path: Path
+    compared: Comparison, browser: Browser, width: int, scheme: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "compared.html"
     file.write_text(html(compared), encoding="utf-8")
     assert file.stat().st_size < 2_000_000
-    shown = opened(file, width, scheme)
-    assert shown["complaints"] == []
-    assert shown["charts"] == 2, "changes, and parts of the step; none for runs that do not compare"
-    assert "not comparable: they did different work" in shown["text"]
-    assert "backward_time" in shown["text"]
-    assert "The mean step on the device got" in shown["text"]
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    page.on("request", lambda asked: asked.url == file.as_uri() or complaints.append(asked.url[:80]))
+    page.goto(file.as_uri())
+    page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
+    charts, text = page.locator("[data-chart] svg").count(), page.locator("body").inner_text()
+    page.close()
+    assert complaints == []
+    assert charts == 2, "changes, and parts of the step; none for runs that do not compare"
+    assert "not comparable: they did different work" in text
+    assert "backward_time" in text
+    assert "The mean step on the device got" in text
 
 
 def test_the_page_says_what_the_comparison_says(compared: Comparison) -> None:

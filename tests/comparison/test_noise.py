@@ -20,7 +20,7 @@ DRAWS: dict[str, Draw] = {
 }
 
 
-def false_alarms(draw: Draw, count: int, trials: int = 400) -> float:
+def false_alarms(draw: Draw, count: int, trials: int = 200) -> float:
     """Return the share of pairs from one distribution whose interval leaves out 0."""
     source = random.Random(7)
     alarms = 0
@@ -44,8 +44,8 @@ def alike(source: random.Random, count: int, likeness: float) -> list[float]:
 @pytest.mark.parametrize("count", [2, 3, 4, 8, 30])
 @pytest.mark.parametrize("kind", DRAWS)
 def test_equal_runs_are_called_different_in_about_one_of_a_hundred(kind: str, count: int) -> None:
-    # 400 trials of 1 % give 4 alarms; 12 or more are seen in less than one of a thousand such tests.
-    assert false_alarms(DRAWS[kind], count) < 12 / 400
+    # 200 trials of 1 % give 2 alarms; 9 or more are seen in less than one of a thousand such tests.
+    assert false_alarms(DRAWS[kind], count) < 9 / 200
 
 
 def test_a_plain_percentile_interval_would_raise_many_more() -> None:

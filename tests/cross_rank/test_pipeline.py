@@ -144,8 +144,9 @@ def test_the_recorded_pipeline_is_reported_beside_theory():
     assert found.details["theory"]["fraction_ratio"] == pytest.approx(3 / 11)
     stages = found.details["per_stage"]
     assert sorted(stages) == ["0", "1", "2", "3"]
+    traces = documents(folder)
     for stage, row in stages.items():
-        trace = documents(folder)[int(stage)]
+        trace = traces[int(stage)]
         steps = [e["dur"] for e in trace["traceEvents"] if str(e.get("name")).startswith("ProfilerStep#")]
         parts = row["bubble_s"] + row["compute_s"] + row["exposed_transfer_s"] + row["exposed_collectives_s"]
         assert parts == pytest.approx(sum(steps) / len(steps) / 1e6, rel=1e-6)

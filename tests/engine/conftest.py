@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from clusters import one_cluster
 
+from ccl_bench import engine, metrics
+from ccl_bench.evaluate import evaluate
+from ccl_bench.result import to_json
+from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Style, write_run
 from ccl_bench.trace import formats
 
@@ -16,12 +20,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a generated run of eight ranks, with a card."""
+    """Return a generated run of four ranks, with a card."""
     folder = tmp_path_factory.mktemp("engine") / "run"
-    write_run(
-        Plan(dp_shard=2, tp=2, pp=2, microbatches=2, jitter_ns=5_000), folder, style=Style(compresses=True)
-    )
+    write_run(Plan(dp_shard=2, pp=2, microbatches=2, jitter_ns=5_000), folder, style=Style(compresses=True))
     return folder
+
+
+@pytest.fixture(scope="session")
+def expected(run: Path) -> bytes:
+    """Return what one trace after the other gives."""
+    with engine.used("local"):
+        return to_json(evaluate(open_run(run), metrics.load().names(), jobs=1, use_cache=False))
 
 
 @pytest.fixture(scope="session")

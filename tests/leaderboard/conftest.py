@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import ROOT, ran
+from commands import ROOT, invoke
 from databases import create_database
 from leaderboard_browser import Browsing, browsing
 
@@ -52,7 +52,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the report of a bundled run as data."""
     written = tmp_path_factory.mktemp("report") / "report.json"
     run = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
-    done = ran(["ccl-bench", "report", str(run), "--format", "json", "-o", str(written)])
+    done = invoke(["ccl-bench", "report", str(run), "--format", "json", "-o", str(written)])
     assert done.returncode == 0, done.stderr
     return written
 

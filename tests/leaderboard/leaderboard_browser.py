@@ -1,4 +1,4 @@
-"""A real browser in a thread of its own, and a server on a free port.
+"""A real browser in a thread of its own.
 
 Playwright's synchronous interface keeps an event loop in the thread that started it, and there may be one
 in each thread only: whatever else a test run starts does not meet this one.
@@ -7,9 +7,6 @@ in each thread only: whatever else a test run starts does not meet this one.
 from __future__ import annotations
 
 import contextlib
-import socket
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +17,6 @@ import browsers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fastapi import FastAPI
     from playwright.sync_api import Browser, Page
 
 T = TypeVar("T")
@@ -81,22 +77,3 @@ def browsing() -> Iterator[Browsing]:
         finally:
             thread.submit(browser.close).result()
             thread.submit(started.stop).result()
-
-
-@contextlib.contextmanager
-def served(app: FastAPI) -> Iterator[str]:
-    """Give the address of a server of the application, in a thread."""
-    import uvicorn
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        deadline = time.monotonic() + 30
-        while not server.started and time.monotonic() < deadline:
-            time.sleep(0.02)
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=30)

@@ -7,10 +7,9 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from leaderboard_bundles import START, UNITS, Made, many
+from leaderboard_bundles import START, UNITS, Made, many, revision_now
 from sqlalchemy import insert
 
-from ccl_bench import metrics
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
 from ccl_bench.leaderboard.store import rows, writing
@@ -84,7 +83,7 @@ def _value(run: str, name: str, value: float) -> dict[str, Any]:
         "value": value,
         "unit": unit,
         "better": better,
-        "revision": metrics.load().get(name).revision,
+        "revision": revision_now(name),
         "measured": "window: ProfilerStep",
         "errors": 0,
         "doubts": 0,

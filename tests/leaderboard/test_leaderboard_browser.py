@@ -1,23 +1,24 @@
 """A person in a real browser: filters, sorts, chooses columns, compares, reads a run, downloads.
 
-5,000 runs lie in the store, on SQLite and on PostgreSQL.
+5,000 runs lie in the store. What pages show is the same on every database: test_leaderboard_questions.py.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from databases import create_database
-from leaderboard_browser import Browsing, served
 from leaderboard_bundles import Made, added, changed
 from leaderboard_client import Client
 from leaderboard_rows import filled
 from sqlalchemy import event
+from web_server import served
 
 from ccl_bench.leaderboard.store import Store, open_store
 from ccl_bench.leaderboard.web.app import create_app
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from leaderboard_browser import Browsing
     from playwright.sync_api import Page
 
 ROWS = 5_000
@@ -50,20 +52,30 @@ class Full:
     slower: str
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def full(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, example: Path
-) -> Iterator[Full]:
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, example: Path) -> Iterator[Full]:
     """Return a server of 5,000 runs, two of which have files."""
-    is_sqlite = request.param == "sqlite"
-    database = None if is_sqlite else create_database(request.getfixturevalue("postgresql_server"), "browser")
-    store = open_store(tmp_path_factory.mktemp("full"), database)
+    store = open_store(tmp_path_factory.mktemp("full"))
     real = added(store, changed(REAL, report=example.read_bytes()))
     slower = added(store, changed(REAL, name="slower", hardware="B200", values={"mfu": 50.0}))
     store.catch_up()
     made = filled(store, ROWS - 2)
     with served(create_app(store)) as address:
         yield Full(address, store, made, real, slower)
+    store.engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def full_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Return a store of 5,000 runs on either database."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("full").store
+        return
+    address = create_database(request.getfixturevalue("postgresql_server"), f"full_{uuid.uuid4().hex}")
+    store = open_store(tmp_path / "full", address, create=True)
+    store.catch_up()
+    filled(store, ROWS)
+    yield store
     store.engine.dispose()
 
 
@@ -257,19 +269,18 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
 
 
 def test_a_table_of_5000_runs_costs_as_few_questions_to_the_database_as_one_of_50(
-    full: Full, tmp_path: Path
+    full_store: Store, tmp_path: Path
 ) -> None:
     """What this takes in milliseconds is measured by benchmarks/leaderboard.py."""
     small = open_store(tmp_path)
     small.catch_up()
     filled(small, 50)
     for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=inference&sort=TTFT", "/?phase=any"):
-        few, many = _questions(small, address), _questions(full.store, address)
+        few, many = _questions(small, address), _questions(full_store, address)
         assert len(many) == len(few) == QUESTIONS, address
     small.engine.dispose()
 
 
-@pytest.mark.parametrize("full", ["sqlite"], indirect=True)
 def test_no_question_of_the_table_reads_every_number(full: Full) -> None:
     """SQLite chooses its way by the indexes that there are, PostgreSQL by how full it finds the tables."""
     for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=any&page=90", "/?phase=any&columns=x"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from commands import ROOT, ran
+from commands import ROOT, invoke, ran
 from leaderboard_bundles import Made, placed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_a_port_that_is_taken_is_said_in_words(
     serving: tuple[subprocess.Popen[str], str], data: Path
 ) -> None:
     port = serving[1].rsplit(":", 1)[1].rstrip("/")
-    done = ran(["ccl-bench", "serve", str(data), "--port", port])
+    done = invoke(["ccl-bench", "serve", str(data), "--port", port])
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -69,7 +69,7 @@ def test_a_port_that_is_taken_is_said_in_words(
 
 def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> None:
     for command in (["serve"], ["index"], ["site", "-o", str(tmp_path / "out")]):
-        done = ran(["ccl-bench", command[0], str(tmp_path / "nothing"), *command[1:]])
+        done = invoke(["ccl-bench", command[0], str(tmp_path / "nothing"), *command[1:]])
         assert done.returncode == 4
         assert "ccl-bench publish" in done.stderr
 
@@ -86,7 +86,7 @@ def test_the_index_is_made_anew_and_names_what_was_changed(data: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "3 runs in the index\n")
     card = next((data / "runs").glob("*/workload_card.yaml"))
     card.write_text(card.read_text().replace("H100", "B200"))
-    done = ran(["ccl-bench", "index", str(data)])
+    done = invoke(["ccl-bench", "index", str(data)])
     assert (done.returncode, done.stdout) == (4, "2 runs in the index\n")
     assert f"left out: {card.parent}" in done.stderr
     assert "fix: restore" in done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE
@@ -38,22 +38,43 @@ def bundle(whole: Files) -> Files:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., Leaderboard]]:
-    """Return a function that starts a leaderboard of its own, with a file of settings."""
+def new(tmp_path: Path) -> Iterator[Callable[..., Leaderboard]]:
+    """Return a function that makes a leaderboard with a file of settings."""
     made: list[Leaderboard] = []
 
-    def start(
-        settings: str = "", *, database: str | None = None, workers: int = 0, **how: str
-    ) -> Leaderboard:
+    def make(settings: str = "", *, database: str | None = None, workers: int = 0) -> Leaderboard:
         made.append(Leaderboard(tmp_path / f"data-{len(made)}", database, workers))
         if settings:
             (made[-1].data / "publishing.toml").write_text(settings, encoding="utf-8")
-        made[-1].start(**how)
         return made[-1]
 
-    yield start
+    yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def started(new: Callable[..., Leaderboard]) -> Callable[..., Leaderboard]:
+    """Return a function that starts the server of a new leaderboard as a process, which may be killed."""
+
+    def start(settings: str = "", **how: Any) -> Leaderboard:
+        made = new(settings, **how)
+        made.start()
+        return made
+
+    return start
+
+
+@pytest.fixture
+def opened(new: Callable[..., Leaderboard]) -> Callable[..., Leaderboard]:
+    """Return a function that serves a new leaderboard from this process, which costs no start."""
+
+    def serve(settings: str = "", **how: Any) -> Leaderboard:
+        made = new(settings, **how)
+        made.serve()
+        return made
+
+    return serve
 
 
 @pytest.fixture
@@ -68,6 +89,6 @@ def unserved(tmp_path: Path, database: str | None) -> Iterator[Leaderboard]:
 def leaderboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaderboard]:
     """Return a leaderboard that the tests of a file share."""
     made = Leaderboard(tmp_path_factory.mktemp("leaderboard"))
-    made.start()
+    made.serve()
     yield made
     made.close()

@@ -1,7 +1,8 @@
-"""`ccl-bench serve` as a process of its own, and those who call it."""
+"""A leaderboard, served by `ccl-bench serve` or by this process, and those who call it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,11 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from commands import ROOT
+from commands import ROOT, invoke
+from web_server import served
 
 from ccl_bench.leaderboard.publishing import tokens
+from ccl_bench.leaderboard.publishing.publications import reconcile
+from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +49,13 @@ class Leaderboard:
     address: str = ""
     store: Store = field(init=False)
     _server: subprocess.Popen[str] | None = None
+    _here: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
         self.store = open_store(self.data, self.database, create=True)
 
     def start(self, **environment: str) -> None:
-        """Start the server, on the port that it had before."""
+        """Start the server as a process, on the port that it had before."""
         port = self.address.rpartition(":")[2].rstrip("/") or "0"
         command = [PROGRAM, "serve", self.data, "--port", port, "--workers", str(self.workers)]
         with (self.data / "serve.log").open("ab") as log:
@@ -66,12 +72,24 @@ class Leaderboard:
         self.address = self._server.stdout.readline().strip().rstrip("/")
         assert self.address, self.told
 
+    def serve(self) -> None:
+        """Serve it from this process, on any port, as the command does but for its workers."""
+        self.store.catch_up()
+        reconcile(self.store, load_settings(self.data))
+        self.address = self._here.enter_context(served(create_app(self.store)))
+
+    def work(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Do what a worker does until there is nothing to do, and return the outcome."""
+        command = ["ccl-bench", "worker", str(self.data), "--until-empty"]
+        return invoke([*command, *(["--database", self.database] if self.database else [])], **environment)
+
     def kill(self) -> None:
         """Kill the server as a machine that loses its power does."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Tell the server to stop."""
+        """Stop serving."""
+        self._here.close()
         self._end(signal.SIGTERM)
 
     def close(self) -> None:

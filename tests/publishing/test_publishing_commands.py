@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from commands import EXAMPLE, ran
+from commands import EXAMPLE, invoke, ran
 from publishing_archives import another, archive
-from publishing_server import Leaderboard, wait_for
+from publishing_server import Leaderboard
 
 from ccl_bench.leaderboard.publishing.tokens import Role
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 def _published(to: str | Path, *more: str, token: str = "") -> tuple[str, str]:
     """Return where a run was published to, and what was said."""
-    done = ran(["ccl-bench", "publish", str(EXAMPLE), "--to", str(to), *more], CCL_BENCH_TOKEN=token)
+    done = invoke(["ccl-bench", "publish", str(EXAMPLE), "--to", str(to), *more], CCL_BENCH_TOKEN=token)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
 
 def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
-    started: Callable[..., Leaderboard], database: str | None
+    opened: Callable[..., Leaderboard], database: str | None
 ) -> None:
-    leaderboard = started(database=database)
+    leaderboard = opened(database=database)
     made = ran(
         ["ccl-bench", "token", str(leaderboard.data), "ada", *(["--database", database] if database else [])]
     )
@@ -42,7 +42,7 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     assert (run["state"], run["submitter"], run["name"]) == ("self_reported", "ada", EXAMPLE.name)
     throughput = run["numbers"]["throughput_tokens_sec"]
     assert (throughput["place"], throughput["ranked"]) == (1, 1)
-    measured = ran(["ccl-metrics", "--trace", str(EXAMPLE), "-m", "throughput_tokens_sec"])
+    measured = invoke(["ccl-metrics", "--trace", str(EXAMPLE), "-m", "throughput_tokens_sec"])
     assert throughput["value"] == pytest.approx(float(measured.stdout), rel=1e-5)
     assert "self-reported" in httpx.get(page, timeout=30).text
     again, said = _published(leaderboard.address, token=made.stdout.strip())
@@ -50,12 +50,13 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     assert list(leaderboard.states().values()) == [["self_reported"]]
 
 
-def test_traces_that_are_sent_along_make_a_run_verified(started: Callable[..., Leaderboard]) -> None:
-    leaderboard = started(workers=1)
+def test_traces_that_are_sent_along_make_a_run_verified(opened: Callable[..., Leaderboard]) -> None:
+    leaderboard = opened()
     token = leaderboard.token("ada")
     page, said = _published(leaderboard.address, "--traces", "include", token=token)
     assert "a worker recomputes its numbers" in said
-    wait_for(lambda: leaderboard.runs()[0]["state"] == "verified")
+    leaderboard.work()
+    assert leaderboard.runs()[0]["state"] == "verified"
     run = page.rpartition("/")[2]
     said_of_it = leaderboard.asked("GET", f"bundles/{run}").json()["verification"]
     assert said_of_it["state"] == "verified"
@@ -67,7 +68,9 @@ def test_traces_that_are_sent_along_make_a_run_verified(started: Callable[..., L
 
 def test_a_directory_takes_a_run_without_a_server_or_a_token(tmp_path: Path) -> None:
     data = tmp_path / "leaderboard-data"
-    place, _ = _published(data)
+    done = ran(["ccl-bench", "publish", str(EXAMPLE), "--to", str(data)])
+    assert done.returncode == 0, done.stderr
+    place = done.stdout.strip()
     files = {path.name for path in (data / "runs" / place.rpartition("/")[2]).iterdir()}
     assert files == {
         "workload_card.yaml",
@@ -98,7 +101,7 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
     run = leaderboard.sent(archive(bundle), token).json()["id"]
     page = f"{leaderboard.address}/runs/{run}"
     at = ["--at", leaderboard.address, "--note", "the wrong link"]
-    somebody = ran(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
+    somebody = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
     assert (somebody.returncode, leaderboard.runs()[0]["state"]) == (4, "self_reported")
     assert "somebody else's" in somebody.stderr
     done = ran(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
@@ -109,9 +112,9 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
 
 
 def test_quarantine_ends_when_a_maintainer_approves(
-    started: Callable[..., Leaderboard], bundle: Files
+    opened: Callable[..., Leaderboard], bundle: Files
 ) -> None:
-    leaderboard = started('quarantine = "first"')
+    leaderboard = opened('quarantine = "first"')
     ada, mae = leaderboard.token("ada"), leaderboard.token("mae", Role.MAINTAINER)
     received = leaderboard.sent(archive(bundle), ada).json()
     assert (received["state"], leaderboard.runs()) == ("quarantined", [])
@@ -119,7 +122,7 @@ def test_quarantine_ends_when_a_maintainer_approves(
     page = f"{leaderboard.address}/runs/{received['id']}"
     assert httpx.get(page, timeout=30).status_code == 404
     at = ["--at", leaderboard.address]
-    waiting = ran(["ccl-bench", "approve", *at], CCL_BENCH_TOKEN=mae)
+    waiting = invoke(["ccl-bench", "approve", *at], CCL_BENCH_TOKEN=mae)
     assert "quarantined" in waiting.stdout
     done = ran(["ccl-bench", "approve", page, *at], CCL_BENCH_TOKEN=mae)
     assert done.returncode == 0, done.stderr
@@ -131,7 +134,7 @@ def test_quarantine_ends_when_a_maintainer_approves(
 def test_a_dry_run_lists_what_would_leave_and_sends_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = ["ccl-bench", "publish", str(EXAMPLE), "--to", str(data), "--traces", "include", "--dry-run"]
-    done = ran(command)
+    done = invoke(command)
     assert done.returncode == 0, done.stderr
     assert re.search(r"run/kineto_trace_0.json.gz +226,666 +kineto", done.stdout)
     assert not data.exists()
@@ -153,7 +156,7 @@ def test_a_dry_run_lists_what_would_leave_and_sends_nothing(tmp_path: Path) -> N
 def test_what_cannot_be_done_ends_with_its_status_and_a_way_out(
     arguments: list[str], status: int, message: str
 ) -> None:
-    done = ran(["ccl-bench", "publish", str(EXAMPLE), *arguments], CCL_BENCH_TOKEN="cclb_0")
+    done = invoke(["ccl-bench", "publish", str(EXAMPLE), *arguments], CCL_BENCH_TOKEN="cclb_0")
     assert (done.returncode, done.stdout) == (status, "")
     assert message in done.stderr
     assert "fix:" in done.stderr
@@ -162,9 +165,9 @@ def test_what_cannot_be_done_ends_with_its_status_and_a_way_out(
 
 def test_a_server_says_no_to_a_caller_without_a_token_and_to_a_forged_one(leaderboard: Leaderboard) -> None:
     command = ["ccl-bench", "publish", str(EXAMPLE), "--to", leaderboard.address]
-    without = ran(command, CCL_BENCH_TOKEN="")
+    without = invoke(command, CCL_BENCH_TOKEN="")
     assert (without.returncode, "publishing takes a token" in without.stderr) == (2, True)
-    forged = ran(command, CCL_BENCH_TOKEN=f"cclb_{'0' * 12}_{'A' * 43}")
+    forged = invoke(command, CCL_BENCH_TOKEN=f"cclb_{'0' * 12}_{'A' * 43}")
     assert (forged.returncode, "forged, revoked or expired" in forged.stderr) == (4, True)
     assert leaderboard.runs() == []
 
@@ -172,7 +175,7 @@ def test_a_server_says_no_to_a_caller_without_a_token_and_to_a_forged_one(leader
 def test_a_run_without_a_card_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     trace = tmp_path / "kineto_trace_0.json.gz"
     trace.write_bytes((EXAMPLE / trace.name).read_bytes())
-    done = ran(["ccl-bench", "publish", str(trace), "--to", str(tmp_path / "data")])
+    done = invoke(["ccl-bench", "publish", str(trace), "--to", str(tmp_path / "data")])
     assert (done.returncode, "has no workload card" in done.stderr) == (4, True)
     assert not (tmp_path / "data").exists()
 
@@ -180,12 +183,12 @@ def test_a_run_without_a_card_is_refused_before_anything_is_sent(tmp_path: Path)
 def test_tokens_are_listed_and_revoked_without_being_told(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     token = ran(["ccl-bench", "token", data, "ada", "--days", "30"]).stdout.strip()
-    listed = ran(["ccl-bench", "token", data, "--list"]).stdout
+    listed = invoke(["ccl-bench", "token", data, "--list"]).stdout
     assert "ada" in listed
     assert token.rpartition("_")[2] not in listed
-    assert ran(["ccl-bench", "token", data, "--revoke", token.split("_")[1]]).returncode == 0
-    assert "revoked" in ran(["ccl-bench", "token", data, "--list"]).stdout
-    missing = ran(["ccl-bench", "token", data, "--revoke", "0"])
+    assert invoke(["ccl-bench", "token", data, "--revoke", token.split("_")[1]]).returncode == 0
+    assert "revoked" in invoke(["ccl-bench", "token", data, "--list"]).stdout
+    missing = invoke(["ccl-bench", "token", data, "--revoke", "0"])
     assert (missing.returncode, "there is no token" in missing.stderr) == (4, True)
 
 

@@ -296,7 +296,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
         pytest.skip("a small disk cannot be mounted: run the tests as root")
     leaderboard = Leaderboard(place)
     try:
-        leaderboard.start()
+        leaderboard.serve()
         info = tarfile.TarInfo("run/trace.json")
         info.size = 400_000_000
         zeros = gzip.compress(bytes(50_000_000), 1)
@@ -360,10 +360,10 @@ def test_sql_in_a_question_is_text_or_refused(leaderboard: Leaderboard, question
 
 
 def test_strange_but_sound_values_break_no_page(
-    started: Callable[..., Leaderboard], bundle: Files, database: str | None
+    opened: Callable[..., Leaderboard], bundle: Files, database: str | None
 ) -> None:
     """Numbers beyond any column, and characters that PostgreSQL refuses."""
-    leaderboard = started(database=database)
+    leaderboard = opened(database=database)
     token = leaderboard.token("ada")
 
     def change(made: dict[str, Any]) -> None:

@@ -114,9 +114,9 @@ def test_a_role_may_do_what_it_may(
 
 
 def test_a_quarantined_run_is_known_to_its_submitter_and_maintainers_only(
-    started: Callable[..., Leaderboard], bundle: Files
+    opened: Callable[..., Leaderboard], bundle: Files
 ) -> None:
-    leaderboard = started('quarantine = "all"')
+    leaderboard = opened('quarantine = "all"')
     ada = leaderboard.token("ada")
     run = leaderboard.sent(archive(bundle), ada).json()["id"]
     eve, mae = leaderboard.token("eve"), leaderboard.token("mae", Role.MAINTAINER)
@@ -128,9 +128,9 @@ def test_a_quarantined_run_is_known_to_its_submitter_and_maintainers_only(
 
 
 def test_uploads_beyond_the_rate_are_refused_with_the_time_to_wait(
-    started: Callable[..., Leaderboard], bundle: Files, database: str | None
+    opened: Callable[..., Leaderboard], bundle: Files, database: str | None
 ) -> None:
-    leaderboard = started("uploads_per_hour = 2", database=database)
+    leaderboard = opened("uploads_per_hour = 2", database=database)
     ada, bob = leaderboard.token("ada"), leaderboard.token("bob")
     sent = archive(bundle)
     assert [leaderboard.sent(sent, ada).status_code for _ in range(2)] == [201, 200]

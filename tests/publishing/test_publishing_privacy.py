@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, ran
+from commands import EXAMPLE, invoke
 from publishing_archives import files_of
 
 from ccl_bench.base.errors import InputError
@@ -93,7 +93,7 @@ def test_a_secret_stops_publishing(run: Path, tmp_path: Path) -> None:
     with (run / "workload_card.yaml").open("a", encoding="utf-8") as card:
         card.write("# export WANDB_API_KEY=0123456789abcdef\n")
     data = tmp_path / "data"
-    done = ran(["ccl-bench", "publish", str(run), "--to", str(data)])
+    done = invoke(["ccl-bench", "publish", str(run), "--to", str(data)])
     assert (done.returncode, done.stdout) == (4, "")
     assert "holds a variable whose name says that it is secret (WANDB_AP...)" in done.stderr
     assert not data.exists()

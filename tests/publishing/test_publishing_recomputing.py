@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from commands import EXAMPLE, ran
+from commands import EXAMPLE, invoke
 from object_storage import bucket_of, s3_server, settings_for
 from publishing_archives import archive, claiming, files_of, with_results
-from publishing_server import wait_for
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.build import strip_folder
@@ -50,23 +49,20 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 def _ended(leaderboard: Leaderboard, run: str) -> tuple[str, str]:
-    """Wait for the worker, and return what it found and says."""
-
-    def verification() -> dict[str, str]:
-        return leaderboard.asked("GET", f"bundles/{run}", leaderboard.token("ada")).json()["verification"]
-
-    wait_for(lambda: verification()["state"] not in {"waiting", "running"})
-    return verification()["state"], verification()["message"]
+    """Return what a worker found and says."""
+    leaderboard.work()
+    said = leaderboard.asked("GET", f"bundles/{run}", leaderboard.token("ada")).json()["verification"]
+    return said["state"], said["message"]
 
 
 def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
-    started: Callable[..., Leaderboard], storage: dict[str, str]
+    opened: Callable[..., Leaderboard], storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaderboard = started(f'trace_storage = ["s3://{BUCKET}/"]', workers=1, **storage)
+    for name, value in storage.items():
+        monkeypatch.setenv(name, value)
+    leaderboard = opened(f'trace_storage = ["s3://{BUCKET}/"]')
     to = ["--to", leaderboard.address, "--traces", f"s3://{BUCKET}/runs"]
-    done = ran(
-        ["ccl-bench", "publish", str(EXAMPLE), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"), **storage
-    )
+    done = invoke(["ccl-bench", "publish", str(EXAMPLE), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))
     assert done.returncode == 0, done.stderr
     run = done.stdout.strip().rpartition("/")[2]
     state, message = _ended(leaderboard, run)
@@ -77,7 +73,7 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
         client.put_object(Bucket=BUCKET, Key=next(key for key in keys if "trace_0" in key), Body=b"{}")
     mae = leaderboard.token("mae", Role.MAINTAINER)
     assert leaderboard.asked("POST", f"bundles/{run}/recompute", mae).status_code == 200
-    wait_for(lambda: any(line["event"] == "recompute-failed" for line in leaderboard.log))
+    leaderboard.work()
     (failed,) = (line for line in leaderboard.log if line["event"] == "recompute-failed")
     assert "is another file than the one that was published" in failed["reason"]
     assert leaderboard.states() == {run: ["self_reported", "verified"]}
@@ -99,9 +95,9 @@ def test_an_address_that_the_operator_did_not_name_is_never_read(address: str) -
 
 
 def test_a_number_that_the_traces_do_not_give_puts_the_run_into_quarantine(
-    started: Callable[..., Leaderboard], whole: Files
+    opened: Callable[..., Leaderboard], whole: Files
 ) -> None:
-    leaderboard = started(workers=1)
+    leaderboard = opened()
     claimed = claiming(whole, "throughput_tokens_sec", 1.001)
     run = leaderboard.sent(archive(claimed), leaderboard.token("ada")).json()["id"]
     state, message = _ended(leaderboard, run)
@@ -121,13 +117,13 @@ class Evil:
 
 
 def test_a_pickle_among_the_traces_is_not_executed(
-    started: Callable[..., Leaderboard], tmp_path: Path
+    opened: Callable[..., Leaderboard], tmp_path: Path
 ) -> None:
     run, trace = tmp_path / "llama-with-a-pickle", tmp_path / "was-executed"
     shutil.copytree(EXAMPLE, run)
     (run / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps({"segments": [Evil(trace)]}))
     (tmp_path / "parcel").mkdir()
-    leaderboard = started(workers=1)
+    leaderboard = opened()
     files = files_of(prepare_upload(UploadRequest(str(run), with_traces=True), tmp_path / "parcel"))
     assert b"was-executed" in files["run/rank0_memory_snapshot.pickle"]
     published = leaderboard.sent(archive(files), leaderboard.token("ada")).json()["id"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,16 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 def example() -> Path:
     """Return the example run with FSDP2 and tensor parallelism, four ranks, three recorded steps."""
     return EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"
+
+
+@pytest.fixture(scope="session")
+def one_rank(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what one rank recorded of it, for tests that ask in which form a report comes."""
+    folder = tmp_path_factory.mktemp("one-rank") / "run"
+    folder.mkdir()
+    for name in ("workload_card.yaml", "run_metadata.json", "kineto_trace_0.json.gz"):
+        shutil.copy(example / name, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import json
 import pty
-import resource
 import sys
 from os import close
 from pathlib import Path
-from subprocess import PIPE, Popen, run
+from subprocess import PIPE, Popen
 from xml.etree import ElementTree as ET
 
 import pytest
+from commands import cpu_seconds
 
 from ccl_bench.cli.bench import main
 from ccl_bench.report.page import report_page
-from ccl_bench.result.report_data import from_json
+from ccl_bench.result.report_data import ReportData, from_json
 
-FROM_CACHE_S = 5.0
+MOST_FROM_CACHE = 20.0
+"""Processor time of a report from cached tables, in starts of Python with polars, of 0.3 s each."""
 
 Captured = pytest.CaptureFixture[str]
 
 
-def test_a_file_gets_the_form_that_its_name_asks_for(example: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_file_gets_the_form_that_its_name_asks_for(
+    one_rank: Path, tmp_path: Path, capsys: Captured
+) -> None:
     starts = {"a.html": "<!DOCTYPE html>", "b.md": "# llama-tiny", "c.txt": "CCL-Bench report: llama-tiny"}
     for name, start in starts.items():
-        assert main(["report", str(example), "-o", str(tmp_path / name)]) == 0
+        assert main(["report", str(one_rank), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
-    assert main(["report", str(example), "-o", str(tmp_path / "odd.name"), "--format", "json"]) == 0
+    assert main(["report", str(one_rank), "-o", str(tmp_path / "odd.name"), "--format", "json"]) == 0
     assert from_json((tmp_path / "odd.name").read_bytes()).inspection.model == "llama-tiny"
     assert capsys.readouterr().out == ""
 
 
-def test_json_on_stdout_holds_what_the_page_is_made_of(example: Path, capsys: Captured) -> None:
-    assert main(["report", str(example), "--format", "json"]) == 0
+def test_json_on_stdout_holds_what_the_page_is_made_of(one_rank: Path, capsys: Captured) -> None:
+    assert main(["report", str(one_rank), "--format", "json"]) == 0
     out = capsys.readouterr().out
     assert set(json.loads(out)) == {"inspection", "results", "series", "schema_version"}
     assert report_page(from_json(out.encode())).title == "llama-tiny"
@@ -41,13 +44,12 @@ def test_json_on_stdout_holds_what_the_page_is_made_of(example: Path, capsys: Ca
 
 @pytest.mark.parametrize("chart_format", ["svg", "png"])
 def test_every_chart_becomes_a_picture(
-    chart_format: str, example: Path, tmp_path: Path, capsys: Captured
+    chart_format: str, example: Path, observed: ReportData, tmp_path: Path, capsys: Captured
 ) -> None:
     arguments = ["report", str(example), "--charts", str(tmp_path / "charts"), "--chart-format", chart_format]
     assert main(arguments) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    main(["report", str(example), "--format", "json"])
-    page = report_page(from_json(capsys.readouterr().out.encode()))
+    page = report_page(observed)
     assert [path.name for path in written] == [f"{chart.key}.{chart_format}" for chart in page.charts()]
     for path, chart in zip(written, page.charts(), strict=True):
         if chart_format == "png":
@@ -83,28 +85,16 @@ def test_a_form_that_cannot_be_is_refused_before_any_trace_is_read(
     assert said in capsys.readouterr().err
 
 
-def test_a_report_of_eight_ranks_is_made_from_cached_tables_in_under_five_seconds(
-    corpus: Path, tmp_path: Path
-) -> None:
-    command = [
-        str(Path(sys.executable).parent / "ccl-bench"),
-        "report",
-        str(corpus / "kineto" / "megatron-tp8"),
-    ]
-
-    def seconds(name: str) -> float:
-        """Return the processor time of one report: on a busy machine the clock tells nothing."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run([*command, "-o", str(tmp_path / name)], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    seconds("first.html")
-    assert seconds("second.html") < FROM_CACHE_S
+def test_a_report_of_eight_ranks_is_made_from_cached_tables_soon(corpus: Path, tmp_path: Path) -> None:
+    run = str(corpus / "kineto" / "megatron-tp8")
+    assert main(["report", run, "-o", str(tmp_path / "first.html")]) == 0
+    command = [str(Path(sys.executable).parent / "ccl-bench"), "report", run, "--force", "-o"]
+    least = cpu_seconds([sys.executable, "-c", "import polars"])
+    assert cpu_seconds([*command, str(tmp_path / "again.html")]) < MOST_FROM_CACHE * least
 
 
-def test_html_is_nothing_for_a_terminal_and_something_for_a_pipe(example: Path, capsys: Captured) -> None:
-    command = [str(Path(sys.executable).parent / "ccl-bench"), "report", str(example), "--format", "html"]
+def test_html_is_nothing_for_a_terminal_and_something_for_a_pipe(one_rank: Path, capsys: Captured) -> None:
+    command = [str(Path(sys.executable).parent / "ccl-bench"), "report", str(one_rank), "--format", "html"]
     terminal, other = pty.openpty()
     with Popen(command, stdout=other, stderr=PIPE, text=True) as process:
         _, err = process.communicate(timeout=60)
@@ -112,5 +102,5 @@ def test_html_is_nothing_for_a_terminal_and_something_for_a_pipe(example: Path, 
     close(terminal)
     assert process.returncode == 2
     assert "give -o report.html" in err
-    assert main(["report", str(example), "--format", "html"]) == 0
+    assert main(["report", str(one_rank), "--format", "html"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")

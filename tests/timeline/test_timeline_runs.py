@@ -5,14 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from commands import invoke
 from trace_events import TraceFile, read
 
 from ccl_bench.cli.bench import main
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 CORPUS = [
@@ -97,25 +102,36 @@ def test_an_example_run_adds_up_to_its_metrics(name: str, tmp_path: Path) -> Non
     agrees(EXAMPLES / name, drawn(EXAMPLES / name, tmp_path / "run.json.gz"))
 
 
-def test_the_bubble_of_the_example_is_the_metrics(tmp_path: Path) -> None:
-    run = EXAMPLES / "llama-tiny-pp4-gloo"
-    shown = drawn(run, tmp_path / "run.json")
+@pytest.fixture(scope="module")
+def pipelined(tmp_path_factory: pytest.TempPathFactory) -> tuple[TraceFile, Path, CompletedProcess[str]]:
+    """Return the timeline of a pipeline without a device, its file, and what the command prints."""
+    target = tmp_path_factory.mktemp("pipelined") / "run.json"
+    done = invoke(["ccl-bench", "timeline", str(EXAMPLES / "llama-tiny-pp4-gloo"), "-o", str(target)])
+    assert done.returncode == 0, done.stderr
+    return read(target), target, done
+
+
+def test_the_bubble_of_the_example_is_the_metrics(
+    pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
+) -> None:
+    run, shown = EXAMPLES / "llama-tiny-pp4-gloo", pipelined[0]
     (bubble,) = evaluate(open_run(run), ["bubble_size_pipeline"])
     for stage, found in bubble.details["per_stage"].items():  # one rank a stage, two steps
         assert shown.totals_ns("bubble")[f"rank {stage}"] == round(2 * found["bubble_s"] * 1e9)
 
 
 def test_a_run_without_collectives_says_that_its_clocks_are_not_aligned(
-    tmp_path: Path, capsys: Captured
+    pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
 ) -> None:
-    drawn(EXAMPLES / "llama-tiny-pp4-gloo", tmp_path / "run.json")
-    out, err = capsys.readouterr()
-    assert out.startswith(f"{tmp_path / 'run.json'}  4 traces, 27,525 slices, ")
-    assert "clocks are not aligned" in err
+    _, target, done = pipelined
+    assert done.stdout.startswith(f"{target}  4 traces, 27,525 slices, ")
+    assert "clocks are not aligned" in done.stderr
 
 
-def test_operators_of_a_run_without_a_device_have_their_names(tmp_path: Path) -> None:
-    shown = drawn(EXAMPLES / "llama-tiny-pp4-gloo", tmp_path / "run.json")
+def test_operators_of_a_run_without_a_device_have_their_names(
+    pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
+) -> None:
+    shown = pipelined[0]
     names = {s.name for s in shown.of("compute")}
     assert {"aten::bmm", "aten::mul"} & names
     assert any(name.startswith("aten::") for name in names)
