@@ -21,7 +21,7 @@ from watching import Answer, Watched
 if TYPE_CHECKING:
     from subjects import Subject
 
-OF_EACH_KIND = 3
+OF_EACH_KIND = 1
 
 FINDING = {"code": "file-truncated", "file": "rank0.json", "message": "ends early"}
 WHOLE = Answer(0, "[]", "", 0.5, 200 << 20)

@@ -7,11 +7,11 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 from collected import ENVIRONMENT, collect, files, torchrun
 from commands import ROOT
+from launchers import asked
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
@@ -60,56 +60,18 @@ def test_programs_that_cannot_run_here_are_python():
         ast.parse(program.read_text())
 
 
-def _run(script, folder, *arguments, **variables):
-    """Run a script of the guide with a `torchrun` that writes down what it was asked for, profiled or not."""
-    asked, programs = folder / "asked", folder / "bin"
-    programs.mkdir()
-    (programs / "torchrun").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{asked}"\n')
-    (programs / "nsys").write_text('#!/bin/sh\nuntil [ "$1" = torchrun ]; do shift; done\nexec "$@"\n')
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    environment = {**ENVIRONMENT, "PATH": f"{programs}:{ENVIRONMENT['PATH']}", **variables}
-    ended = subprocess.run(
-        [str(script), *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert asked.exists(), ended.stderr
-    return asked.read_text().splitlines()
-
-
-def test_torchtitan_itself_understands_the_options(tmp_path, torch_installed):
-    pytest.importorskip("torchtitan", reason="torchtitan is not installed: make test")
-    (tmp_path / "my config.toml").write_text('[model]\nname = "llama3"\n[training]\nsteps = 1000\n')
-    asked = _run(
-        GUIDE / "torchtitan/run.sh", tmp_path, "a run", "my config.toml", "4", "--training.seq_len", "64"
-    )
-    options = asked[asked.index("torchtitan.train") + 1 :]
-    program = (
-        "import json, sys\n"
-        "from torchtitan.config import ConfigManager\n"
-        "found = ConfigManager().parse_args(sys.argv[1:])\n"
-        "print(json.dumps([vars(found.profiling), found.training.steps, found.job.dump_folder]))\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, *options], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    profiling, steps, folder = json.loads(ended.stdout.splitlines()[-1])
-    window = (profiling["profiler_warmup"], profiling["profiler_active"], profiling["profile_freq"])
-    assert (window, steps, folder) == ((5, 5, 20), 20, "a run")
-    assert profiling["enable_profiling"] is True
-
-
 def test_under_nsys_torchtitan_is_asked_not_to_profile_itself(tmp_path):
     (tmp_path / "c.toml").write_text("")
-    asked = _run(GUIDE / "torchtitan/run.sh", tmp_path, "run", "c.toml", "1", CCL_BENCH_PROFILER="nsys")
-    assert "--profiling.no-enable_profiling" in asked
-    assert "--profiling.enable_profiling" not in asked
+    words = asked(GUIDE / "torchtitan/run.sh", tmp_path, "run", "c.toml", "1", CCL_BENCH_PROFILER="nsys")
+    assert "--profiling.no-enable_profiling" in words
+    assert "--profiling.enable_profiling" not in words
 
 
 def test_every_rank_of_megatron_is_recorded(tmp_path):
-    asked = _run(GUIDE / "megatron/run.sh", tmp_path, "run", "4", "pretrain_gpt.py", "--seq-length", "1024")
-    start = asked.index("--profile-ranks")
-    assert asked[start + 1 : start + 5] == ["0", "1", "2", "3"]
-    begins, ends = (int(asked[asked.index(f"--profile-step-{name}") + 1]) for name in ("start", "end"))
+    words = asked(GUIDE / "megatron/run.sh", tmp_path, "run", "4", "pretrain_gpt.py", "--seq-length", "1024")
+    start = words.index("--profile-ranks")
+    assert words[start + 1 : start + 5] == ["0", "1", "2", "3"]
+    begins, ends = (int(words[words.index(f"--profile-step-{name}") + 1]) for name in ("start", "end"))
     assert ends - begins == 5
 
 

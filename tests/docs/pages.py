@@ -86,7 +86,12 @@ def output_of(command: str) -> str:
         check=False,
         timeout=120,
     )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    return without_trailing_space(done.stdout)
+
+
+def without_trailing_space(text: str) -> str:
+    """Return a text as pages show it."""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def refreshed(text: str) -> str:

@@ -1,18 +1,15 @@
 """What metrics assume: every metric has a table, and every guard that it names is a finding of the manual."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from commands import ROOT, invoke
 
 from ccl_bench import analysis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog.assumptions import assumed_of, assumptions
 from ccl_bench.schema import TABLES
 
-ROOT = Path(__file__).resolve().parents[2]
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANUAL, re.MULTILINE))
 OF_NO_NUMBER = {"trace-missing", "memory-ran-out"}
@@ -50,7 +47,6 @@ def test_every_table_of_an_assumption_exists() -> None:
 
 
 def test_explain_shows_what_watches_an_assumption() -> None:
-    command = [Path(sys.executable).with_name("ccl-metrics"), "--explain", "straggler"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = invoke("ccl-metrics --explain straggler").stdout
     assert "Assumes:" in shown
     assert "collectives-disagree" in shown

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from commands import ROOT
 from pages import PAGES, blocks
+from shared import made_once
 
 from ccl_bench import metrics
 from ccl_bench.cli.commands import app
@@ -41,8 +42,7 @@ def generator() -> ModuleType:
 @pytest.fixture(scope="module")
 def manual(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the whole manual, generated pages included."""
-    folder = tmp_path_factory.mktemp("manual")
-    generator.generate(folder)
+    folder, _ = made_once(tmp_path_factory, "manual", generator.generate)
     return folder
 
 

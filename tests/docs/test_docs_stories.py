@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import EXAMPLE, ROOT
+from launchers import FORKING
 from pages import PAGES, blocks
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[N
 @pytest.mark.parametrize("page", [page for page in STORIES if _story(page)], ids=_name)
 def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) -> None:
     port = str(_free_port())
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "PORT": port}
+    path = f"{FORKING}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "PORT": port, "PYTHON": sys.executable}
+    environment["OMP_NUM_THREADS"] = "1"
     with ExitStack() as open_ones:
         for line in _story(page):
             here = line.replace(f":{PORT}", f":{port}").replace(f"--port {PORT}", f"--port {port}")

@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import ran
+from commands import invoke, ran
 
 from ccl_bench.testing import Plan, Style, write_run
 
@@ -28,7 +28,8 @@ def small_run(folder: Path, *, compresses: bool = False) -> Path:
 
 def metrics(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Return what `ccl-metrics` says of every metric of a run, as JSON."""
-    return ran(["ccl-metrics", "--trace", str(folder), "--all", "--format", "json", *words], **environment)
+    command = ["ccl-metrics", "--trace", str(folder), "--all", "--format", "json", "--jobs", "1", *words]
+    return invoke(command, **environment)
 
 
 def values(done: subprocess.CompletedProcess[str]) -> dict[str, float | None]:

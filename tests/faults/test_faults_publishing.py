@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, ran
+from commands import EXAMPLE, invoke
 from faulty import assert_told_in_words
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
 def refused(run: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Return what publishing a run into a directory says, which must leave nothing there."""
     data = run.parent / "data"
-    done = ran(["ccl-bench", "publish", str(run), "--to", str(data), *words])
+    done = invoke(["ccl-bench", "publish", str(run), "--to", str(data), *words])
     assert_told_in_words(done, 4)
     assert done.stdout == ""
     assert not data.exists()

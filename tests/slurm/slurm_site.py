@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from slurm_cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
+FORKING = ROOT / "tests" / "forking"
+"""Where a `torchrun` lies that loads torchtitan once on a node, and not once a rank."""
 PARTS = ("clusters", "perlmutter", "trace_collection", "workloads")
 
 STEPS, ACTIVE = 8, 2
@@ -60,13 +62,17 @@ class Job:
         return self.site.cluster.ended(self.number)
 
     def ranks(self) -> dict[int, int]:
-        """Return rank -> process of those that are training."""
-        found = {}
+        """Return rank -> process of those that are training; forked ones are in the order of their start."""
+        found, forked = {}, []
         for pid in processes_with(f"SLURM_JOB_ID={self.number}"):
-            rank = variable(pid, "RANK")
-            if rank and b"on_cpu.py" in _read(pid, "cmdline") and b"rank.sh" not in _read(pid, "cmdline"):
+            command = _read(pid, "cmdline")
+            if b"on_cpu.py" not in command or b"rank.sh" in command:
+                continue
+            if rank := variable(pid, "RANK"):
                 found[int(rank)] = pid
-        return found
+            elif b"forking/ranks.py" in command and _parents_command(pid) == command:
+                forked.append(pid)
+        return found or dict(enumerate(sorted(forked)))
 
     def node_of(self, pid: int) -> str:
         """Return the node that a process runs on."""
@@ -128,7 +134,8 @@ class Site:
         """What a user has exported."""
         return {
             **self.cluster.environment,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{FORKING}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHON": sys.executable,
             "CLUSTER": "cpu",
             "SCRATCH": str(self.scratch),
             "CCL_BENCH_CACHE": str(self.scratch.parent / "cache"),
@@ -172,6 +179,12 @@ def variable(pid: int, name: str) -> str:
     """Return a variable of a process's environment, or nothing."""
     words = _read(pid, "environ").decode(errors="replace").split("\0")
     return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), "")
+
+
+def _parents_command(pid: int) -> bytes:
+    """Return the command line of a process's parent."""
+    state = _read(pid, "stat").rpartition(b")")[2].split()
+    return _read(int(state[1]), "cmdline") if state else b""
 
 
 def _read(pid: int, name: str) -> bytes:

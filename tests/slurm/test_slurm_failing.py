@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_site import STEPS
+from slurm_site import FORKING, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,9 @@ def _last_lines(job: Job) -> tuple[str, str]:
 
 
 def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
-    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234")
+    # A plain torchrun, because it says which of its processes failed.
+    path = site.environment["PATH"].removeprefix(f"{FORKING}:")
+    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=path)
     job.until(lambda: "step:  2" in job.text, "the second step")
     os.kill(job.ranks()[1], signal.SIGKILL)
     assert job.ended() == "FAILED"
@@ -121,7 +123,9 @@ def _gathered_as_told(job: Job) -> None:
 
 
 def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site, tmp_path: Path) -> None:
-    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2)
+    # torchrun waits so many seconds for a rank that it asked to end.
+    patience = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3"}
+    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2, **patience)
     # A signal that does nothing stands for none, so that the limit itself ends the job.
     unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=("--signal=CONT@1",))
     unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
@@ -167,7 +171,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_named(site: Site, small_disk: Path) -> None:
-    job = _submitted(site, small_disk, ranks=2)
+    job = _submitted(site, small_disk, ranks=1)
     assert job.ended() == "FAILED"
     what, following = _last_lines(job)
     assert what.endswith("is full, so traces may be cut short")

@@ -1,6 +1,7 @@
 """Real Slurm jobs train with real torchtitan over gloo, through the scripts that run on Perlmutter.
 
-What is measured agrees with counts in the traces, and with torchtitan's own log.
+What is measured agrees with counts in the traces, and with torchtitan's own log. Between them the two jobs
+are sharded, tensor-parallel and pipelined, on one node and on two; `make workloads` trains all seven.
 """
 
 from __future__ import annotations
@@ -83,20 +84,6 @@ def _sizes(run: Path) -> dict[str, int]:
     text = (run / "workload_card.yaml").read_text()
     written = {name: re.search(rf"^ +{name}: (\d+)", text, flags=re.MULTILINE) for name in SIZES}
     return {name: int(found[1]) for name, found in written.items() if found}
-
-
-def test_tensor_parallel(site: Site) -> None:
-    job = site.submitted("llama3.1-8b-torchtitan-tp-perlmutter-16")
-    run = _collected(job)
-    _agrees(job)
-    assert _sizes(run) == {"dp_shard": 1, "tp": 4, "pp": 1}
-
-
-def test_pipeline_parallel(site: Site) -> None:
-    job = site.submitted("llama3.1-8b-torchtitan-pp-perlmutter-16")
-    run = _collected(job)
-    _agrees(job)
-    assert _sizes(run) == {"dp_shard": 1, "tp": 1, "pp": 4, "pp_mb": 1, "microbatches": 4}
 
 
 def test_sharded_data_and_tensor_parallel_experts(site: Site) -> None:

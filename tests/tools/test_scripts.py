@@ -20,7 +20,7 @@ def _ran(script: Path, *arguments: str | Path, **options: object) -> subprocess.
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env=environment,
         **options,
     )
@@ -109,6 +109,6 @@ def test_without_a_chosen_python_the_environment_of_the_checkout_is_taken(
         text=True,
         check=False,
         env=environment,
-        timeout=60,
+        timeout=600,
     )
     assert (done.stdout, done.stderr) == ("16\n", "taken\n")

@@ -36,15 +36,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def iteration(here: Path, sharded: Path) -> Path:
-    """Return the traces alone, as torchtitan leaves them."""
-    folder = here / "outputs" / "profile_trace" / "iteration_10"
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory, sharded: Path) -> Path:
+    """Return a folder with the traces alone, as torchtitan leaves them."""
+    return _left(tmp_path_factory.mktemp("left"), sharded)
+
+
+def _left(folder: Path, sharded: Path) -> Path:
+    iteration = folder / "outputs" / "profile_trace" / "iteration_10"
+    iteration.mkdir(parents=True)
     for trace in sharded.glob("kineto_trace_*"):
-        shutil.copy(trace, folder)
+        shutil.copy(trace, iteration)
+    return iteration
+
+
+@pytest.fixture
+def iteration(here: Path, left: Path) -> Path:
+    """Return the traces, with their configuration in the working directory."""
     (here / "train.toml").write_text(CONFIG)
-    return folder
+    return left
 
 
 def _report(capsys: Captured, *arguments: str) -> Path:
@@ -100,7 +110,8 @@ def test_a_file_that_is_there_is_kept_without_force(
     assert written.read_text().startswith("CCL-Bench report")
 
 
-def test_a_report_does_not_become_part_of_the_run(iteration: Path, capsys: Captured) -> None:
+def test_a_report_does_not_become_part_of_the_run(here: Path, sharded: Path, capsys: Captured) -> None:
+    iteration = _left(here, sharded)
     first = _report(capsys, str(iteration), "--output-dir", str(iteration / "trace_analysis"))
     assert _report(capsys, str(iteration)).read_bytes() == first.read_bytes()
 
@@ -127,7 +138,9 @@ def test_a_wrong_call_is_told_like_everywhere(
     assert "Traceback" not in err
 
 
-def test_a_configuration_that_is_not_there_is_missing_input(iteration: Path, capsys: Captured) -> None:
+def test_a_configuration_that_is_not_there_is_missing_input(
+    iteration: Path, here: Path, capsys: Captured
+) -> None:
     assert main([str(iteration), "--config", "other.toml"]) == 4
     assert "other.toml" in capsys.readouterr().err
-    assert not (iteration.parents[2] / "trace_analysis").exists()
+    assert not (here / "trace_analysis").exists()

@@ -108,9 +108,11 @@ def test_the_other_form_prints_a_dict_for_each_tool_and_metric(sharded: Path, ca
 
 
 def test_all_stands_for_the_nine_tools_and_reads_the_run_once(
-    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from ccl_bench import engine
+
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(tmp_path))
 
     read: list[int] = []
     together = engine.read_concatenated
@@ -168,6 +170,6 @@ def test_help_shows_both_forms(capsys: Captured) -> None:
 )
 def test_they_work_from_the_root_of_the_checkout(command: list[str], root: Path) -> None:
     done = subprocess.run(
-        [sys.executable, *command], cwd=root, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *command], cwd=root, capture_output=True, text=True, check=False, timeout=600
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "16\n", "")

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import invoke
+from launchers import asked
+from shared import made_once
 
 from ccl_bench.card import read_card
 from ccl_bench.catalog import models
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "workloads" / "torchtitan"
+GUIDE = ROOT / "trace_gen" / "torchtitan" / "run.sh"
 FOLDERS = sorted(path.parent for path in (ROOT / "trace_collection").glob("*/train_config.toml"))
 RELEASE = "0.2.2"
 
@@ -56,7 +60,17 @@ def read(path):
         "has_pipeline": spec.pipelining_fn is not None,
     }
 
-text, *paths = sys.argv[1:]
+def options(words):
+    found = ConfigManager().parse_args(words)
+    profiling = found.profiling
+    return {
+        "window": [profiling.profiler_warmup, profiling.profiler_active, profiling.profile_freq],
+        "enabled": profiling.enable_profiling,
+        "steps": found.training.steps,
+        "folder": found.job.dump_folder,
+    }
+
+text, guide, *paths = sys.argv[1:]
 tokenizer = HuggingFaceTokenizer(text + "/tokenizer")
 tokens = tokenizer.encode("abc d", add_bos=True, add_eos=True)
 print(json.dumps({
@@ -64,26 +78,40 @@ print(json.dumps({
     "begins_and_ends": [tokens[0] == tokenizer.bos_id, tokens[-1] == tokenizer.eos_id],
     "tokens": len(tokens),
     "decoded": tokenizer.decode(tokens[1:-1]),
+    "guide": options(json.loads(guide)),
     "configurations": {path: read(path) for path in paths},
 }))
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with synthetic data, and with a workload that a user made."""
-    folder = tmp_path_factory.mktemp("synthetic data+1")
+def _asked_of_torchtitan(folder: Path) -> dict[str, Any]:
+    """Fill a folder with synthetic data and a workload that a user made, and return what torchtitan says."""
     _run(str(LAUNCH / "synthetic_data.py"), str(folder))
-    made = ["new", "my llama+1", "--from", FOLDERS[0].name, "--set", "training.steps=40"]
-    _run("-c", "from ccl_bench.cli.bench import main; main()", *made, "--output", str(folder))
-    return folder
+    made = ["ccl-bench", "new", "my llama+1", "--from", FOLDERS[0].name, "--set", "training.steps=40"]
+    assert invoke([*made, "--output", str(folder)]).returncode == 0
+    paths = [*(each / "train_config.toml" for each in FOLDERS), folder / "my llama+1" / "train_config.toml"]
+    (folder / "my config.toml").write_text('[model]\nname = "llama3"\n[training]\nsteps = 1000\n')
+    words = asked(GUIDE, folder, "a run", "my config.toml", "4", "--training.seq_len", "64")
+    options = words[words.index("torchtitan.train") + 1 :]
+    return json.loads(_run("-c", READING, str(folder), json.dumps(options), *map(str, paths), folder=folder))
 
 
 @pytest.fixture(scope="module")
-def torchtitan(folder: Path) -> dict[str, Any]:
+def asked_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of synthetic data, and what torchtitan says."""
+    return made_once(tmp_path_factory, "synthetic data+1", _asked_of_torchtitan)
+
+
+@pytest.fixture(scope="module")
+def folder(asked_once: tuple[Path, dict[str, Any]]) -> Path:
+    """Return a folder with synthetic data, and with a workload that a user made."""
+    return asked_once[0]
+
+
+@pytest.fixture(scope="module")
+def torchtitan(asked_once: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
     """Return what torchtitan says."""
-    paths = [*(each / "train_config.toml" for each in FOLDERS), folder / "my llama+1" / "train_config.toml"]
-    return json.loads(_run("-c", READING, str(folder), *map(str, paths)))
+    return asked_once[1]
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +120,10 @@ def read(torchtitan: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {Path(path).parent.name: found for path, found in torchtitan["configurations"].items()}
 
 
-def _run(*arguments: str) -> str:
+def _run(*arguments: str, folder: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{LAUNCH}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
@@ -131,6 +160,11 @@ def test_torchtitan_reads_the_degrees_of_the_card(read: dict[str, dict[str, Any]
         assert read[folder.name]["degrees"] == [plan.dp_replicate, plan.dp_shard, plan.tp, plan.pp], (
             folder.name
         )
+
+
+def test_torchtitan_understands_the_options_of_the_guide(torchtitan: dict[str, Any]) -> None:
+    expected = {"window": [5, 5, 20], "enabled": True, "steps": 20, "folder": "a run"}
+    assert torchtitan["guide"] == expected
 
 
 def test_a_model_with_a_pipeline_can_be_divided(read: dict[str, dict[str, Any]]) -> None:
