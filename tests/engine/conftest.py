@@ -8,7 +8,7 @@ import pytest
 from clusters import one_cluster
 
 from ccl_bench import engine, metrics
-from ccl_bench.evaluate import evaluate
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Style, write_run
