@@ -66,7 +66,7 @@ class Table:
             return pl.Series(name, given, dtype=kind)
         return (given if given.dtype == kind else given.cast(kind)).alias(name)
 
-    def together(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    def concat(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all `parts`, which follow this schema."""
         found = [part for part in parts if part.height]
         return pl.concat(found) if found else self.empty()

@@ -18,20 +18,40 @@ if TYPE_CHECKING:
 
     from ccl_bench.schema.table import Table
 
+_Columns = dict[str, tuple[str, str]]
+"""Columns that several tables have: name → type and meaning."""
 
-_START = ("Int64", "start, ns")
-_END = ("Int64", "end, ns, exclusive")
 _NAME = ("Categorical", "name as recorded")
 _CORRELATION = ("Int64", "id that joins a launch on the CPU to the work it started on the device")
 _EXTERNAL = ("Int64", "id of the operator that was running when this was launched")
-
 _DEVICE = ("Int64", "device number")
-_STACK = ("Int64", "call stack, a row of `memory_stacks`; null where none was recorded")
 _STREAM = ("Int64", "stream")
+_STACK = ("Int64", "call stack, a row of `memory_stacks`; null where none was recorded")
 _ACTION = (
     "`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `segment_map`, "
     "`segment_unmap`, `snapshot` or `oom`"
 )
+
+_SPAN: _Columns = {"start_ns": ("Int64", "start, ns"), "end_ns": ("Int64", "end, ns, exclusive")}
+_THREAD: _Columns = {"process": ("Int64", "process id"), "thread": ("Int64", "thread id")}
+_LAUNCHED: _Columns = {
+    "device": _DEVICE,
+    "stream": _STREAM,
+    "correlation": _CORRELATION,
+    "external_id": _EXTERNAL,
+}
+_ELEMENTS: _Columns = {
+    "dtype": ("String", "element type as recorded"),
+    "in_elements": ("Int64", "elements sent by this rank"),
+    "out_elements": ("Int64", "elements received by this rank"),
+}
+_GROUP: _Columns = {
+    "name": ("String", "process group name"),
+    "description": ("String", "description, such as `mesh_tp`"),
+    "backend": ("String", "backend, such as `cuda:nccl`"),
+    "size": ("Int64", "members"),
+    "ranks": ("List(Int64)", "global ranks of the members; null when not listed"),
+}
 
 _BENCHMARK = ("Int64", "number of the benchmark in its file, from 0")
 _TOOL = ("String", "tool that drove the load, by the name of its format")
@@ -40,13 +60,9 @@ _TABLES = (
     _table(
         "kernels",
         "One kernel that ran on a device.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         name=_NAME,
-        device=("Int64", "device number"),
-        stream=("Int64", "stream"),
-        correlation=_CORRELATION,
-        external_id=_EXTERNAL,
+        **_LAUNCHED,
         collective=("String", "`Collective name` as recorded with the kernel, null for other kernels"),
         blocks_per_sm=("Float64", "blocks in the grid divided by the number of SMs"),
         warps_per_sm=("Float64", "warps in the grid divided by the number of SMs"),
@@ -59,23 +75,17 @@ _TABLES = (
     _table(
         "memcpy",
         "One copy or memory set that ran on a device.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
-        device=("Int64", "device number"),
-        stream=("Int64", "stream"),
-        correlation=_CORRELATION,
-        external_id=_EXTERNAL,
+        **_LAUNCHED,
         bytes=("Int64", "bytes moved or set"),
     ),
     _table(
         "cpu_ops",
         "One operator that ran on a CPU thread.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         name=_NAME,
-        process=("Int64", "process id"),
-        thread=("Int64", "thread id"),
+        **_THREAD,
         external_id=_EXTERNAL,
         record_function_id=("Int64", "id shared with the Execution Trace; 0 or null without one"),
         sequence_number=("Int64", "autograd sequence number"),
@@ -84,19 +94,16 @@ _TABLES = (
     _table(
         "launches",
         "One call of the CUDA or HIP runtime or driver.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         name=_NAME,
-        process=("Int64", "process id"),
-        thread=("Int64", "thread id"),
+        **_THREAD,
         correlation=_CORRELATION,
         external_id=_EXTERNAL,
     ),
     _table(
         "annotations",
         "One named range that the program or framework marked.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         name=_NAME,
         process=("Int64", "process id"),
         thread=("Int64", "thread id, or stream for a device range"),
@@ -106,8 +113,7 @@ _TABLES = (
     _table(
         "collectives",
         "One communication call with the arguments recorded for it.",
-        start_ns=_START,
-        end_ns=_END,
+        **_SPAN,
         source=(
             "String",
             "`kernel`, `host` (record_param_comms), ranges `gloo`, `nccl`, `mpi`, `library`, `op`, `custom`",
@@ -116,9 +122,7 @@ _TABLES = (
         thread=("Int64", "CPU thread, or stream for a kernel"),
         correlation=_CORRELATION,
         external_id=_EXTERNAL,
-        dtype=("String", "element type as recorded"),
-        in_elements=("Int64", "elements sent by this rank"),
-        out_elements=("Int64", "elements received by this rank"),
+        **_ELEMENTS,
         in_split=("List(Int64)", "rows sent to each member of an all-to-all; empty where all get the same"),
         out_split=("List(Int64)", "rows received from each member; empty where all give the same"),
         group_size=("Int64", "members of the process group"),
@@ -137,7 +141,7 @@ _TABLES = (
         "counters",
         "One sample of a hardware counter.",
         time_ns=("Int64", "time of the sample, ns"),
-        device=("Int64", "device number"),
+        device=_DEVICE,
         name=("String", "counter, such as `SM Active` or `DRAM Read`"),
         value=("Float64", "value, % of what the device can do"),
     ),
@@ -169,9 +173,7 @@ _TABLES = (
         node=("Int64", "number of the node"),
         rf_id=("Int64", "id shared with Kineto's operators"),
         name=("String", "`collective_name` as recorded"),
-        dtype=("String", "element type as recorded"),
-        in_elements=("Int64", "elements sent by this rank"),
-        out_elements=("Int64", "elements received by this rank"),
+        **_ELEMENTS,
         in_bytes=("Int64", "bytes of the tensors that this rank sends"),
         out_bytes=("Int64", "bytes of the tensors that this rank receives"),
         in_split=("List(Int64)", "rows sent to each member, for an uneven all-to-all"),
@@ -188,16 +190,12 @@ _TABLES = (
     _table(
         "et_groups",
         "One process group as an Execution Trace knows it.",
-        name=("String", "process group name"),
-        description=("String", "description, such as `mesh_tp`"),
-        backend=("String", "backend, such as `cuda:nccl`"),
-        size=("Int64", "members"),
-        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+        **_GROUP,
     ),
     _table(
         "devices",
         "One accelerator that the recording process saw.",
-        device=("Int64", "device number"),
+        device=_DEVICE,
         name=("String", "product name"),
         memory_bytes=("Int64", "device memory, bytes"),
         sms=("Int64", "streaming multiprocessors or compute units"),
@@ -206,11 +204,7 @@ _TABLES = (
     _table(
         "process_groups",
         "One process group as the recording process knew it.",
-        name=("String", "process group name"),
-        description=("String", "description, such as `mesh_tp`"),
-        backend=("String", "backend, such as `cuda:nccl`"),
-        size=("Int64", "members"),
-        ranks=("List(Int64)", "global ranks of the members; null when not listed"),
+        **_GROUP,
     ),
     _table(
         "identity",

@@ -41,7 +41,7 @@ def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
     )
     found = [_aligned(window, part) for window, part in _windows(ends)]
     table = DERIVED.get("clock_offsets").table
-    return table.together(found).sort("iteration", "rank")
+    return table.concat(found).sort("iteration", "rank")
 
 
 def _windows(ends: pl.DataFrame) -> Iterator[tuple[int | None, pl.DataFrame]]:

@@ -241,7 +241,7 @@ def memory_lives(
         found = replay_history(events, _in_use(memory_blocks, device))
         fill_sizes(found.lives, events, segments_of(memory_segments, device), rules)
         parts.append(_table(device, found))
-    return DERIVED.get("memory_lives").table.together(parts)
+    return DERIVED.get("memory_lives").table.concat(parts)
 
 
 def devices_in(*tables: pl.DataFrame) -> list[int]:

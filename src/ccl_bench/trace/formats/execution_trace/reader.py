@@ -60,7 +60,7 @@ class _Builder:
         """Return every table."""
         table = TABLES["et_groups"]
         groups = list(self.groups.values())
-        nodes = TABLES["et_nodes"].together(self.parts).sort("node", maintain_order=True, nulls_last=True)
+        nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
             "et_communication": communication.calls(self.calls or self.operators).sort(

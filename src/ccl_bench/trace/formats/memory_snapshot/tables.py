@@ -149,7 +149,7 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
         damaged += len(rows) - len(named) + len(known) - len(whole_rows)
         if whole_rows:
             parts.append(_events(device, whole_rows, stacks))
-    return TABLES["memory_events"].together(parts), damaged, sorted(unknown)
+    return TABLES["memory_events"].concat(parts), damaged, sorted(unknown)
 
 
 def _is_whole(row: Row) -> bool:

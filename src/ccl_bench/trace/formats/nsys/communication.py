@@ -115,7 +115,7 @@ def _by_pytorch(ranges: pl.DataFrame) -> pl.DataFrame:
     for prefix, source in _FROM_PYTORCH.items():
         rows = _starting_with(ranges, prefix)
         parts.append(_rows(source, [_call(row, in_elements=_elements(str(row["text"]))) for row in rows]))
-    return TABLES["collectives"].together(parts)
+    return TABLES["collectives"].concat(parts)
 
 
 def _elements(text: str) -> int | None:
