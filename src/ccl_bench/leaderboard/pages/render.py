@@ -154,17 +154,8 @@ def _with_code(text: str) -> Markup:
 
 @cache
 def template_environment() -> Environment:
-    """Return what renders templates; every value is escaped unless it is marked as HTML."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("ccl_bench.leaderboard.pages", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    """Return what renders the templates of the leaderboard."""
+    made = report_frame.template_environment("ccl_bench.leaderboard.pages")
     filters: dict[str, Callable[..., Any]] = {
         "amount": amount,
         "exact": exact,

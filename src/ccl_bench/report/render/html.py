@@ -105,19 +105,24 @@ def library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
 
 
-@cache
-def environment() -> Environment:
-    """Return what renders templates; every value is escaped unless it is marked as HTML."""
+def template_environment(package: str) -> Environment:
+    """Return what renders the templates of a package; it escapes every value that is not marked as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
-        loader=PackageLoader(_ASSETS, "templates"),
+    return Environment(
+        loader=PackageLoader(package, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+@cache
+def environment() -> Environment:
+    """Return what renders the templates of reports."""
+    made = template_environment(_ASSETS)
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
 
