@@ -235,7 +235,7 @@ SIZES = [1_000_000, 2_000_000, 4_000_000, 8_000_000]
     [
         ([40_000, 90_000, 30_000, 65_000], "message size explains less than half of the differences in time"),
         ([80_000, 60_000, 40_000, 20_000], "larger messages did not take longer"),
-        ([1_000, 5_000, 20_000, 80_000], "the line gives an empty message -"),
+        ([1_000, 5_000, 20_000, 80_000], "the fit gives a negative latency of -"),
     ],
 )
 def test_latency_and_inverse_bandwidth_are_refused_together(times_ns: list[int], reason: str):

@@ -116,7 +116,7 @@ def test_parts_are_absent_with_a_reason_where_phases_are_not_told(tmp_path: Path
         rewrite(trace_path(tmp_path, rank), unlaunched)
     found = measured(tmp_path, "bubble_size_pipeline")
     assert "warm_up_s" not in found.details["per_stage"]["0"]
-    assert "does not tell forward from backward" in found.details["parts_missing"]
+    assert "does not separate forward from backward" in found.details["parts_missing"]
     assert found.value == pytest.approx(expected.bubble_ns(0, 1) / 1e9)
 
 

@@ -201,7 +201,7 @@ def test_a_metric_whose_table_nobody_provides_says_so(installed: str, tmp_path: 
     command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "kernel_count"]
     found = ran(command, PYTHONPATH=f"{tmp_path}:{installed}")
     assert found.returncode == 3
-    assert "nothing provides the table kernels_in_steps" in found.stderr
+    assert "no package provides the table kernels_in_steps" in found.stderr
 
 
 def test_tables_that_need_each_other_are_refused_and_take_no_other_number_along(tmp_path: Path) -> None:

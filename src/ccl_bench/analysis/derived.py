@@ -36,7 +36,7 @@ class Derived:
     compute: Compute
     across_ranks: bool
     rows_of: str = ""
-    """Table of single traces whose rows one across ranks tells more of: without any, it has none either."""
+    """Table of single traces whose rows one across ranks adds to: without any, it has none either."""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of raw tables that it looks at, where naming them saves memory; else all of them."""
 

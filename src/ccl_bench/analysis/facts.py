@@ -54,7 +54,7 @@ class Facts:
     scale_out_gbps: Fact[float] | None = None
     """Network between nodes for one device, one direction, 10^9 bit/s as sold."""
     dp: Fact[int] | None = None
-    """Data-parallel degree in total, where replicated and sharded are not told apart."""
+    """Data-parallel degree in total, where replicated and sharded are not distinguished."""
     dp_replicate: Fact[int] | None = None
     """Data-parallel degree that replicates weights."""
     dp_shard: Fact[int] | None = None
@@ -133,7 +133,7 @@ def tokens_per_step(facts: Facts) -> Fact[int] | None:
 
 
 class TrackedFacts:
-    """Facts that remember which of them were asked for, so that what is wrong with one can be told."""
+    """Facts that remember which of them were asked for, so that what is wrong with one can be reported."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts

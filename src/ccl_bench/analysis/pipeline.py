@@ -42,7 +42,7 @@ WARM_UP, STEADY, COOL_DOWN, WHOLE = "warm-up", "steady", "cool-down", "whole"
 
 @derived(
     step=("Int64", "step"),
-    part=("String", "`warm-up`, `steady` or `cool-down`; `whole` where the trace does not tell them apart"),
+    part=("String", "`warm-up`, `steady` or `cool-down`; `whole` where the trace does not separate them"),
     start_ns=("Int64", "start of the part, ns"),
     end_ns=("Int64", "end of the part, ns"),
 )
@@ -141,9 +141,9 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     exposed_transfer_ns=("Int64", "time in which messages moved data and nothing else ran, ns"),
     message_wait_ns=("Int64", "time spent in messages beyond their transfer, nothing else running, ns"),
     bubble_ns=("Int64", "window without compute, exposed collectives and exposed transfer, ns"),
-    warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null where that is not told"),
-    steady_ns=("Int64", "of `bubble_ns`, between; null where that is not told"),
-    cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null where that is not told"),
+    warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null where that is unknown"),
+    steady_ns=("Int64", "of `bubble_ns`, between; null where that is unknown"),
+    cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null where that is unknown"),
     unmatched=(
         "Int64",
         "exposed messages of which the other side is not known; their whole time counts as waiting",

@@ -115,7 +115,7 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     for circle in circles(metric.needs, evidence.given):
         raise NotMeasurable(f"tables need each other: {' → '.join([*circle, circle[0]])}", fix=_BREAK_CIRCLE)
     if gaps := missing_tables(metric.needs, evidence.given):
-        raise NotMeasurable(f"nothing provides the table {gaps[0]}", fix=_SEE_PLUGINS)
+        raise NotMeasurable(f"no package provides the table {gaps[0]}", fix=_SEE_PLUGINS)
     for need in metric.needs:
         if need in evidence.broken:
             raise evidence.broken[need]

@@ -68,7 +68,7 @@ def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> Bubbl
         "stages_count": facts.pp.value if facts.pp else None,
     }
     if stages["warm_up_s"].null_count():
-        details["parts_missing"] = "the trace does not tell forward from backward work in every step"
+        details["parts_missing"] = "the trace does not separate forward from backward work in every step"
     theory = theoretical_bubble_fraction(facts)
     if theory is not None:
         details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}

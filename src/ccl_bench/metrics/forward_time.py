@@ -45,7 +45,7 @@ def forward_time(phases: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Mea
             rows_of(phases, BACKWARD)
         except NotMeasurable as error:
             raise NotMeasurable(
-                "no backward pass is recognised, so nothing tells forward from backward work",
+                "no backward pass is recognised, so forward and backward work cannot be separated",
                 fix=f"{RECORD_OPERATORS}; or write phase: inference into the workload card",
             ) from error
     return result

@@ -91,12 +91,12 @@ def _kept(found: Benchmark, given: Mapping[str, float]) -> int:
 
 
 def _as_stored(found: Benchmark, source: str) -> Measurement:
-    """Return the tool's own goodput under its own objectives, where no single requests tell it."""
+    """Return the tool's own goodput under its own objectives, where single requests are not recorded."""
     need_success(found)
     said = found.stored.get(("goodput", "total"))
     if said is None:
         raise NotMeasurable(
-            f"{title(found.tool)} had objectives and stored no goodput, and no single requests tell it",
+            f"{title(found.tool)} had objectives and stored no goodput, and single requests are not recorded",
             fix=_STATE_THEM,
         )
     details = {

@@ -37,7 +37,7 @@ def memory_fragmentation(
     Formula:
         memory_fragmentation = max over devices of (reserved - allocated) / reserved
 
-        at the peaks of both where `memory_stats.json` or the history of a memory snapshot tells them,
+        at the peaks of both where `memory_stats.json` or the history of a memory snapshot shows them,
         else as they were when the file was written; the details say which, and hold the other two
         measures that are in use, of a snapshot at its end and when most was allocated:
         inactive split / reserved, and 1 - largest free block / all free blocks.

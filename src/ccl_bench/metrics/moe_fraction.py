@@ -48,7 +48,7 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
         over the steps of each rank, mean over ranks; times are sums of durations.
 
     Caveats:
-        Told from names, so a lower bound: experts computed one by one in ordinary matrix products, the
+        A lower bound, from names alone: experts computed one by one in ordinary matrix products, the
         router's own product, activations between, and all-to-alls of NCCL are not recognisable. All-to-alls
         that no name ties to experts are listed apart. A kernel that waits for a peer counts in full.
 
@@ -82,14 +82,14 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
 
 
 def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
-    """Return why there is no number where no kernel's name tells of experts."""
+    """Return why there is no number where no kernel's name shows experts."""
     if facts.is_moe and facts.is_moe.value:
         return NotMeasurable(
-            "the model is a mixture of experts, but no kernel's name tells of them",
+            "the model is a mixture of experts, but no kernel's name shows them",
             fix="use fused or grouped kernels for experts; ordinary products do not say whose they are",
         )
     return NotApplicable(
-        "no kernel's name tells of experts: the model is dense, or its experts run in ordinary kernels"
+        "no kernel's name shows experts: the model is dense, or its experts run in ordinary kernels"
     )
 
 

@@ -53,7 +53,7 @@ def peak_memory_allocated(
 
         from `memory_stats.json`: `allocated_bytes.all.peak` of `torch.cuda.memory_stats()`; for ranks
         that are not in it, from a memory snapshot, whose history is replayed backwards from the state
-        at its end. Details tell which call stacks hold the peak.
+        at its end. Details show which call stacks hold the peak.
 
     Caveats:
         The highest device counts because that one runs out of memory first; stages of a pipeline
@@ -95,7 +95,7 @@ def _window(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> s
 
 
 def _of_snapshots(memory_peaks: pl.DataFrame, memory_rates: pl.DataFrame) -> dict[str, Any]:
-    """Return what histories tell beside peaks, one entry for each snapshot and device."""
+    """Return what histories show beside peaks, one entry for each snapshot and device."""
     if memory_peaks.is_empty():
         return {}
     state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")

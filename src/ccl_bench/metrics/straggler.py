@@ -45,7 +45,7 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         one with more work than its peers, where that explains the lag (a late pipeline stage makes the next
         one late), else the one that caused most waiting. Groups across pipeline stages count in the lag and
         name nobody: stages end a step one after the other by design. Below 1 % of the step the answer is
-        "none". Only symmetric collectives tell waiting. The cause is where late ranks spend more time than
+        "none". Only symmetric collectives show waiting. The cause is where late ranks spend more time than
         their peers: computing, copying, or with an idle device, which is the host; it explains half of the
         lag at least. Steps count in which no trace lacks a collective that others have; without any, traces
         that lack some are left out. Lag and step are of one recording, not of step times beside it.

@@ -20,7 +20,7 @@ def need_waits(waits: pl.DataFrame) -> None:
     if waits.is_empty():
         raise NotMeasurable(
             "no symmetric collective could be matched over at least two ranks inside whole steps",
-            fix="give whole traces of all ranks; messages between two ranks and broadcasts tell no waiting",
+            fix="give whole traces of all ranks; messages between two ranks and broadcasts show no waiting",
         )
 
 

@@ -40,7 +40,7 @@ def token_to_expert_assignment(
         receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is
         not counted). Experts lie on devices in order, as many on each. Even totals can hide layers
         that are uneven the opposite way: look at the layers. Exchanges without splits, as by DeepEP or
-        padded to a capacity, tell nothing.
+        padded to a capacity, show nothing.
 
     Reference:
         Shazeer et al., Outrageously large neural networks, arXiv 1701.06538, coefficient of variation.

@@ -24,7 +24,7 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
     Caveats:
         Kernels that run at the same time count each for itself, so this can exceed the step; the time
         with any kernel is `gpu_busy`. Communication kernels that wait for a peer count in full.
-        Copies and memory sets are no kernels. The types come from names, and a name may tell nothing
+        Copies and memory sets are no kernels. The types come from names, and a name may show nothing
         (`other`).
 
     Reference:
@@ -51,4 +51,4 @@ def _unknown(kernel_time: pl.DataFrame, share_pct: float) -> str:
     """Return in words how much of the time has no type, and which kernel most of that is of."""
     others = kernel_time.filter(pl.col("type") == OTHER).group_by("name").agg(pl.col("duration_ns").sum())
     largest = others.sort("duration_ns", "name", descending=[True, False])["name"][0]
-    return f"{share_pct:.0f} % of kernel time is of kernels whose names tell no type, most of it {largest}"
+    return f"{share_pct:.0f} % of kernel time is of kernels of unknown type, most of it {largest}"

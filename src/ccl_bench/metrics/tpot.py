@@ -26,7 +26,7 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
         it, which comes out up to a few microseconds a request longer than what they compute with.
         LLMPerf and GuideLLM call a time per output token what includes the first; it is not used.
         An answer whose tokens all came with the first one shows no time between them and is left out.
-        Traces alone tell `decode_step_time`, the time of a forward pass: it does not stand in for this.
+        Traces alone give `decode_step_time`, the time of a forward pass: it does not stand in for this.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Token Latency.

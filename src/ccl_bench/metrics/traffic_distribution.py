@@ -101,7 +101,7 @@ def traffic_distribution(
     """
     inside = attributed(traffic, steps)
     if set(inside["dimension"]) == {UNKNOWN}:
-        raise NotMeasurable("no process group tells which parallelism dimension it serves", fix=STATE_DEGREES)
+        raise NotMeasurable("no process group shows which parallelism dimension it serves", fix=STATE_DEGREES)
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
         pl.len().alias("calls"),
@@ -132,7 +132,7 @@ def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
     unknown = int(sums.filter(is_unknown)["bytes"].sum())
     if unknown >= int(ordered["bytes"][0]):
         raise NotMeasurable(
-            f"{100 * unknown / total:.3g} % of the bytes are of groups that do not tell which parallelism "
+            f"{100 * unknown / total:.3g} % of the bytes are of groups that do not show which parallelism "
             "dimension they serve",
             fix=STATE_DEGREES,
         )

@@ -43,7 +43,7 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
     vague = pl.col("dimension") == UNKNOWN
     if unknown_share(inside, vague) > MOST_UNKNOWN:
         raise NotMeasurable(
-            f"{inside.filter(vague).height} of {inside.height} calls do not tell which parallelism dimension "
+            f"{inside.filter(vague).height} of {inside.height} calls do not show which parallelism dimension "
             "they serve",
             fix=STATE_DEGREES,
         )

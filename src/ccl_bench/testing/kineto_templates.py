@@ -16,7 +16,7 @@ FIRST_PROCESS = 20_000
 
 
 TORCH_NAME = "node_{process}.{saved_ns}.pt.trace"
-"""How `torch.profiler.tensorboard_trace_handler` names files where nobody tells it how."""
+"""How `torch.profiler.tensorboard_trace_handler` names files by default."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Call(NamedTuple):
     dimension: str
     """Dimension whose group communicates."""
     match: str
-    """What tells this call from the group's others in the step; equal on all members."""
+    """What distinguishes this call from the group's others in the step; equal on all members."""
     message: Message | None
     """None for the all-to-alls, whose sizes follow from the experts' tokens."""
     peer: int = 0

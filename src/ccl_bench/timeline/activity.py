@@ -124,7 +124,7 @@ _KEY = ("iteration", "group", "number")
 
 
 def shown_waits(matched: pl.DataFrame, offsets_ns: Mapping[int, int]) -> pl.DataFrame:
-    """Return the members of collectives whose waiting can be told, with what slices need of them.
+    """Return the members of collectives whose waiting is known, with what slices need of them.
 
     Beside the columns of `matched`: `counts`, whether the wait is in the metrics; `last` and `longest_ns`
     where it is; `offset_ns` of the trace's clock; `flow`, the collective that it is part of, and its `role`.

@@ -44,7 +44,7 @@ class Common:
     waiting: pl.DataFrame
     """How many ranks wait from each moment of the common clock on."""
     members: pl.DataFrame
-    """Members of collectives whose waiting can be told."""
+    """Members of collectives whose waiting is known."""
     messages: pl.DataFrame
     """Messages between two ranks with both sides recorded."""
 

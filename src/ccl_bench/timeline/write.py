@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ccl_bench.timeline.load import Common, RankSlices
 
 MOST_SLICES = 500_000
-"""Slices of a file unless told otherwise: about 75 MB of JSON, which Perfetto and chrome://tracing open."""
+"""Slices of a file unless chosen otherwise: about 75 MB of JSON, which Perfetto and chrome://tracing open."""
 
 FEWEST_SLICES = 1_000
 

@@ -39,13 +39,13 @@ class HockneyFit:
     @property
     def doubt(self) -> str:
         """Why the line is no model of these times; empty where it is one."""
-        told = f"(R squared {self.r_squared:.2f})"
+        fit = f"(R squared {self.r_squared:.2f})"
         if self.beta_s_per_byte <= 0:
-            return f"larger messages did not take longer {told}"
+            return f"larger messages did not take longer {fit}"
         if self.r_squared < LEAST_R_SQUARED:
-            return f"message size explains less than half of the differences in time {told}"
+            return f"message size explains less than half of the differences in time {fit}"
         if self.alpha_s < 0:
-            return f"the line gives an empty message {self.alpha_s:.3g} s {told}"
+            return f"the fit gives a negative latency of {self.alpha_s:.3g} s {fit}; record smaller messages"
         return ""
 
 

@@ -136,7 +136,7 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
     """One collective that at least two ranks recorded: who came when, on aligned clocks.
 
     Clocks compare where collectives connect all members. Waiting times need none of this: a
-    member's wait tells its lateness without a clock.
+    member's wait shows its lateness without a clock.
     """
     clocks = clock_offsets.select("iteration", "rank", "offset_ns", "residual_ns", "island")
     placed = matched.join(

@@ -139,7 +139,7 @@ def _dispatched(calls: pl.DataFrame) -> Iterator[tuple[str, int, int]]:
     bytes=("Float64", "bytes from source to target, as the sender recorded them"),
 )
 def traffic_matrix(traffic: pl.DataFrame, exchanges: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """What one rank sent to another, where the trace tells.
+    """What one rank sent to another, where the trace shows it.
 
     Messages name their partner, all-to-alls their splits. What a ring or tree of another
     collective sends to whom is not in a trace.

@@ -25,11 +25,11 @@ def cross_rank_findings(tables: Mapping[str, object]) -> list[Finding]:
 
 
 _KEY = ["iteration", "group", "number"]
-"""What tells one collective from another."""
+"""The columns that identify a collective."""
 
 
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
-    """Tell what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
+    """Report what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
     known = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
     odd = known.unique(_KEY, keep="first", maintain_order=True)
     if odd.is_empty():
@@ -37,7 +37,7 @@ def _disagreements(matched: pl.DataFrame) -> list[Finding]:
     first = odd.row(0, named=True)
     message = (
         f"{odd.height} collectives differ between ranks in name or size, first number {first['number']} of "
-        f"group {first['group']}; no waiting is told for them"
+        f"group {first['group']}; their waiting is unknown"
     )
     return [Finding("collectives-disagree", "error", message, count=odd.height, touches=("matched",))]
 
@@ -54,7 +54,7 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
 
 
 def _lacking(matched: pl.DataFrame) -> list[Finding]:
-    """Tell in how many steps some traces lack collectives that others have, and what waits rest on then."""
+    """Report in how many steps some traces lack collectives that others have, and what waits rest on then."""
     steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
     broken = steps.filter(pl.col("gaps") > 0)
     if broken.is_empty():
@@ -79,7 +79,7 @@ def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
     if refused.is_empty():
         return []
     message = (
-        f"the order of arrival at {refused.height} of {arrivals.height} collectives is not told: clocks are "
+        f"the order of arrival at {refused.height} of {arrivals.height} collectives is unknown: clocks are "
         "less certain than its members were apart"
     )
     return [Finding("arrival-refused", "note", message, count=refused.height, touches=("arrivals",))]
@@ -118,7 +118,7 @@ def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
         "taken for one group of all ranks that use it"
     )
     if unfit := assumed.filter(~pl.col("agrees"))["group"].n_unique():
-        message += f"; the calls of {unfit} do not fit together, and no waiting is told for them"
+        message += f"; the calls of {unfit} do not fit together, and their waiting is unknown"
     return [Finding("groups-assumed", "warning", message, count=silent, touches=("matched",))]
 
 
@@ -156,7 +156,7 @@ def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
 
 
 def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
-    """Tell of ranges of gloo that no operator describes: they are named as gloo carries them out."""
+    """Report ranges of gloo that no operator describes: they are named as gloo carries them out."""
     lone = traffic.filter(~pl.col("is_paired"))
     if lone.is_empty():
         return []
@@ -169,7 +169,7 @@ def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
 
 
 def _peers(traffic: pl.DataFrame) -> list[Finding]:
-    """Tell of messages whose other end is this rank itself, or not known."""
+    """Report messages whose other end is this rank itself, or not known."""
     messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
     found = []
     if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
@@ -226,4 +226,4 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
 }
 
 LOOKED_AT = tuple(_LOOKS)
-"""Tables in which findings are looked for, in the order in which they are told."""
+"""Tables in which findings are looked for, in the order in which they are reported."""

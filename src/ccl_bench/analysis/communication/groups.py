@@ -200,7 +200,7 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _only_group(row: dict[str, object], listed: list[dict[str, object]]) -> dict[str, object] | None:
-    """Return the only listed group that a call can be in which tells at most the size of its group."""
+    """Return the only listed group that a call can be in which states at most the size of its group."""
     if any(row[name] is not None for name in IDENTITY if name != "group_size"):
         return None
     size = row["group_size"]
@@ -217,7 +217,7 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     """Return calls with a `group` column, and one row for each group: its members and description.
 
     A call that names no group is in the only one of a job that has but one. Other groups of unknown members
-    are told apart by the order in which their streams were first used. Threads of gloo tell nothing, since
+    are distinguished by the order in which their streams were first used. Threads of gloo show nothing, since
     each call is done by whichever thread of its group is free.
     """
     numbered = _with_lanes(calls)

@@ -47,7 +47,7 @@ def point_to_point() -> list[str]:
     uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null where nothing says"),
     agrees=("Boolean", "whether all members say the same of collective and size"),
     transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
-    wait_ns=("Int64", "duration beyond the transfer, ns; null where it cannot be told"),
+    wait_ns=("Int64", "duration beyond the transfer, ns; null where it is unknown"),
     lacks=("Int64", "collectives of the step that the member's trace lacks and others of their group have"),
     gaps=("Int64", "the same of all traces together: 0 where the step is whole"),
     complete=("Boolean", "whether all members of every group of the member's trace were recorded"),
@@ -113,7 +113,7 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     """Number the calls of each group: by recorded sequence where it is complete, else by order.
 
     One call of a rank has one number: a sequence that repeats on a rank (calls put together in
-    one launch share it) tells nothing, and order is used for the group.
+    one launch share it) shows nothing, and order is used for the group.
     """
     one_trace = ["iteration", "group", "trace"]
     repeats = pl.struct("sequence").is_duplicated().over(one_trace)

@@ -120,7 +120,7 @@ def messages(traffic: pl.DataFrame) -> pl.DataFrame:
 
     Both are counted in their process group where every rank gives it the same name. An eager send
     returns before the receiver has the data, so the shorter side is no exact transfer time, and a
-    message never tells which rank was late.
+    message never shows which rank was late.
     """
     sends = _side(traffic, "send", "rank", "peer")
     receives = _side(traffic, "recv", "peer", "rank")

@@ -23,10 +23,12 @@ def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.S
     return text.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
 
 
-def holds_for(names: pl.Series, tells: Callable[[str], bool]) -> pl.Series:
-    """Return whether `tells` holds of each name; each distinct name is looked at once."""
+def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:
+    """Return whether `condition` holds for each name; each distinct name is looked at once."""
     distinct = names.unique().drop_nulls()
-    wanted = distinct.filter(pl.Series([tells(name) for name in distinct.cast(pl.String)], dtype=pl.Boolean))
+    wanted = distinct.filter(
+        pl.Series([condition(name) for name in distinct.cast(pl.String)], dtype=pl.Boolean)
+    )
     if wanted.is_empty():
         return pl.Series([False]).new_from_index(0, names.len())
     return names.is_in(wanted.implode()).fill_null(value=False)

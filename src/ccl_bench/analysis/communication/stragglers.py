@@ -146,7 +146,7 @@ def rank_with_most_work(
 ) -> int | None:
     """Return the candidate whose own work exceeds that of its peers, all but the `late`, by most, or None.
 
-    Stages of a pipeline hand a delay on by messages, which tell no waiting; who is late for lack of
+    Stages of a pipeline hand a delay on by messages, which show no waiting; who is late for lack of
     input has no more to do than its peers. None where no excess explains the lag, or two are alike.
     """
     work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()

@@ -146,7 +146,7 @@ def _windows(busy: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_gap_use(busy: pl.DataFrame) -> pl.DataFrame:
-    """Tell whether another dimension communicates between `before_ns` and `start_ns` of each interval.
+    """Mark whether another dimension communicates between `before_ns` and `start_ns` of each interval.
 
     It does where more intervals started before the gap ends than ended before the gap begins: those of
     the same dimension are as many.

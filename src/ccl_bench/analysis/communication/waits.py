@@ -82,7 +82,7 @@ def in_steps_of(table: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
 def waits_by_rank_and_step(waits: pl.DataFrame) -> pl.DataFrame:
     """Return the waits of each rank in each step over all its groups.
 
-    Ranks that are not known are told apart by their traces.
+    Ranks that are not known count by trace.
     """
     return (
         waits.group_by("iteration", "step", "trace", "rank")

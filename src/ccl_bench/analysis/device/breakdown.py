@@ -139,7 +139,7 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
 def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: its idle time by cause. No rows on a run without a device.
 
-    The work that ends a gap tells its cause, as HTA has it: the host was late if that was
+    The work that ends a gap shows its cause, as HTA has it: the host was late if that was
     launched after the gap began. A gap that nothing ends in the trace counts as waiting
     for the host, for nothing that was launched is left to run.
     """

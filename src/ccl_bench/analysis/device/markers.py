@@ -46,7 +46,7 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
 
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
-    """Tell which names match a pattern; each distinct name is looked at once."""
+    """Mark which names match a pattern; each distinct name is looked at once."""
     distinct = names.unique()
     wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
     if wanted.is_empty():

@@ -113,7 +113,7 @@ def _autograd_threads(evaluated: pl.DataFrame, ranges: pl.DataFrame, links: pl.D
 def _before_backward_ends(
     origins: pl.DataFrame, steps: pl.DataFrame, backward: pl.DataFrame, optimizer: pl.DataFrame
 ) -> pl.Series:
-    """Tell what was launched in a step before the end of its last backward work."""
+    """Mark what was launched in a step before the end of its last backward work."""
     windows = steps.select("start_ns", "end_ns")
     ends = (
         assign_window(backward, windows).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))

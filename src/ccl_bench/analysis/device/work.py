@@ -128,7 +128,7 @@ def _kind() -> pl.Expr:
 
 
 def _collective() -> pl.Expr:
-    """Return what communication carries out: its operator tells of a part of a call, its name of a kernel."""
+    """Return what communication carries out: by operator for a part of a call, by name for a kernel."""
     whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
     sure = pl.when(pl.col("by_name") != naming.OTHER).then("by_name")
     told = pl.coalesce("recorded", whole, sure, "operator", "by_name")

@@ -27,7 +27,7 @@ def _without_history(peaks: pl.DataFrame) -> list[Finding]:
     silent = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
     if silent.is_empty():
         return []
-    message = f"snapshots without a history: {silent.height}, so that nothing tells their peaks"
+    message = f"snapshots without a history: {silent.height}, so their peaks are unknown"
     return [Finding("memory-history-missing", "warning", message, count=silent.height, touches=TOUCHES)]
 
 
@@ -38,7 +38,7 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
     most = int(late["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
     message = (
         f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; what was before "
-        "is not seen, so peaks are at least what is told"
+        "is not seen, so the true peaks may be higher"
     )
     return [Finding("memory-history-late", "warning", message, count=late.height, touches=TOUCHES)]
 

@@ -31,7 +31,7 @@ class _Free:
 
 @derived(
     device=("Int64", "device number"),
-    moment=("String", "`snapshot`, or `peak`: when most was allocated, where a history tells"),
+    moment=("String", "`snapshot`, or `peak`: when most was allocated, where a history shows it"),
     reserved_bytes=("Int64", "bytes held from the driver"),
     allocated_bytes=("Int64", "bytes in tensors"),
     active_bytes=("Int64", "bytes in tensors or still used by a stream"),

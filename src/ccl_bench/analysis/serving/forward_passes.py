@@ -79,7 +79,7 @@ def _on_device(passes: pl.DataFrame, work: pl.DataFrame, launches: pl.DataFrame)
 
 
 def _joined(twins: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a pass: twins of one range, told by its id, else by overlapping in time."""
+    """Return one row a pass: twins of one range, known by its id, else by overlapping in time."""
     in_order = twins.sort("name", "start_ns")
     opens = (pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True).over("name")
     run = opens.cum_sum().over("name").cast(pl.Int64)

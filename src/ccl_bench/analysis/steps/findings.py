@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 _STEPS = ("steps",)
-"""What these findings touch: everything that is told of a step."""
+"""What these findings touch: everything that is measured in a step."""
 
 LAUNCHES_MISSING = 0.01
 """Share of a device's work in steps that may lack its launch without a word."""
@@ -32,14 +32,14 @@ def _not_marked(steps: pl.DataFrame) -> list[Finding]:
     if whole.is_empty():
         return []
     message = (
-        f"nothing marks a step in {_traces(whole)}: all of it counts as one, so that what is told of a step "
-        "is told of the whole trace"
+        f"nothing marks a step in {_traces(whole)}: all of it counts as one, so that the numbers of a step "
+        "are of the whole trace"
     )
     return [Finding("steps-not-found", "warning", message, count=whole.height, touches=_STEPS)]
 
 
 def _unequal(steps: pl.DataFrame) -> list[Finding]:
-    """Tell which traces have steps that communicate more often than others of theirs."""
+    """Report which traces have steps that communicate more often than others of theirs."""
     counted = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
     odd = counted.filter(pl.col("calls").list.n_unique() > 1)
     if odd.is_empty():

@@ -199,7 +199,7 @@ def _by_communication(evidence: Evidence) -> pl.DataFrame | None:
     """Return the repetitions of the sequence of communication kernels, if it is that of steps.
 
     One repetition must hold two different kernels at least: a trace of equal calls has every
-    period and so tells nothing. It must also update parameters, which a layer does not: the calls of one
+    period and so shows nothing. It must also update parameters, which a layer does not: the calls of one
     layer repeat within one pass as those of a step do over a run.
     """
     kernels = evidence.device_work.filter("is_kernel")

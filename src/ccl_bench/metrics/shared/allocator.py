@@ -52,7 +52,7 @@ def snapshot_devices(
 
 
 def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return devices as counters tell of them, with what snapshots add, then those of snapshots alone.
+    """Return devices as counters show them, with what snapshots add, then those of snapshots alone.
 
     Counters come first because they are never too late: a history may miss the peak.
     """
@@ -129,5 +129,5 @@ def counter_values(devices: Iterable[DeviceMemory], name: str) -> dict[str, int]
 
 
 def ranks_of(devices: Iterable[DeviceMemory]) -> list[int]:
-    """Return the ranks whose devices are told of."""
+    """Return the ranks whose devices are known."""
     return sorted({device.rank for device in devices if device.rank is not None})

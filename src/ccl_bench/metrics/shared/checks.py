@@ -41,7 +41,7 @@ def need_launches(launching: pl.DataFrame, steps: pl.DataFrame) -> None:
         )
     if not launching["launches"].sum():
         raise NotMeasurable(
-            "no launch is recorded in any step, so nothing tells when work was launched",
+            "no launch is recorded in any step, so the launch time of work is unknown",
             fix="record CPU activity beside CUDA activity with torch.profiler",
         )
 

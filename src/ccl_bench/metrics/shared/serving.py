@@ -34,7 +34,7 @@ _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
     """Return the run's serving benchmark, or raise NotMeasurable where it has none.
 
-    `instead` is the metric that tells something like it from traces alone.
+    `instead` is the metric that measures something like it from traces alone.
     """
     found = benchmark_of(requests, statistics)
     if found is None:
