@@ -52,6 +52,17 @@ def test_an_ideal_pipeline_has_the_bubble_of_theory(stages: int, microbatches: i
     assert details["stage_imbalance_ratio"] == pytest.approx(1)
 
 
+def test_the_imbalance_is_the_compute_time_of_the_busiest_stage_over_that_of_the_mean_one(tmp_path: Path):
+    expected = write_run(PIPELINES["uneven stages"], tmp_path)
+    compute = [
+        sum(expected.parts(stage, step).compute_ns for step in expected.plan.step_numbers)
+        for stage in range(expected.plan.pp)
+    ]
+    ratio = measured(tmp_path, "bubble_size_pipeline").details["stage_imbalance_ratio"]
+    assert ratio == pytest.approx(max(compute) * len(compute) / sum(compute))
+    assert ratio > 1.2
+
+
 def test_the_parts_of_an_ideal_pipeline_are_those_of_its_schedule(tmp_path: Path):
     # a host that needs 8 ns for a launch, beside passes of 300 and 600 us
     forward, backward, p = 300_000, 600_000, 4

@@ -1,0 +1,68 @@
+"""Which rank is named as late, on tables small enough to follow by hand."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from ccl_bench.analysis.communication.stragglers import find_stragglers
+from ccl_bench.analysis.facts import Facts
+
+STEP_NS = 1_000
+
+
+def found(*rows: tuple[str, int, int]):
+    """Return the stragglers of one step of 1,000 ns in which (group, rank, waited ns)."""
+    groups, ranks, waited = zip(*rows, strict=True)
+    count = len(rows)
+    waits = pl.DataFrame(
+        {
+            "iteration": [None] * count,
+            "step": [1] * count,
+            "group": groups,
+            "dimension": [None] * count,
+            "trace": ranks,
+            "rank": ranks,
+            "collectives": [1] * count,
+            "wait_ns": waited,
+            "arrived_last": [int(wait == 0) for wait in waited],
+            "caused_ns": [0] * count,
+            "complete": [True] * count,
+        },
+        schema_overrides={"iteration": pl.Int64, "dimension": pl.String},
+    )
+    members = sorted({*ranks})
+    size = len(members)
+    steps = pl.DataFrame(
+        {
+            "iteration": [None] * size,
+            "step": [1] * size,
+            "trace": members,
+            "rank": members,
+            "start_ns": [0] * size,
+            "end_ns": [STEP_NS] * size,
+            "source": ["ProfilerStep"] * size,
+        },
+        schema_overrides={"iteration": pl.Int64},
+    )
+    breakdown = pl.DataFrame({"rank": members, "compute_ns": [500] * size, "exposed_memory_ns": [0] * size})
+    return find_stragglers(waits, steps, breakdown, Facts())
+
+
+@pytest.mark.parametrize(("lag_ns", "late"), [(9, []), (10, [0]), (300, [0])])
+def test_a_rank_is_late_from_a_lag_of_one_percent_of_the_step(lag_ns: int, late: list[int]):
+    stragglers = found(("all", 0, 0), ("all", 1, lag_ns))
+    assert (stragglers.lag_ns, stragglers.late) == (lag_ns, late)
+
+
+def test_lags_of_groups_that_cancel_out_over_the_step_name_no_rank():
+    stragglers = found(("a", 0, 0), ("a", 1, 100), ("b", 0, 100), ("b", 1, 0))
+    assert stragglers.members["lag_ns"].to_list() == [100.0] * 4
+    assert (stragglers.lag_ns, stragglers.late, stragglers.slowest) == (0, [], None)
+
+
+@pytest.mark.parametrize(("waited_ns", "late"), [(49, [0, 1]), (50, [0])])
+def test_a_rank_that_waited_half_of_its_lag_elsewhere_passes_a_delay_on(waited_ns: int, late: list[int]):
+    # rank 1 keeps rank 2 waiting for 100 ns, and has itself waited for rank 0
+    stragglers = found(("a", 0, 0), ("a", 1, waited_ns), ("b", 1, 0), ("b", 2, 100))
+    assert stragglers.late == late
