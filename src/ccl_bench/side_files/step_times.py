@@ -47,7 +47,7 @@ def read_step_times(path: Location) -> Reading[StepTimes]:
     """Return the step durations of a run; InputError only where the file is not JSON."""
     data, log = read_json(path)
     times = _step_times(data, "", log)
-    _doubt(list(times.seconds.values()), log)
+    _check_plausible(list(times.seconds.values()), log)
     return Reading(times, log.in_order(), str(path))
 
 
@@ -61,7 +61,7 @@ def read_rank_step_times(path: Location) -> Reading[RankStepTimes]:
             found[key] = times.seconds
     if len({frozenset(steps) for steps in found.values()}) > 1:
         log.warning("", "the ranks do not hold the same steps", "compare ranks on the steps they share")
-    _doubt([seconds for steps in found.values() for seconds in steps.values()], log)
+    _check_plausible([seconds for steps in found.values() for seconds in steps.values()], log)
     return Reading(RankStepTimes(found), log.in_order(), str(path))
 
 
@@ -165,7 +165,7 @@ def _is_in_seconds(data: dict[str, Any], path: str, log: IssueLog) -> bool:
     return False
 
 
-def _doubt(seconds: list[float], log: IssueLog) -> None:
+def _check_plausible(seconds: list[float], log: IssueLog) -> None:
     if not seconds:
         log.error("", "holds no usable step duration", "write seconds, one for each step")
     elif median(seconds) > LONG_STEP_S:
