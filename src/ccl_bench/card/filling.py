@@ -15,7 +15,7 @@ from ccl_bench.card.scalars import is_absent, says_absent
 from ccl_bench.card.sections import leaf_paths, spelling
 from ccl_bench.card.template import yaml_scalar
 from ccl_bench.card.yaml_tree import Entry, Mapping, Node, Scalar, Sequence, yaml_mapping
-from ccl_bench.storage.text import read_text, replace_text
+from ccl_bench.storage.files import read_text, replace_text
 
 if TYPE_CHECKING:
     from collections import abc

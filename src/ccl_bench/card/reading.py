@@ -13,12 +13,12 @@ from ccl_bench.card.issues import IssueLog
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import read_section, spelling
 from ccl_bench.card.yaml_tree import Mapping, mapping_of, yaml_mapping
-from ccl_bench.storage.text import read_text
+from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as AnyMapping
 
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 _TOP_KEYS = frozenset({"workload", "model_executor", "metric_source", "hf_url", "trace_url"})
 _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})

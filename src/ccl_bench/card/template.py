@@ -15,7 +15,7 @@ from ccl_bench.card.fields import Section, key_of, unit_of
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import value_type
 from ccl_bench.card.yaml_tree import plain_value
-from ccl_bench.storage.text import replace_text
+from ccl_bench.storage.files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

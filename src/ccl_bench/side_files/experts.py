@@ -14,7 +14,7 @@ from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 MOE_FILE_PATTERN = "moe_assignments*.json"
 COUNT_KEYS = ("token_counts", "tokens_per_expert", "tokens_per_device", "counts")

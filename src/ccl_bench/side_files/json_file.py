@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card.issues import IssueLog, shown
-from ccl_bench.storage.text import MIB, read_text
+from ccl_bench.storage.files import MIB, read_text
 
 if TYPE_CHECKING:
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 MAX_BYTES = 64 * MIB
 

@@ -13,7 +13,7 @@ from ccl_bench.side_files.json_file import read_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 
 class SideFile(StrEnum):

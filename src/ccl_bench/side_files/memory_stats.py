@@ -17,7 +17,7 @@ from ccl_bench.side_files.json_file import finite_number, read_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 _COUNTER_NAMES = {
     "peak_allocated": ("allocated_bytes_all_peak", "max_memory_allocated", "max_allocated"),

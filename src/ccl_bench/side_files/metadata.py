@@ -11,10 +11,10 @@ from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
 from ccl_bench.card.yaml_tree import Mapping, node_of
 from ccl_bench.side_files.json_file import json_value, key_lines
-from ccl_bench.storage.text import read_text
+from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 FILE_NAME = "run_metadata.json"
 

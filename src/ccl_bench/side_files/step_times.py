@@ -15,7 +15,7 @@ from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 FILE_NAMES = ("step_times.json", "step_durations.json")
 PER_RANK_FILE_NAME = "step_times_per_rank.json"

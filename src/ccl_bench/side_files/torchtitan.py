@@ -19,7 +19,7 @@ from ccl_bench.card.issues import IssueLog, Reading
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
 from ccl_bench.card.yaml_tree import mapping_of
-from ccl_bench.storage.text import Location, read_text
+from ccl_bench.storage.files import Location, read_text
 
 Texts = tuple[str, ...]
 

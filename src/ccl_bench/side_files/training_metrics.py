@@ -15,7 +15,7 @@ from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
     from ccl_bench.card.issues import IssueLog
-    from ccl_bench.storage.text import Location
+    from ccl_bench.storage.files import Location
 
 FILE_NAME = "training_metrics.json"
 STEP_KEYS = ("step", "steps", "iteration", "global_step")

@@ -1,7 +1,7 @@
 """Where bytes come from and go to: local and remote paths, compression, the cache, safe writing.
 
-`files` opens and writes local and remote files, `gzip_file` reads damaged ones to the last whole byte,
-`remote` turns failures of remote stores into errors of ours, `text` reads small files of people.
+`files` opens, reads and replaces files wherever they are, `gzip_file` reads damaged ones to the last whole
+byte, `remote` turns failures of remote stores into errors of ours.
 """
 
 from ccl_bench.storage.files import (

@@ -194,7 +194,7 @@ def _write(comparison: Comparison, form: Form, target: Path | None) -> None:
     if target is None:
         sys.stdout.write(text)
         return
-    from ccl_bench.storage.text import replace_text
+    from ccl_bench.storage.files import replace_text
 
     replace_text(target, text)
 

@@ -120,7 +120,7 @@ def _show(observed: ReportData, form: Form) -> None:
 
 def _write(target: Path, observed: ReportData, form: Form) -> None:
     from ccl_bench.report.render import render as reported
-    from ccl_bench.storage.text import replace_text
+    from ccl_bench.storage.files import replace_text
 
     replace_text(target, reported(observed, form))
 

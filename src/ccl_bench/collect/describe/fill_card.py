@@ -15,7 +15,7 @@ from ccl_bench.card.fields import Section, key_of
 from ccl_bench.collect.environment.capture import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
 from ccl_bench.storage import write_atomically
-from ccl_bench.storage.text import replace_text
+from ccl_bench.storage.files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
