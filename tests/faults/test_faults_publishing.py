@@ -36,7 +36,7 @@ def test_a_file_behind_a_link_out_of_the_run_is_not_sent(run: Path, tmp_path: Pa
     (run / name).rename(tmp_path / "elsewhere")
     (run / name).symlink_to(tmp_path / "elsewhere")
     done = refused(run, "--traces", "include")
-    assert f"{name}: leads out of the run; nothing was published" in done.stderr
+    assert f"{name}: links outside the run; nothing was published" in done.stderr
 
 
 def test_a_card_behind_a_link_out_of_the_run_is_not_sent_even_without_traces(
@@ -46,7 +46,7 @@ def test_a_card_behind_a_link_out_of_the_run_is_not_sent_even_without_traces(
     card.rename(tmp_path / "elsewhere.yaml")
     card.symlink_to(tmp_path / "elsewhere.yaml")
     done = refused(run)
-    assert "workload_card.yaml: leads out of the run" in done.stderr
+    assert "workload_card.yaml: links outside the run" in done.stderr
 
 
 def test_a_file_with_a_secret_is_not_sent(run: Path) -> None:

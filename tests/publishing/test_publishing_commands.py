@@ -46,7 +46,7 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     assert throughput["value"] == pytest.approx(float(measured.stdout), rel=1e-5)
     assert "self-reported" in httpx.get(page, timeout=30).text
     again, said = _published(leaderboard.address, token=made.stdout.strip())
-    assert (again, "was published before" in said) == (page, True)
+    assert (again, "already published" in said) == (page, True)
     assert list(leaderboard.states().values()) == [["self_reported"]]
 
 
@@ -118,7 +118,7 @@ def test_quarantine_ends_when_a_maintainer_approves(
     ada, mae = leaderboard.token("ada"), leaderboard.token("mae", Role.MAINTAINER)
     received = leaderboard.sent(archive(bundle), ada).json()
     assert (received["state"], leaderboard.runs()) == ("quarantined", [])
-    assert "after a maintainer has looked at it" in received["remarks"][0]
+    assert "once a maintainer has approved it" in received["remarks"][0]
     page = f"{leaderboard.address}/runs/{received['id']}"
     assert httpx.get(page, timeout=30).status_code == 404
     at = ["--at", leaderboard.address]

@@ -117,7 +117,7 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "a number that is said not to be": (_result(status="failed"), "says that there is a number"),
     "a metric twice": (lambda f: with_results(f, lambda results: results.append(results[0])), "2 times"),
     "a forged hash": (_first_trace("sha256", "0" * 64), "with another hash"),
-    "a hash that is none": (_first_trace("sha256", "<script>"), "has no SHA-256"),
+    "a hash that is none": (_first_trace("sha256", "<script>"), "has no valid SHA-256"),
     "a trace outside of the run": (_first_trace("file", "../../etc/passwd"), "leads out of the run"),
     "a path for a name": (_stated("run", "/home/ada/run"), "a path for a name"),
     "a name of two lines": (_stated("run", 'run\n{"event": "published"}'), "not printable"),
@@ -128,11 +128,11 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "a later schema": (_stated("schema_version", 2), "schema 2"),
     "a report of other results": (
         lambda f: edited(f, REPORT, lambda report: report.update(results=[])),
-        "other results than the bundle",
+        "different results from the bundle",
     ),
     "a report of another run": (
         lambda f: edited(f, REPORT, lambda report: report["inspection"].update(run="other")),
-        "about another run",
+        "describes another run",
     ),
 }
 
@@ -260,7 +260,7 @@ def test_an_archive_far_over_the_limit_is_refused_for_what_its_headers_say(leade
 def test_traces_other_than_those_named_are_refused(leaderboard: Leaderboard, whole: Files) -> None:
     name = "run/kineto_trace_1.json.gz"
     changed = {**whole, name: whole["run/kineto_trace_0.json.gz"]}
-    _refused(leaderboard, archive(changed), "is another file than provenance.json says")
+    _refused(leaderboard, archive(changed), "is not the file that provenance.json names")
     missing = {file: text for file, text in whole.items() if file != name}
     _refused(leaderboard, archive(missing), "is missing: send every file of the run, or none")
     more = {**whole, "run/extra.json": b"{}"}

@@ -126,7 +126,7 @@ def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> Non
     outside = tmp_path / "outside.json"
     shutil.move(run / "step_times_per_rank.json", outside)
     (run / "step_times_per_rank.json").symlink_to(outside)
-    with pytest.raises(InputError, match="leads out of the run"):
+    with pytest.raises(InputError, match="links outside the run"):
         _packed(run, tmp_path / "parcel", with_traces=True)
 
 

@@ -75,7 +75,7 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     assert leaderboard.asked("POST", f"bundles/{run}/recompute", mae).status_code == 200
     leaderboard.work()
     (failed,) = (line for line in leaderboard.log if line["event"] == "recompute-failed")
-    assert "is another file than the one that was published" in failed["reason"]
+    assert "differs from the published file" in failed["reason"]
     assert leaderboard.states() == {run: ["self_reported", "verified"]}
 
 

@@ -101,7 +101,7 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
     """Return one item a run: value, text, rank, ranked, kind, note, doubt; 0 without a number.
 
     Only numbers of one kind compare: of one revision and unit, measured alike. A number that an error makes
-    doubtful says so; note and doubt are left out where neither tells anything.
+    doubtful says so; note and doubt are left out if both are empty.
     """
     found: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
@@ -144,18 +144,18 @@ class WrittenSite:
 
 
 def write_site(
-    store: Store, folder: Path, *, force: bool = False, told: Progress | None = None
+    store: Store, folder: Path, *, force: bool = False, progress: Progress | None = None
 ) -> WrittenSite:
     """Write the site into a folder, all of it or nothing; `force` replaces one that is there.
 
-    `told` is called with the number of runs written and their total.
+    `progress` is called with the number of runs written and their total.
     """
     folder = folder.resolve()
     _check_target(folder, force=force)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         made = Path(temporary) / "site"
-        written = _SiteWriter(store, made).written(told)
+        written = _SiteWriter(store, made).write(progress)
         made.chmod(0o755)
         if folder.exists():
             folder.rename(Path(temporary) / "before")
@@ -182,7 +182,7 @@ class _SiteWriter:
         self._left_out: list[CclBenchError] = []
         self._has_reports = False
 
-    def written(self, told: Progress | None) -> WrittenSite:
+    def write(self, progress: Progress | None) -> WrittenSite:
         """Write everything, runs first: one that turns out to be damaged is then listed nowhere."""
         with self._store.engine.connect() as connection:
             runs = query_result.public_run_ids(connection)
@@ -194,8 +194,8 @@ class _SiteWriter:
             except CclBenchError as error:
                 self._left_out.append(error)
                 damaged.append(run)
-            if told:
-                told(done, len(runs))
+            if progress:
+                progress(done, len(runs))
         self._store.index(damaged)
         self._lists()
         for name in ASSETS:

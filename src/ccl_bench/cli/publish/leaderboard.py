@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.tokens import TokenRow
     from ccl_bench.leaderboard.store import Store
 
-ABOUT_SERVE = """Serve published runs as a leaderboard, until it is stopped with Ctrl-C.
+ABOUT_SERVE = """Serve published runs as a leaderboard until stopped with Ctrl-C.
 
-DATA is a directory that ccl-bench publish has put runs into. What is added later is shown at once.
+DATA is a directory into which ccl-bench publish wrote runs. Runs that are added later appear at once.
 
 Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
 """
@@ -45,14 +45,12 @@ def serve(
     data: Data,
     /,
     *,
-    host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="Port; 0 for any that is free.")] = 8000,
+    host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,
     database: Database = None,
-    root_path: Annotated[
-        str, Parameter(metavar="PATH", help="Path below which a proxy serves it, such as /bench.")
-    ] = "",
+    root_path: Annotated[str, Parameter(metavar="PATH", help="Path prefix of a proxy, such as /bench.")] = "",
     workers: Annotated[
-        int, Parameter(metavar="N", help="Processes beside it that recompute runs from their traces.")
+        int, Parameter(metavar="N", help="Worker processes that recompute runs from their traces.")
     ] = 1,
 ) -> int:
     """Serve the leaderboard."""
@@ -65,7 +63,7 @@ def serve(
     from ccl_bench.leaderboard.web.server import listening, run_server
 
     if workers < 0:
-        raise UsageError(f"--workers {workers} is no number of processes", fix="give 0 or more")
+        raise UsageError(f"--workers {workers} is negative", fix="give 0 or more")
     store = open_current_store(data, database)
     reconcile(store, load_settings(store.data))
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
@@ -76,19 +74,19 @@ def serve(
 
 
 def open_current_store(data: str, database: str | None) -> Store:
-    """Return the store with its index up to date, and tell which runs cannot be shown."""
+    """Return the store with its index up to date, and report runs that cannot be shown."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.leaderboard.store import open_store
 
     store = open_store(data, database)
     with progress_bar(1, "reading published runs") as progress:
-        store.catch_up(told=progress)
+        store.catch_up(progress=progress)
     report_refused(store)
     return store
 
 
 def report_refused(store: Store) -> None:
-    """Tell on stderr which bundles were not taken into the index, and why."""
+    """Report on stderr which bundles were not indexed, and why."""
     from ccl_bench.cli.runner import say
 
     for error in store.refused.values():
@@ -97,7 +95,7 @@ def report_refused(store: Store) -> None:
 
 ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host or to be opened from a disk.
 
-Filters, sorting and columns are done by a script in the page; without one every run can still be read.
+A script in the page filters, sorts and chooses columns; every run is readable without it.
 
 Exit status: 0; 2 wrong usage, or the directory is there already; 4 the directory or database cannot be used.
 """
@@ -130,17 +128,17 @@ def site(
 
     store = open_current_store(data, database)
     with progress_bar(1, "writing pages") as progress:
-        written = write_site(store, Path(output), force=force, told=progress)
+        written = write_site(store, Path(output), force=force, progress=progress)
     for error in written.left_out:
         say(PROGRAM, f"left out: {error}")
     show(f"{output}/index.html  {counted(written.runs, 'run')}, {counted(written.files, 'file')}")
     return 0
 
 
-ABOUT_INDEX = """Throw the index of published runs away and make it again from their files, checking each.
+ABOUT_INDEX = """Rebuild the index of published runs from their files, and check each file.
 
-The files are the truth: whatever happened to the database, this restores it. A file that was changed after \
-it was published is found by its hash.
+The files are authoritative: this restores the database whatever happened to it. A file that changed after \
+publication is detected by its hash.
 
 Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or database cannot.
 """
@@ -165,22 +163,22 @@ def index(data: Data, /, *, database: Database = None) -> int:
 
     store = open_store(data, database)
     with progress_bar(1, "reading published runs") as progress:
-        store.rebuild(told=progress)
+        store.rebuild(progress=progress)
     report_refused(store)
     show(f"{counted(store.count, 'run')} in the index")
     return InputError.exit_status if store.refused else 0
 
 
-ABOUT_TOKENS = """Make a token for somebody who publishes, and print it: it is told once, only its hash stays.
+ABOUT_TOKENS = """Create a token for a submitter and print it; it is shown once, and only its hash is stored.
 
-DATA is the directory of the leaderboard; it is made where it is missing.
+DATA is the directory of the leaderboard; it is created if it is missing.
 
 Exit status: 0; 2 wrong usage; 4 there is no such token, or the directory or database cannot be used.
 """
 
-ABOUT_WORKER = """Recompute published runs from their traces, until it is stopped with Ctrl-C.
+ABOUT_WORKER = """Recompute published runs from their traces until stopped with Ctrl-C.
 
-ccl-bench serve runs one by itself. More of them work side by side, also on other machines with the same \
+ccl-bench serve starts one worker. More workers can run in parallel, also on other machines with the same \
 directory and database.
 
 Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
@@ -204,18 +202,18 @@ def worker_command(program: str) -> App:
 
 def token(
     data: Data,
-    submitter: Annotated[str | None, Parameter(metavar="", help="Name of whoever gets the token.")] = None,
+    submitter: Annotated[str | None, Parameter(metavar="", help="Name of the submitter.")] = None,
     /,
     *,
     role: Annotated[
         Literal["submitter", "maintainer", "admin"],
-        Parameter(help="What they may do: publish; also approve and withdraw; also make tokens."),
+        Parameter(help="What they may do: publish; also approve and withdraw; also create tokens."),
     ] = "submitter",
     days: Annotated[
-        int | None, Parameter(metavar="N", help="How long it is good for; for ever unless given.")
+        int | None, Parameter(metavar="N", help="Validity in days; unlimited unless given.")
     ] = None,
-    listing: Annotated[bool, Parameter(name="--list", help="Show the tokens that there are.")] = False,
-    revoke: Annotated[str | None, Parameter(metavar="ID", help="Make a token worthless.")] = None,
+    listing: Annotated[bool, Parameter(name="--list", help="List all tokens.")] = False,
+    revoke: Annotated[str | None, Parameter(metavar="ID", help="Revoke a token.")] = None,
     database: Database = None,
 ) -> int:
     """Make, list or revoke tokens."""
@@ -227,9 +225,9 @@ def token(
     from ccl_bench.leaderboard.store import open_store
 
     if [submitter is not None, listing, revoke is not None].count(True) != 1:
-        raise UsageError("it takes a name, --list or --revoke", fix="give one of them")
+        raise UsageError("a name, --list or --revoke is required", fix="give one of them")
     if days is not None and days < 1:
-        raise UsageError(f"--days {days} is in the past", fix="give 1 or more")
+        raise UsageError(f"--days {days} is not positive", fix="give 1 or more")
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None:
         made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=days)
@@ -269,7 +267,7 @@ def worker(
     /,
     *,
     database: Database = None,
-    until_empty: Annotated[bool, Parameter(help="Stop when there is nothing to do.")] = False,
+    until_empty: Annotated[bool, Parameter(help="Stop when no job is due.")] = False,
 ) -> int:
     """Recompute runs."""
     from ccl_bench.cli.runner import say

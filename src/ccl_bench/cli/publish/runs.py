@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.models import Receipt
     from ccl_bench.leaderboard.publishing.moderation import LocalAdmin
 
-ABOUT_PUBLISH = """Publish a run: its card, its results, its report as data, and where they come from.
+ABOUT_PUBLISH = """Publish a run: its card, results, report as data, and provenance.
 
 With --to and a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. With --to and an \
 address the run is sent there; the token is taken from CCL_BENCH_TOKEN. Traces stay where they are unless \
---traces says otherwise: with them the leaderboard recomputes every number, and calls the run verified.
+--traces is given: with them the leaderboard recomputes every number and marks the run verified.
 
-Publishing the same run again changes nothing; one that was measured anew replaces the former.
+Publishing the same run again changes nothing; a new measurement of it replaces the former.
 
 Exit status: 0; 2 wrong usage; 4 the run cannot be read, holds a secret, or was refused.
 """
@@ -64,16 +64,18 @@ def publish(
         str | None,
         Parameter(
             metavar="WHERE",
-            help="Hand out the traces too: 'include' sends them along, an address such as s3://bucket/folder "
-            "puts them there.",
+            help="Publish the traces too: 'include' sends them along, an address such as s3://bucket/folder "
+            "stores them there.",
         ),
     ] = None,
     trace_url: Annotated[
-        str | None, Parameter(metavar="URL", help="Where the traces are already, for everybody to see.")
+        str | None, Parameter(metavar="URL", help="Public address of the traces, if they have one already.")
     ] = None,
     dry_run: Annotated[
         bool,
-        Parameter(help="Only list what would leave this machine, and what it tells of people and machines."),
+        Parameter(
+            help="Only list what would leave this machine, and what it discloses about people and machines."
+        ),
     ] = False,
     token_file: TokenFile = None,
     workload_card: options.Card = None,
@@ -115,10 +117,10 @@ def _destination(to: str, token_file: str | None, database: str | None) -> Desti
 
     if "://" in to:
         if database:
-            raise UsageError("--database is that of a directory, and --to names a server", fix="leave it out")
+            raise UsageError("--database needs a directory, but --to names a server", fix="leave it out")
         return ServerDestination(LeaderboardClient(to, read_token(token_file)))
     if Path(to).exists() and not Path(to).is_dir():
-        raise UsageError(f"{to} is no directory", fix="give a directory, or the address of a leaderboard")
+        raise UsageError(f"{to} is not a directory", fix="give a directory, or the address of a leaderboard")
     return DirectoryDestination(Path(to), database)
 
 
@@ -129,7 +131,7 @@ def _storage(traces: str | None, trace_url: str | None) -> str | None:
     if trace_url:
         raise UsageError("--traces and --trace-url contradict each other", fix="give one of them")
     if "://" not in str(traces):
-        raise UsageError(f"--traces {traces} is no address", fix=f"give {INCLUDE}, or s3://bucket/folder")
+        raise UsageError(f"--traces {traces} is not an address", fix=f"give {INCLUDE}, or s3://bucket/folder")
     return traces
 
 
@@ -139,8 +141,8 @@ def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
 
     with progress_bar(1) as progress:
         upload = prepare_upload(wanted, scratch, progress=progress)
-    for name in upload.scrubbed:
-        _say(f"{name}: environment, output, host and other processes are left out of what is published")
+    for name in upload.redacted:
+        _say(f"{name}: published without environment, output, host and other processes")
     return upload
 
 
@@ -163,7 +165,7 @@ def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
     with progress_bar(1, "sending") as progress:
         found = destination.take(upload, scratch, progress)
     words = found.state.replace("_", "-")
-    _say(f"published, {words}" if found.is_new else f"was published before, and is {words}")
+    _say(f"published, {words}" if found.is_new else f"already published, {words}")
     replaced = (f"it replaces {run[:12]}" for run in found.replaced)
     for remark in (*replaced, *found.remarks, *disclosure_summaries(upload)):
         _say(remark)
@@ -177,17 +179,17 @@ def _say(text: str) -> None:
     say(PROGRAM, text)
 
 
-ABOUT_WITHDRAW = """Take a published run back: it keeps its page and its history, and is ranked no more.
+ABOUT_WITHDRAW = """Withdraw a published run: it keeps its page and history, and is no longer ranked.
 
-A submitter withdraws what is their own, a maintainer anyone's; the token is taken from CCL_BENCH_TOKEN. \
-In a data directory it takes none.
+A submitter withdraws their own runs, a maintainer any run; the token is read from CCL_BENCH_TOKEN. \
+A data directory needs no token.
 
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """
 
-ABOUT_APPROVE = """List a run that waits in quarantine or was withdrawn; without a run, show those that wait.
+ABOUT_APPROVE = """Approve a run that is in quarantine or was withdrawn; without a run, show those that wait.
 
-It takes the token of a maintainer, from CCL_BENCH_TOKEN; in a data directory none.
+It needs the token of a maintainer in CCL_BENCH_TOKEN; a data directory needs none.
 
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """
@@ -196,7 +198,7 @@ _ID = re.compile(r"[0-9a-f]{64}")
 _EXAMPLE = "0123456789abcdef" * 4
 
 At = Annotated[str, Parameter(metavar="PLACE", help="Address of the leaderboard, or its data directory.")]
-Note = Annotated[str, Parameter(metavar="TEXT", help="Why; it is shown in the run's history.")]
+Note = Annotated[str, Parameter(metavar="TEXT", help="Reason, shown in the history of the run.")]
 
 
 def withdraw_command(program: str) -> App:
@@ -229,7 +231,7 @@ def withdraw(
 
 def approve(
     run: Annotated[
-        str | None, Parameter(metavar="", help="Identifier of the run; all that wait without.")
+        str | None, Parameter(metavar="", help="Identifier of the run; without it all that wait are shown.")
     ] = None,
     /,
     *,
@@ -246,7 +248,7 @@ def approve(
     if found:
         _show_receipts(found)
     else:
-        say(PROGRAM, "no run waits")
+        say(PROGRAM, "no run waits for approval")
     return 0
 
 
@@ -271,7 +273,7 @@ def _run_id(run: str) -> str:
     found = _ID.search(run)
     if found is None:
         raise UsageError(
-            f"{run} is no identifier of a run", fix="take the 64 digits from the address of its page"
+            f"{run} is not an identifier of a run", fix="take the 64 digits from the address of its page"
         )
     return found[0]
 

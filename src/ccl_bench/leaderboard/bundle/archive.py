@@ -32,11 +32,11 @@ _GZIP_LEVEL = 1
 
 
 def write_archive(
-    target: Path, folder: Path, run_files: Mapping[str, Path], *, told: Progress | None = None
+    target: Path, folder: Path, run_files: Mapping[str, Path], *, progress: Progress | None = None
 ) -> None:
     """Write the files of a bundle, and those of the run below `run/`, into one archive.
 
-    `told` is called with the number of files that are in it and their total.
+    `progress` is called with the number of files that are in it and their total.
     """
     named = [(name, folder / name) for name in _ordered_names(folder)]
     named += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
@@ -47,8 +47,8 @@ def write_archive(
     ):
         for done, (name, path) in enumerate(named, start=1):
             _add_file(archive, name, path)
-            if told:
-                told(done, len(named))
+            if progress:
+                progress(done, len(named))
 
 
 def _ordered_names(folder: Path) -> list[str]:

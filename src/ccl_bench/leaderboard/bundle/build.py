@@ -91,16 +91,14 @@ def build_bundle(
     """
     card = run.stated.origins.get("card")
     if card is None:
-        fix = "write workload_card.yaml beside the traces; ccl-bench new makes one to fill in"
-        raise InputError(
-            "has no workload card, without which nobody knows what ran", where=str(run.path), fix=fix
-        )
+        fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
+        raise InputError("has no workload card, so nobody knows what ran", where=str(run.path), fix=fix)
     (folder / CARD).write_bytes(card.read_bytes())
-    told = _strip_paths(run, observed, metrics)
-    for name, text in ((RESULTS, results_json(told.results)), (REPORT, report_json(told))):
+    stripped = _strip_paths(run, observed, metrics)
+    for name, text in ((RESULTS, results_json(stripped.results)), (REPORT, report_json(stripped))):
         of_run = strip_folder(text, run.path, run_name(run))
         (folder / name).write_bytes(strip_folder(of_run, card, CARD))
-    provenance = _provenance(run, told.results)
+    provenance = _provenance(run, stripped.results)
     if storage:
         trace_url = f"{storage.rstrip('/')}/{recording_hash(provenance, run_name(run))[:16]}"
     provenance = msgspec.structs.replace(provenance, trace_url=trace_url)

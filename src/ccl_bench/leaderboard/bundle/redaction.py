@@ -45,12 +45,12 @@ _MIN_NAME = 4
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """Something that a file tells."""
+    """Personal data or a secret in a file."""
 
     file: str
     what: str
     example: str
-    """As it stands there; a secret is cut short."""
+    """Text as found; a secret is cut short."""
     count: int
     is_secret: bool
 
@@ -64,26 +64,26 @@ class _Pattern:
 
 
 def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
-    """Return what files tell, secrets first."""
-    found = [told for name, path in files.items() for told in _disclosures_of(name, path)]
-    return sorted(found, key=lambda told: not told.is_secret)
+    """Return the personal data and secrets in files, secrets first."""
+    found = [each for name, path in files.items() for each in _disclosures_of(name, path)]
+    return sorted(found, key=lambda each: not each.is_secret)
 
 
 def refuse_secrets(found: Iterable[Disclosure]) -> None:
     """Raise InputError where a file holds a secret."""
-    secrets = [told for told in found if told.is_secret]
+    secrets = [each for each in found if each.is_secret]
     if not secrets:
         return
     first, more = secrets[0], f", and {len(secrets) - 1} more" if len(secrets) > 1 else ""
     raise InputError(
         f"holds {first.what} ({first.example}){more}; nothing was published",
         where=first.file,
-        fix="take it out of the file, and revoke it if anybody else could read it",
+        fix="remove it from the file, and revoke it if anybody else could read it",
     )
 
 
 def _disclosures_of(name: str, path: Path) -> Iterator[Disclosure]:
-    """Yield what one file tells, each kind once."""
+    """Yield the disclosures of one file, each kind once."""
     counts: Counter[tuple[_Pattern, bytes]] = Counter()
     with storage.open_file(path) as stream:
         for block, seen in _blocks(stream, path):
@@ -170,7 +170,7 @@ def redact_export(export: Path, target: Path) -> None:
     """Write what may be published of an export, an SQLite database, to a file that is not there yet."""
     with closing(sqlite3.connect(f"{target.absolute().as_uri()}?mode=rwc", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema=OFF")
-        connection.create_function("is_told", 1, _is_kept_message, deterministic=True)
+        connection.create_function("is_kept", 1, _is_kept_message, deterministic=True)
         connection.create_function("ranks_of", 2, _rank_variables, deterministic=True)
         try:
             connection.execute("ATTACH ? AS source", (f"{export.absolute().as_uri()}?mode=ro",))
@@ -212,7 +212,7 @@ def _selection(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | No
     if table.name == "PROCESSES":
         return table.listed, f'"globalPid" IN ({_used_processes(tables)})'
     if table.name == "DIAGNOSTIC_EVENT" and "text" in table.columns:
-        return table.listed, 'is_told(CAST("text" AS BLOB))'
+        return table.listed, 'is_kept(CAST("text" AS BLOB))'
     if {"name", "value"} <= table.columns.keys():
         settings = ", ".join(f"'{name}'" for name in _rules()["settings"])
         values = table.listed.replace(
@@ -257,7 +257,7 @@ def _is_kept_message(text: bytes | None) -> bool:
 
 
 def _rank_variables(name: object, value: bytes | None) -> str | None:
-    """Return the variables of an environment that tell a rank; None where the row is no environment."""
+    """Return the variables of an environment that state a rank; None if the row is no environment."""
     if not str(name).endswith((":ENVIRONMENT_VARIABLE", "DeviceEnvironment")):
         return None
     found = _SETTING.findall(_decode(value))
@@ -284,7 +284,7 @@ class StagedRun:
     """A run whose files can be handed out."""
 
     run: Run
-    scrubbed: list[str] = field(default_factory=list)
+    redacted: list[str] = field(default_factory=list)
     """Reports that are published in part, by their names below the run as it lies."""
 
 

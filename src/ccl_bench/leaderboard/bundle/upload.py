@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UploadRequest:
-    """What is to be published of a run, and how it is read."""
+    """What to publish of a run, and how to read it."""
 
     place: str
     card: str | None = None
@@ -39,9 +39,9 @@ class UploadRequest:
     storage: str | None = None
     """Address in object storage below which the traces go."""
     trace_url: str | None = None
-    """Where the traces are already."""
+    """Where the traces already are."""
     metrics: Collection[str] | None = None
-    """Those that the other side knows; all unless given."""
+    """Metrics that the leaderboard knows; all unless given."""
     jobs: int | None = None
     use_cache: bool = True
     choice: StepChoice = EVERY_STEP
@@ -55,58 +55,60 @@ class Upload:
     bundle: Bundle
     run_files: dict[str, Path] = field(default_factory=dict)
     """Files of the run, by their names below it; empty where traces stay."""
-    scrubbed: list[str] = field(default_factory=list)
+    redacted: list[str] = field(default_factory=list)
     """Reports of which only a part leaves."""
-    told: list[Disclosure] = field(default_factory=list)
-    """What it tells of people and machines."""
+    disclosures: list[Disclosure] = field(default_factory=list)
+    """What its files disclose about people and machines."""
     sent: dict[str, Path] = field(default_factory=dict)
     """Those files of the run that go along; empty where they go to storage of their own."""
 
 
-def prepare_upload(wanted: UploadRequest, folder: Path, *, progress: Progress | None = None) -> Upload:
-    """Measure a run and write what is published of it into an empty folder.
+def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress | None = None) -> Upload:
+    """Measure a run and write what will be published into an empty folder.
 
-    Raises InputError where the bundle would be refused, holds a secret, or takes files from outside the run.
+    Raises InputError if the bundle is invalid, holds a secret, or a file of the run links outside it.
     """
-    reopened = partial(open_run, card=wanted.card and _absolute(wanted.card), choice=wanted.choice)
-    run = reopened(_absolute(wanted.place))
-    hands_out = wanted.with_traces or wanted.storage is not None
+    reopened = partial(open_run, card=request.card and _absolute(request.card), choice=request.choice)
+    run = reopened(_absolute(request.place))
+    hands_out = request.with_traces or request.storage is not None
     _refuse_links(links_outside(run, input_files(run) if hands_out else {}))
-    scrubbed: list[str] = []
+    redacted: list[str] = []
     if hands_out:
         (folder / "staged").mkdir()
         ready = stage_run(run, folder / "staged", reopened)
-        run, scrubbed = ready.run, ready.scrubbed
-    seen = collect_report_data(run, jobs=wanted.jobs, use_cache=wanted.use_cache, progress=progress)
+        run, redacted = ready.run, ready.redacted
+    seen = collect_report_data(run, jobs=request.jobs, use_cache=request.use_cache, progress=progress)
     (folder / "bundle").mkdir()
     done = build_bundle(
         run,
         seen,
         folder / "bundle",
-        metrics=wanted.metrics,
-        storage=wanted.storage,
-        trace_url=wanted.trace_url,
+        metrics=request.metrics,
+        storage=request.storage,
+        trace_url=request.trace_url,
     )
     run_files = input_files(run) if hands_out else {}
     bundle = validate_bundle(done.folder, Limits())
     leaving = {name: done.folder / name for name in bundle.files}
-    told = find_disclosures(leaving | {f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()})
-    refuse_secrets(told)
-    return Upload(done.id, bundle, run_files, scrubbed, told, run_files if wanted.with_traces else {})
+    disclosures = find_disclosures(
+        leaving | {f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()}
+    )
+    refuse_secrets(disclosures)
+    return Upload(done.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {})
 
 
 def _absolute(place: str) -> str:
-    """Return an address, or the whole path of a file or folder, by which it is found in what is told."""
+    """Return an address, or the whole path of a file or folder, so that the bundle can be searched for it."""
     return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def _refuse_links(outside: list[str]) -> None:
-    """Raise InputError where a file is a link out of the run: what is published follows none."""
+    """Raise InputError where a file links to outside the run."""
     if not outside:
         return
-    more = f", and so do {len(outside) - 1} more" if len(outside) > 1 else ""
+    more = f", as do {len(outside) - 1} more" if len(outside) > 1 else ""
     fix = "copy the file into the run, or publish without the traces"
-    raise InputError(f"leads out of the run{more}; nothing was published", where=outside[0], fix=fix)
+    raise InputError(f"links outside the run{more}; nothing was published", where=outside[0], fix=fix)
 
 
 _FILE_DESCRIPTIONS = {
@@ -118,7 +120,7 @@ _FILE_DESCRIPTIONS = {
 
 
 def preview(upload: Upload) -> Group:
-    """Return the files of an upload, and what they disclose of people and machines."""
+    """Return the files of an upload, and what they disclose about people and machines."""
     rows = list(_file_rows(upload))
     return Group(
         heading(f"{upload.bundle.provenance.run} would be published as {upload.id[:12]}"),
@@ -137,22 +139,22 @@ def _file_rows(upload: Upload) -> Iterator[tuple[str, str, str]]:
 
 
 def disclosure_summaries(upload: Upload) -> Iterator[str]:
-    """Yield a sentence for each kind of thing that an upload discloses of people and machines."""
-    for what in dict.fromkeys(told.what for told in upload.told):
-        same = [told for told in upload.told if told.what == what]
+    """Yield a sentence for each kind of personal data in an upload."""
+    for what in dict.fromkeys(found.what for found in upload.disclosures):
+        same = [found for found in upload.disclosures if found.what == what]
         example = same[0]
-        yield f"{what} is told by {counted(len(same), 'file')}: {example.example} in {example.file}"
+        yield f"{what} found in {counted(len(same), 'file')}: {example.example} in {example.file}"
 
 
 def _disclosure_table(upload: Upload) -> list[RenderableType]:
-    if not upload.told:
-        return [Text("It tells no host, user, address or home directory that is looked for.")]
-    rows = [(told.file, f"{told.what}, {counted(told.count, 'time')}", told.example) for told in upload.told]
-    return [heading("What it tells"), indented(aligned(("file", "what", "such as"), rows))]
+    if not upload.disclosures:
+        return [Text("No host, user, address or home directory was detected in it.")]
+    rows = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
+    return [heading("What it discloses"), indented(aligned(("file", "what", "example"), rows))]
 
 
 def _ranking_note(upload: Upload) -> list[RenderableType]:
     missing = unknown_fields(upload.bundle.fields)
     if not missing:
-        return [Text("The card says enough for it to be ranked.")]
-    return [Text(f"It would be listed and not ranked: the card does not say {', '.join(missing)}.")]
+        return [Text("The card has every field that ranking needs.")]
+    return [Text(f"It would be listed but not ranked: the card lacks {', '.join(missing)}.")]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.result import Result
 
 _MAX_SHOWN = 10
-"""Mistakes that are told; the rest is counted."""
+"""Mistakes shown; the rest is counted."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d[\w.+-]{0,49}", re.ASCII)
 _MAX_CHARACTERS = 2000
@@ -33,13 +33,13 @@ _MAX_CHARACTERS = 2000
 _MAX_DEPTH = 32
 """Lists and mappings inside each other, in the details of a result."""
 
-VALIDATE_FIX = "run ccl-bench validate on the run, mend what it tells, and publish again"
+VALIDATE_FIX = "run ccl-bench validate on the run, correct what it reports, and publish again"
 
 
 def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | None = None) -> Bundle:
-    """Return the bundle in a folder, or raise InputError with everything that is wrong with it.
+    """Return the bundle in a folder; raise InputError with all of its problems.
 
-    `hashes` are those of the files of the run that came with it; empty where none came.
+    `hashes` are those of the run's files that came with it; empty if none came.
     """
     found = list(_file_problems(folder, limits))
     bundle = Bundle(folder)
@@ -63,7 +63,7 @@ def _file_problems(folder: Path, limits: Limits) -> Iterator[str]:
 
 
 def _content_problems(bundle: Bundle) -> Iterator[str]:
-    """Yield what is wrong in each file; one that cannot be read at all hides nothing of the others."""
+    """Yield the problems of each file; an unreadable file does not hide problems of the others."""
     readable = True
     for about in (_card_problems, _provenance_problems, _results_problems, _report_problems):
         try:
@@ -89,34 +89,34 @@ def _provenance_problems(bundle: Bundle) -> Iterator[str]:
     if made.schema_version != 1:
         yield f"provenance.json has schema {made.schema_version}, this program knows 1"
     if not 1 <= len(made.run) <= _MAX_CHARACTERS or "/" in made.run or not made.run.isprintable():
-        yield "the run has no name, a path for a name, or characters in it that are not printable"
+        yield "the name of the run is empty, a path, or not printable"
     if not _VERSION.fullmatch(made.tool_version):
-        yield f"{made.tool_version[:50]!r} is no version of ccl-bench"
+        yield f"{made.tool_version[:50]!r} is not a version of ccl-bench"
     if made.trace_url is not None and not (
         is_address(made.trace_url) and len(made.trace_url) <= _MAX_CHARACTERS
     ):
-        yield "trace_url is no address; write it in full, from https:// or s3:// on"
+        yield "trace_url is not a full address such as https://... or s3://..."
     named = [(trace.file, trace.sha256) for trace in made.traces] + list(made.files.items())
     for name, digest in named:
         if problem := name_problem(name):
             yield f"the name of the file {name[:100]!r} {problem}"
         if not _SHA256.fullmatch(digest):
-            yield f"{name[:100]!r} has no SHA-256"
+            yield f"{name[:100]!r} has no valid SHA-256"
     if len({name for name, _ in named}) < len(named):
         yield "a file is named twice"
     if any(trace.size < 0 for trace in made.traces):
         yield "a trace has fewer than 0 bytes"
     for name in made.fields:
         if not is_known_field(name):
-            yield f"{name[:100]!r} is no field of a card"
+            yield f"{name[:100]!r} is not a field of a card"
 
 
 def _results_problems(bundle: Bundle) -> Iterator[str]:
     if not any(result.status == "ok" for result in bundle.results):
-        yield "there is no number in the results"
+        yield "no result has a value"
     for name, count in Counter(result.metric for result in bundle.results).items():
         if count > 1:
-            yield f"{name[:100]} is there {count} times"
+            yield f"{name[:100]} occurs {count} times"
     for result in bundle.results:
         yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result))
 
@@ -124,7 +124,7 @@ def _results_problems(bundle: Bundle) -> Iterator[str]:
 def _result_problems(result: Result) -> Iterator[str]:
     known = metrics.load()
     if result.metric not in known or known.get(result.metric).name != result.metric:
-        yield "is no metric that this program knows"
+        yield "is not a metric of this version"
         return
     declared = known.get(result.metric)
     if (result.unit, result.better) != (declared.unit, declared.better):
@@ -135,15 +135,15 @@ def _result_problems(result: Result) -> Iterator[str]:
     if result.schema_version != SCHEMA_VERSION:
         yield f"has schema {result.schema_version}, this program knows {SCHEMA_VERSION}"
     if (result.status == "ok") != (result.value is not None):
-        yield "says that there is a number and has none, or the other way round"
+        yield "has a value that contradicts its status"
     elif result.value is not None and not math.isfinite(result.value):
-        yield "is no finite number"
+        yield "is not a finite number"
     if _is_too_deep(result.details):
         yield f"its details are nested more than {_MAX_DEPTH} levels deep"
 
 
 def _is_too_deep(details: object) -> bool:
-    """Whether data is nested deeper than anything that measures; what shows it would fail on that."""
+    """Whether data is nested deeper than any measurement; rendering it would fail."""
     level = [details]
     for _ in range(_MAX_DEPTH):
         level = [inner for each in level for inner in _children(each)]
@@ -161,33 +161,33 @@ def _report_problems(bundle: Bundle) -> Iterator[str]:
         return
     report = report_from_json(bundle.bytes(REPORT))
     if report.results != bundle.results:
-        yield f"{REPORT} has other results than the bundle"
+        yield f"{REPORT} has different results from the bundle"
     if report.inspection.run != bundle.provenance.run:
-        yield f"{REPORT} is about another run"
+        yield f"{REPORT} describes another run"
 
 
 def _consistency_problems(made: BundleProvenance, results: Iterable[Result]) -> Iterator[str]:
-    """Yield where the results say another origin than the bundle as a whole."""
+    """Yield where results and bundle state different origins."""
     known = {trace.file: trace.sha256 for trace in made.traces}
     for result in results:
         name, said = result.metric, result.provenance
         if said.tool_version != made.tool_version:
-            yield f"{name} was measured with version {said.tool_version[:50]!r}, the bundle says otherwise"
+            yield f"{name} was measured with version {said.tool_version[:50]!r}, the bundle states another"
         if made.metric_revisions.get(name) != said.metric_revision:
-            yield f"{name} has another revision in provenance.json"
+            yield f"{name} has a different revision in provenance.json"
         if any(known.get(trace.file.partition("#")[0]) != trace.sha256 for trace in said.traces):
-            yield f"{name} rests on a trace that provenance.json does not name, or with another hash"
+            yield f"{name} uses a trace that provenance.json lacks or names with another hash"
     if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
-        yield "the results rest on different choices of steps"
+        yield "the results use different choices of steps"
 
 
 def _run_file_problems(made: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:
-    """Yield how the files that came differ from those that the numbers are said to rest on."""
+    """Yield how the files that came differ from the files that provenance.json names."""
     claimed = {trace.file: trace.sha256 for trace in made.traces} | made.files
     for name in sorted(claimed.keys() - hashes.keys()):
         yield f"{name} is missing: send every file of the run, or none"
     for name in sorted(hashes.keys() - claimed.keys()):
-        yield f"{name} is none of the files that provenance.json names"
+        yield f"{name} is not among the files that provenance.json names"
     for name in sorted(claimed.keys() & hashes.keys()):
         if claimed[name] != hashes[name]:
-            yield f"{name} is another file than provenance.json says: its hash is {hashes[name][:12]}..."
+            yield f"{name} is not the file that provenance.json names: its hash is {hashes[name][:12]}..."

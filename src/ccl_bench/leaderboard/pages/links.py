@@ -15,10 +15,10 @@ SHORT_ID = 12
 """Characters of an identifier that addresses carry."""
 
 
-def query_string(question: RunQuery, **changes: Any) -> str:
-    """Return a question as the query of an address, `changes` taken in; what says nothing is left out."""
-    asked = question.model_dump() | changes
-    blank = type(question)().model_dump()
+def query_string(query: RunQuery, **changes: Any) -> str:
+    """Return a query as the query of an address, `changes` taken in; what says nothing is left out."""
+    asked = query.model_dump() | changes
+    blank = type(query)().model_dump()
     said = {name: value for name, value in asked.items() if value != blank[name] and value is not None}
     return urlencode(said, doseq=True)
 
@@ -30,9 +30,9 @@ class Links:
     root: str = ""
     is_static: bool = False
 
-    def table(self, question: RunQuery | None = None, **changes: Any) -> str:
-        """Return the table that answers a question."""
-        asked = query_string(question, **changes) if question else urlencode(changes, doseq=True)
+    def table(self, query: RunQuery | None = None, **changes: Any) -> str:
+        """Return the table that answers a query."""
+        asked = query_string(query, **changes) if query else urlencode(changes, doseq=True)
         return f"{self.root}/{f'?{asked}' if asked else ''}"
 
     def run(self, run: str) -> str:
@@ -65,9 +65,9 @@ class Links:
         asked = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
         return f"{self.root}/compare{f'?{asked}' if asked else ''}"
 
-    def download(self, question: RunQuery, form: str) -> str:
-        """Return the whole answer to a question as a file, `csv` or `json`."""
-        asked = query_string(question, page=1, size=50)
+    def download(self, query: RunQuery, form: str) -> str:
+        """Return the whole answer to a query as a file, `csv` or `json`."""
+        asked = query_string(query, page=1, size=50)
         return f"{self.root}/api/v1/runs.{form}{f'?{asked}' if asked else ''}"
 
     def interface(self) -> str:
@@ -92,14 +92,14 @@ class SiteLinks(Links):
     phases: dict[str, int] = field(default_factory=dict)
     """Listed runs by phase."""
 
-    def table(self, question: RunQuery | None = None, **changes: Any) -> str:
+    def table(self, query: RunQuery | None = None, **changes: Any) -> str:
         """Return the table: a page of its own for each phase, else the one that a script narrows down."""
-        asked = RunQuery.model_validate((question.model_dump() if question else {}) | changes)
+        asked = RunQuery.model_validate((query.model_dump() if query else {}) | changes)
         own = self.file_of(asked)
         return f"{self.up}{own}" if own else f"{self.up}{INDEX}?{query_string(asked)}"
 
     def file_of(self, asked: RunQuery) -> str | None:
-        """Return the file with the answer to a question, if it is one that was written."""
+        """Return the file with the answer to a query, if it is one that was written."""
         usual = complete_query(RunQuery(phase=asked.phase), self.phases)
         if complete_query(asked, self.phases).model_copy(update={"page": 1}) != usual:
             return None

@@ -32,7 +32,7 @@ class Cell:
     number: Number | None = None
     text: str = ""
     """As people read it, without its unit."""
-    told: str = ""
+    tooltip: str = ""
     """Everything about it, in one line."""
     note: str = ""
     """What makes it another number than its neighbours, if anything."""
@@ -164,7 +164,7 @@ def template_environment() -> Environment:
         "counted": counted,
         "day": lambda moment: moment[:10],
         "thousands": lambda count: f"{count:,}",
-        "standing": rank_text,
+        "rank_text": rank_text,
     }
     made.filters |= filters
     made.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS}

@@ -109,7 +109,7 @@ def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResul
 
 
 def _findings(results: Iterable[Result]) -> Iterator[Finding]:
-    """Yield what is wrong with the data, the worst first; how many numbers it touches is told with it."""
+    """Yield the findings about the data, the worst first, each with the count of affected numbers."""
     touched: Counter[tuple[str, str, str, str]] = Counter()
     for result in results:
         for found in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
@@ -119,7 +119,7 @@ def _findings(results: Iterable[Result]) -> Iterator[Finding]:
     ):
         yield Finding(
             severity if severity in _SEVERITIES else "note",
-            f"{message} (touches {counted(count, 'number')})",
+            f"{message} (affects {counted(count, 'number')})",
             file,
             code,
         )

@@ -79,10 +79,10 @@ class Row:
     cells: list[Cell]
 
 
-def table_page(connection: Connection, question: RunQuery, to: Links) -> str:
-    """Return the table that answers a question."""
+def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
+    """Return the table that answers a query."""
     phases = query_result.count_phases(connection)
-    asked = complete_query(question, phases)
+    asked = complete_query(query, phases)
     shown = asked.columns
     found = query_result.find_runs(connection, asked, shown)
     last = max(1, -(-found.total // asked.size))

@@ -105,7 +105,7 @@ AREA = Area()
 _MAX_LINES = 8
 _DAY = len("2026-01-31")
 _NAMED = {"framework_version": "framework", "communication_version": "communication_library"}
-"""Version → what it is the version of: told where there are several."""
+"""Version → column of what it is the version of; shown if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Sample:
         return self.name, self.version
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The point in words."""
         return f"{_place_text(self.at)}: {amount(self.value)} {self.number.unit}, {self.configuration}"
 

@@ -73,8 +73,8 @@ class LeaderboardClient:
         """Return what the leaderboard takes, and whom the token belongs to."""
         return _decode(_TERMS, self._asked("GET", "publishing"))
 
-    def publish(self, archive: Path, *, told: Callable[[int, int], None] | None = None) -> Acceptance:
-        """Send a bundle; `told` is called with the bytes that are under way and their number."""
+    def publish(self, archive: Path, *, progress: Callable[[int, int], None] | None = None) -> Acceptance:
+        """Send a bundle; `progress` is called with the bytes that are under way and their number."""
         size = archive.stat().st_size
         headers = {"content-type": MEDIA_TYPE, "content-length": str(size)}
 
@@ -84,8 +84,8 @@ class LeaderboardClient:
                 while block := stream.read(_BLOCK_BYTES):
                     yield block
                     sent += len(block)
-                    if told:
-                        told(sent, size)
+                    if progress:
+                        progress(sent, size)
 
         answer = self._asked("POST", "bundles", body=body, headers=headers, pauses_s=_PAUSES_S)
         return _decode(_ACCEPTANCE, answer)
@@ -182,8 +182,8 @@ class Destination(Protocol):
     def metrics(self) -> Collection[str] | None:
         """Metrics that are known there; None where all are."""
 
-    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:
-        """Take an upload; files of the run are handed out where it has some and no address for them."""
+    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
+        """Take a parcel; files of the run are handed out where it has some and no address for them."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ class ServerDestination:
         """Metrics that it knows."""
         return self.terms.metrics
 
-    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:
-        """Send an upload."""
+    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
+        """Send a parcel."""
         where = self.leaderboard.address
         if self.terms.submitter is None:
             fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
@@ -214,7 +214,7 @@ class ServerDestination:
         if size > most:
             fix = "put the traces into object storage: --traces s3://bucket/folder"
             raise InputError(f"takes up to {most:,} bytes, and this is {size:,}", where=where, fix=fix)
-        found = self.leaderboard.publish(archive, told=told)
+        found = self.leaderboard.publish(archive, progress=progress)
         place = self.leaderboard.page(found.id)
         return PublishResult(place, found.state, found.is_new, found.replaced, found.remarks)
 
@@ -227,8 +227,8 @@ class DirectoryDestination:
     database: str | None = None
     metrics: Collection[str] | None = None
 
-    def take(self, upload: Upload, scratch: Path, told: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
-        """Put an upload into the directory, which is made where it is missing."""
+    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
+        """Put a parcel into the directory, which is made where it is missing."""
         from ccl_bench.leaderboard.bundle.format import Bundle
         from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
         from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -249,7 +249,7 @@ class DirectoryDestination:
         return PublishResult(place, found.state.value, found.is_new, found.replaced, remarks)
 
 
-def upload_traces(upload: Upload, told: Progress | None = None) -> None:
+def upload_traces(parcel: Upload, progress: Progress | None = None) -> None:
     """Copy the files of a run to its address in object storage; those that are there are left alone."""
     place = remote.remote_path(upload.bundle.provenance.trace_url or "")
     with remote.remote_errors(place):
@@ -258,8 +258,8 @@ def upload_traces(upload: Upload, told: Progress | None = None) -> None:
             if not (target.exists() and target.stat().st_size == path.stat().st_size):
                 with path.open("rb") as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, _COPY_BYTES)
-            if told:
-                told(done, len(upload.run_files))
+            if progress:
+                progress(done, len(parcel.run_files))
 
 
 def _copy_files(files: dict[str, Path], folder: Path) -> Path:

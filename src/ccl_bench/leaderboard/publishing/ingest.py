@@ -47,7 +47,7 @@ _ALIVE = ".alive"
 
 @contextlib.contextmanager
 def upload_folder(data: Path) -> Iterator[Path]:
-    """Give an empty folder on the file system of the data directory."""
+    """Yield an empty folder on the file system of the data directory."""
     uploads = data / UPLOADS_FOLDER
     uploads.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -85,12 +85,12 @@ def _is_dead(folder: Path) -> bool:
 
 
 _CONVERTED = (".nsys-rep", ".qdrep")
-"""Files that a program of somebody else would have to open."""
+"""Files that only a third-party program can open."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What became of a bundle that was taken in."""
+    """The state of a bundle after ingest."""
 
     run: str
     state: State
@@ -104,7 +104,7 @@ class IngestResult:
 def ingest_archive(
     store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path
 ) -> IngestResult:
-    """Take in the bundle in an archive, unpacked below an empty folder."""
+    """Ingest the bundle in an archive, unpacked below an empty folder."""
     unpacked = unpack(archive, folder, settings.limits)
     bundle = validate_bundle(unpacked.bundle, settings.limits, unpacked.sha256)
     _refuse_unconverted_reports(unpacked.sha256)
@@ -114,10 +114,10 @@ def ingest_archive(
 def ingest_bundle(
     store: Store, settings: Settings, caller: Caller, bundle: Bundle, run_files: Path | None = None
 ) -> IngestResult:
-    """Take in a checked bundle whose folder, like that of the run's files, is on the store's file system.
+    """Ingest a validated bundle; its folder and that of the run's files are on the store's file system.
 
-    The order is such that a process killed anywhere leaves either nothing or a whole bundle: files of the run
-    come to their place first, then the bundle in one step, and what follows from it can be done by another.
+    A process killed anywhere leaves nothing or a whole bundle: the files of the run are moved first, then the
+    bundle in one step, and another process can complete the registration.
     """
     run = bundle_id(bundle.folder)
     recording = recording_hash(bundle.provenance, run)
@@ -131,32 +131,32 @@ def ingest_bundle(
         replaced = register_publication(store, settings, run, replaces_anyones=is_maintainer)
         state = store.bundle(run).history[-1].state
     if state is State.QUARANTINED:
-        remarks.append("it is shown after a maintainer has looked at it")
+        remarks.append("it is shown once a maintainer has approved it")
     with store.engine.connect() as connection:
         job, _ = queue.job_states(connection, [run]).get(run, (None, ""))
     if job in {queue.JobState.WAITING, queue.JobState.RUNNING}:
         remarks.append(
-            "a worker recomputes its numbers from the traces; its page tells when they are verified"
+            "a worker recomputes its numbers from the traces; its page shows when they are verified"
         )
     return IngestResult(run, state, is_new, replaced, remarks)
 
 
 def _refuse_unconverted_reports(names: dict[str, str]) -> None:
-    """Refuse reports that the worker would have to give to another program."""
+    """Refuse reports that a worker would have to pass to another program."""
     reports = [name for name in names if name.lower().removesuffix(".gz").endswith(_CONVERTED)]
     if reports:
-        fix = "export it with nsys export --type sqlite, which ccl-bench publish does by itself"
-        raise RequestRefused("is a report that only Nsight Systems can open", where=reports[0], fix=fix)
+        fix = "export it with nsys export --type sqlite, as ccl-bench publish does"
+        raise RequestRefused("is a report that only Nsight Systems can read", where=reports[0], fix=fix)
 
 
 def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, run: str) -> None:
-    """Refuse a recording that somebody else has published; maintainers may replace it."""
+    """Refuse a recording that another submitter published; maintainers may replace it."""
     others = [each for each in listed_publications(store, recording) if each.submitter != caller.submitter]
     if not others or caller.may(Role.MAINTAINER) or any(each.run == run for each in others):
         return
     raise RequestRefused(
         f"the same traces were published by {others[0].submitter or 'somebody else'} as {others[0].run[:12]}",
-        fix="ask a maintainer where they are yours",
+        fix="ask a maintainer if they are yours",
         status=HTTPStatus.CONFLICT,
     )
 
@@ -169,11 +169,11 @@ def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:
 
 
 def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
-    """Return why a bundle has to wait for a maintainer; empty where it does not."""
+    """Return why a bundle must wait for a maintainer; empty if it need not."""
     if caller.may(Role.MAINTAINER) or settings.quarantine == "none":
         return ""
     if settings.quarantine == "all":
-        return "every bundle is looked at"
+        return "every bundle needs approval"
     shown = [state.value for state in (State.SELF_REPORTED, State.VERIFIED, State.SUPERSEDED)]
     approved = (
         select(PUBLICATIONS.c.run)
@@ -182,11 +182,11 @@ def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
     )
     with store.engine.connect() as connection:
         is_known = connection.execute(approved.limit(1)).first() is not None
-    return "" if is_known else "the first bundle of this submitter is looked at"
+    return "" if is_known else "the first bundle of this submitter needs approval"
 
 
 def _keep_run_files(run_files: Path, place: Path) -> None:
-    """Put the files of a run where the worker finds them; those that are there already stay."""
+    """Move the files of a run to where the worker reads them; existing ones stay."""
     place.parent.mkdir(exist_ok=True)
     if not place.exists():
         run_files.rename(place)
@@ -197,4 +197,4 @@ def _ranking_remarks(bundle: Bundle) -> list[str]:
     if not missing:
         return []
     listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    return [f"it is listed but not ranked: the card does not say {listed}"]
+    return [f"it is listed but not ranked: the card lacks {listed}"]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Verification(BaseModel):
-    """Where recomputing is."""
+    """The state of recomputing."""
 
     state: Literal["none", "waiting", "running", "verified", "different", "failed"] = Field(
         description="none: there are no traces; failed: there were no numbers to compare with."
@@ -17,7 +17,7 @@ class Verification(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What a bundle counts as."""
+    """The state of a bundle."""
 
     id: str = Field(description="SHA-256 of the bundle.")
     name: str = Field(description="Name of the run's directory.")
@@ -28,7 +28,7 @@ class Receipt(BaseModel):
 
 
 class Acceptance(Receipt):
-    """What became of a bundle that was sent."""
+    """The answer to an uploaded bundle."""
 
     is_new: bool = Field(
         description="False where the same bundle was there already; nothing is changed then."
@@ -38,7 +38,7 @@ class Acceptance(Receipt):
 
 
 class Terms(BaseModel):
-    """What this server takes, and from whom."""
+    """What this server accepts, and from whom."""
 
     version: str = Field(description="Of ccl-bench.")
     metrics: dict[str, int] = Field(description="Metric to revision of its definition.")
@@ -50,7 +50,7 @@ class Terms(BaseModel):
 
 
 class Note(BaseModel):
-    """Why something is done."""
+    """A reason."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,15 +58,13 @@ class Note(BaseModel):
 
 
 class TokenWanted(BaseModel):
-    """A token that is to be made."""
+    """A token to create."""
 
     model_config = ConfigDict(extra="forbid")
 
     submitter: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
     role: Literal["submitter", "maintainer", "admin"] = "submitter"
-    days: int | None = Field(
-        default=None, ge=1, le=3650, description="How long it is good for; null for ever."
-    )
+    days: int | None = Field(default=None, ge=1, le=3650, description="Validity; null for ever.")
 
 
 class TokenAnswer(BaseModel):
@@ -81,6 +79,6 @@ class TokenAnswer(BaseModel):
 
 
 class TokenMade(BaseModel):
-    """A token that was made."""
+    """A new token."""
 
-    token: str = Field(description="It is told once, and only its hash is kept.")
+    token: str = Field(description="Shown once; only its hash is stored.")

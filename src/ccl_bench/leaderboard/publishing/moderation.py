@@ -120,7 +120,7 @@ _MAX_RECEIPTS = 200
 
 
 def receipt(store: Store, run: str) -> Receipt:
-    """Return what a bundle counts as; raise Refused where there is none."""
+    """Return the state of a bundle; raise RequestRefused if there is none."""
     with store.engine.connect() as connection:
         return _build_receipt(store, connection, run)
 

@@ -1,7 +1,7 @@
-"""What is to be recomputed: a queue in the database, worked on by any number of processes.
+"""The queue of runs to recompute: in the database, for any number of workers.
 
-A worker leases a job and renews the lease while it works. One that dies lets its lease run out, and the job
-is somebody else's. Who lost a lease cannot end the job any more.
+A worker leases a job and renews the lease while it works. When a worker dies, its lease expires and another
+worker takes the job. A worker that lost its lease cannot finish the job.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.elements import ColumnElement
 
 LEASE_S = 60.0
-"""Time after which a worker that gave no sign is taken for dead."""
+"""Time after which a worker that did not renew its lease counts as dead."""
 MAX_ATTEMPTS = 3
-"""Times that a job is begun before it is given up."""
+"""Attempts before a job fails."""
 _PAUSES_S = (0.0, 5.0, 30.0)
 """Time before the next attempt, by attempts made."""
 
@@ -40,7 +40,7 @@ class JobState(StrEnum):
     DIFFERENT = "different"
     """They are not."""
     FAILED = "failed"
-    """There are no numbers to compare with; what to do is in the message."""
+    """There are no numbers to compare with; the message says what to do."""
 
 
 ENDED = (JobState.VERIFIED, JobState.DIFFERENT, JobState.FAILED)
@@ -56,7 +56,7 @@ class Job:
 
 
 def enqueue(connection: Connection, run: str) -> None:
-    """Have a run recomputed; one that was, or is to be, is left alone."""
+    """Queue a run for recomputing, unless it has a job."""
     if connection.execute(select(JOBS.c.run).where(JOBS.c.run == run)).first() is None:
         connection.execute(
             insert(JOBS), [{"run": run, "queued_at": timestamp(), **_FRESH, "due_at": timestamp()}]
@@ -64,7 +64,7 @@ def enqueue(connection: Connection, run: str) -> None:
 
 
 def requeue(connection: Connection, run: str) -> None:
-    """Have a run recomputed, whatever came of it before."""
+    """Queue a run for recomputing, whatever the result of earlier jobs."""
     enqueue(connection, run)
     again = update(JOBS).where(JOBS.c.run == run, JOBS.c.state.in_([state.value for state in ENDED]))
     connection.execute(again.values(**_FRESH, due_at=timestamp()))
@@ -74,7 +74,7 @@ _FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended
 
 
 def claim(engine: Engine, holder: str) -> Job | None:
-    """Return a job that is this worker's from here on; None where nothing is due.
+    """Lease the next job to a worker and return it; None if no job is due.
 
     Other claims see a job that was taken: PostgreSQL skips locked rows, SQLite lets one write at a time.
     """
@@ -102,24 +102,24 @@ def claim(engine: Engine, holder: str) -> Job | None:
 
 
 def renew(engine: Engine, job: Job) -> bool:
-    """Extend the lease of a job, and return whether it is still this worker's."""
+    """Extend the lease of a job, and return whether the worker still holds it."""
     with writing(engine) as connection:
         done = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=timestamp(LEASE_S)))
         return done.rowcount == 1
 
 
 def is_held(connection: Connection, job: Job) -> bool:
-    """Whether a job is still this worker's."""
+    """Whether the worker still holds a job."""
     return connection.execute(select(JOBS.c.run).where(_is_held(job))).first() is not None
 
 
 def finish(connection: Connection, job: Job, state: JobState, message: str) -> None:
-    """Write down what came of a job, if it is still this worker's."""
+    """Record the result of a job, if the worker still holds it."""
     connection.execute(update(JOBS).where(_is_held(job)).values(**_ended_values(state, message)))
 
 
 def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
-    """Let a job be tried again: later after a fault, at once where the worker was only told to stop."""
+    """Release a job for another attempt: later after a fault, at once if the worker was only stopped."""
     if is_fault and job.attempt >= MAX_ATTEMPTS:
         with writing(engine) as connection:
             finish(connection, job, JobState.FAILED, message)
@@ -136,7 +136,7 @@ def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) ->
 
 
 def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
-    """Return where the jobs of runs are, and what is said of them; runs without one are left out."""
+    """Return state and message of the jobs of runs; runs without a job are left out."""
     asked = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
     return {run: (JobState(state), message) for run, state, message in connection.execute(asked)}
 

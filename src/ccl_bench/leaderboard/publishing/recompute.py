@@ -43,7 +43,7 @@ _POLL_S = 0.2
 
 
 class Interrupted(CclBenchError):  # noqa: N818 (an answer, not an error)
-    """The worker may not go on: it was told to stop, or the job is not its own any more."""
+    """The worker may not go on: it was stopped, or lost its lease."""
 
 
 def recompute_run(
@@ -135,7 +135,7 @@ _SIDE_FILE_BYTES = 64 << 20
 def fetch_run(
     made: BundleProvenance, address: str, folder: Path, settings: Settings, may_go_on: Callable[[], bool]
 ) -> None:
-    """Fetch the files of a run below an address; InputError where one is missing or another than claimed."""
+    """Fetch the files of a run from an address; raise InputError if one is missing or differs."""
     traces = {trace.file: (trace.sha256, trace.size) for trace in made.traces}
     others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
     if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
@@ -147,7 +147,7 @@ def fetch_run(
         with remote.remote_errors(place):
             found = _copy_hashed(place / name, target, size, may_go_on)
         if found != digest:
-            raise InputError("is another file than the one that was published", where=f"{address}/{name}")
+            raise InputError("differs from the published file", where=f"{address}/{name}")
 
 
 def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], bool]) -> str:
@@ -157,7 +157,7 @@ def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], 
         while block := stream.read(min(_BLOCK_BYTES, left + 1)):
             left -= len(block)
             if left < 0:
-                raise InputError("is larger than the one that was published", where=str(source))
+                raise InputError("is larger than the published file", where=str(source))
             copy.write(block)
             digest.update(block)
             if not may_go_on():
@@ -170,18 +170,18 @@ TOLERANCE = 1e-9
 _ABSOLUTE_TOLERANCE = 1e-12
 """Difference that is always rounding: about a number that cancels to zero."""
 _MAX_SHOWN = 5
-"""Differences that are told; the rest is counted."""
+"""Differences shown; the rest is counted."""
 
 
 def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
-    """Return in words where a bundle claims something else than what was recomputed."""
-    told = [
+    """Describe where a bundle claims something else than what was recomputed."""
+    found = [
         *_result_differences(bundle, answer),
         *_field_differences(bundle, answer),
         *_report_differences(bundle, answer),
     ]
-    more = [f"and {len(told) - _MAX_SHOWN} more"] if len(told) > _MAX_SHOWN else []
-    return told[:_MAX_SHOWN] + more
+    more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    return found[:_MAX_SHOWN] + more
 
 
 def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _result_difference(claimed: Result, found: Result | None, *, is_same_version
         return ""
     if found is None or found.value is None:
         why = found.reason if found else "it was not computed"
-        return f"claimed {claimed.value:g} {claimed.unit}, and there is none: {_short(why)}"
+        return f"claimed {claimed.value:g} {claimed.unit}, but there is none: {_short(why)}"
     if first_difference(claimed.value, found.value) is not None:
         return f"claimed {claimed.value:.9g}, recomputed {found.value:.9g} {claimed.unit}"
     if measurement_basis(claimed) != measurement_basis(found):
@@ -206,7 +206,7 @@ def _result_difference(claimed: Result, found: Result | None, *, is_same_version
             f"claimed as {_short(measurement_basis(claimed))}, measured as {_short(measurement_basis(found))}"
         )
     if _finding_counts(claimed) != _finding_counts(found):
-        return "the findings about the data are others"
+        return "the findings about the data differ"
     place = first_difference(claimed.details, found.details) if is_same_version else None
     return "" if place is None else f"its details differ at {_short(place)}"
 
@@ -221,7 +221,7 @@ def _field_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
     for name in sorted(stated.keys() | answer.fields.keys()):
         said, found = stated.get(name), answer.fields.get(name)
         if said != found:
-            yield f"{name}: the bundle says {_short(said)}, card and traces say {_short(found)}"
+            yield f"{name}: the bundle states {_short(said)}, card and traces {_short(found)}"
 
 
 def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
     if place is not None:
         yield f"the report differs at {_short(place)}"
     if _issue_counts(claimed.inspection.issues) != _issue_counts(answer.issues):
-        yield "the report tells other findings about the data"
+        yield "the report has different findings about the data"
 
 
 def _issue_counts(found: Iterable[Issue]) -> Counter[tuple[str, str, int]]:

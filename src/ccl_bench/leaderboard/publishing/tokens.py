@@ -1,7 +1,7 @@
 """Tokens: who may do what. Only their hashes are kept, so that a stolen database opens nothing.
 
-A token is `cclb_<id>_<secret>`: the id finds its row and may be told, the secret has 256 random bits. A fast
-hash is enough for these: there is no dictionary of them to try.
+A token is `cclb_<id>_<secret>`: the id finds its row and may be shown, the secret has 256 random bits. A fast
+hash is enough for these: no dictionary of them exists.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Caller:
     """The token's id."""
 
     def may(self, role: Role) -> bool:
-        """Whether they may do what a role may."""
+        """Whether they have at least a role."""
         return _ORDER.index(self.role) >= _ORDER.index(role)
 
 
@@ -72,20 +72,20 @@ class TokenRow:
 
 
 def require_role(caller: Caller, role: Role) -> None:
-    """Raise Refused where somebody may not do what a role may."""
+    """Raise RequestRefused if a caller does not have at least a role."""
     if not caller.may(role):
         raise RequestRefused(
-            f"this takes the role {role}, and yours is {caller.role}",
-            fix=f"ask somebody who is {role}",
+            f"this requires the role {role}; yours is {caller.role}",
+            fix=f"ask somebody with the role {role}",
             status=HTTPStatus.FORBIDDEN,
         )
 
 
 def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
-    """Make a token, and return it: it is nowhere else."""
+    """Create a token and return it; it is stored nowhere."""
     if not _NAME.fullmatch(submitter):
         fix = "up to 64 letters, digits and . _ @ -, such as ada or ada@lab.example"
-        raise UsageError(f"{submitter[:100]!r} is no name of a submitter", fix=fix)
+        raise UsageError(f"{submitter[:100]!r} is not a valid name of a submitter", fix=fix)
     number = secrets.token_hex(6)
     token = f"cclb_{number}_{secrets.token_urlsafe(32)}"
     row = {
@@ -102,7 +102,7 @@ def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None
 
 
 def authenticate(engine: Engine, token: str) -> Caller | None:
-    """Return who holds a token; None where it is forged, revoked or expired."""
+    """Return the holder of a token; None if it is forged, revoked or expired."""
     found = _TOKEN.fullmatch(token)
     if found is None:
         return None
@@ -116,7 +116,7 @@ def authenticate(engine: Engine, token: str) -> Caller | None:
 
 
 def revoke_token(engine: Engine, token_id: str) -> None:
-    """Make a token worthless, given its id; one that is already stays so."""
+    """Revoke a token by its id; a revoked one stays revoked."""
     with writing(engine) as connection:
         known = connection.execute(select(TOKENS.c.revoked_at).where(TOKENS.c.id == token_id)).first()
         if known is None:

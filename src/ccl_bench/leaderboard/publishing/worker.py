@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 _POLL_S = 1.0
-"""Time between looks at an empty queue."""
+"""Time between polls of an empty queue."""
 _CLEAN_UP_S = 60.0
-"""Time between looks for what killed processes left behind."""
+"""Time between clean-ups after killed processes."""
 SERVER = "server"
-"""Who a change of state is by when nobody asked for it."""
+"""Author of a change of state that nobody requested."""
 
 
 @dataclass(slots=True)
@@ -59,19 +59,19 @@ class Worker:
     name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
     is_stopping: bool = False
     _renewed: float = 0.0
-    _tidied: float | None = None
+    _cleaned_at: float | None = None
 
     def run(self, *, until_empty: bool = False, parent: int | None = None) -> int:
-        """Work until told to stop, and return the number of jobs that were ended.
+        """Work until stopped, and return the number of finished jobs.
 
-        With `until_empty` it stops when nothing is due, with `parent` when that process is dead.
+        With `until_empty` it stops when no job is due, with `parent` when that process is dead.
         """
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._stop)
         done = 0
         while not self.is_stopping and parent in {None, os.getppid()}:
             try:
-                worked = self._turn()
+                worked = self._work_once()
             except SQLAlchemyError as error:
                 audit.log_event(self.store.data, "database-failed", reason=str(error))
                 worked = False
@@ -82,12 +82,12 @@ class Worker:
                 time.sleep(_POLL_S)
         return done
 
-    def _turn(self) -> bool:
-        """Tidy up where it is time to, work on the next job, and return whether there was one."""
+    def _work_once(self) -> bool:
+        """Clean up if it is time, work on the next job, and return whether there was one."""
         settings = load_settings(self.store.data)
-        if self._tidied is None or time.monotonic() - self._tidied > _CLEAN_UP_S:
-            self._tidy(settings)
-            self._tidied = time.monotonic()
+        if self._cleaned_at is None or time.monotonic() - self._cleaned_at > _CLEAN_UP_S:
+            self._clean_up(settings)
+            self._cleaned_at = time.monotonic()
         job = queue.claim(self.store.engine, self.name)
         if job:
             self._work(job, settings)
@@ -96,7 +96,7 @@ class Worker:
     def _stop(self, *_signal: object) -> None:
         self.is_stopping = True
 
-    def _tidy(self, settings: Settings) -> None:
+    def _clean_up(self, settings: Settings) -> None:
         reconcile(self.store, settings)
         removed = remove_dead_uploads(self.store.data)
         if removed:
@@ -121,7 +121,7 @@ class Worker:
         self._conclude(job, state, message)
 
     def _verdict(self, job: Job, settings: Settings) -> tuple[JobState, str]:
-        """Return what came of a job and what is to be said of it."""
+        """Recompute the run of a job and return the verdict with its message."""
         bundle = self.store.bundle(job.run)
         with upload_folder(self.store.data) as folder:
             place, scratch = self.store.data / TRACES_FOLDER / job.run, folder / "scratch"
@@ -130,19 +130,19 @@ class Worker:
                 place = folder / "run"
                 address = bundle.provenance.trace_url or ""
                 if not is_readable_storage(address, settings):
-                    return JobState.FAILED, "the traces are not here any more"
+                    return JobState.FAILED, "the traces are no longer available"
                 fetch_run(bundle.provenance, address, place, settings, lambda: self._may_go_on(job))
             answer = recompute_run(bundle, place, scratch, settings, lambda: self._may_go_on(job))
         if answer.error:
             return JobState.FAILED, answer.error
-        told = differences(bundle, answer)
-        if told:
-            return JobState.DIFFERENT, "; ".join(told)
+        found = differences(bundle, answer)
+        if found:
+            return JobState.DIFFERENT, "; ".join(found)
         values = sum(result.value is not None for result in bundle.results)
         return JobState.VERIFIED, f"{counted(values, 'number')} recomputed with ccl-bench {__version__}"
 
     def _may_go_on(self, job: Job) -> bool:
-        """Renew the lease where it is time to, and return whether the job is still to be worked on."""
+        """Renew the lease if it is time, and return whether to continue the job."""
         if self.is_stopping:
             return False
         if time.monotonic() - self._renewed < queue.LEASE_S / 4:
@@ -151,7 +151,7 @@ class Worker:
         return queue.renew(self.store.engine, job)
 
     def _conclude(self, job: Job, state: JobState, message: str) -> None:
-        """Write down a verdict, in the history first: who comes after a crash in between finds it there."""
+        """Record a verdict, first in the history: after a crash in between, the next worker sees it."""
         with publication_lock(self.store):
             with self.store.engine.connect() as connection:
                 if not queue.is_held(connection, job):
@@ -172,13 +172,13 @@ class Worker:
 
 
 _STOP_TIMEOUT_S = 10.0
-"""Time that a worker has to stop."""
+"""Time for a worker to stop."""
 _RESTART_PAUSE_S = 1.0
-"""Time before a worker that died is replaced."""
+"""Time before a dead worker is replaced."""
 
 
 class _WorkerConfig(msgspec.Struct, frozen=True):
-    """Where a worker works; told on its stdin, since an address may hold a password."""
+    """Where a worker works; passed on stdin, because an address may hold a password."""
 
     data: str
     database: str | None
@@ -187,7 +187,7 @@ class _WorkerConfig(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def run_workers(data: Path, database: str | None, count: int) -> Iterator[None]:
-    """Have some workers run as long as the context does."""
+    """Run some workers for the lifetime of the context."""
     place = msgspec.json.encode(_WorkerConfig(str(data.resolve()), database, os.getpid()))
     stopping = threading.Event()
     keepers = [threading.Thread(target=_keep_worker_running, args=(place, stopping)) for _ in range(count)]
@@ -202,7 +202,7 @@ def run_workers(data: Path, database: str | None, count: int) -> Iterator[None]:
 
 
 def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
-    """Have one worker run until it is time to stop."""
+    """Keep one worker running until the server stops."""
     while not stopping.is_set():
         process = _start_worker(place)
         while process.poll() is None and not stopping.wait(_RESTART_PAUSE_S):
@@ -215,7 +215,7 @@ def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
 
 
 def _start_worker(place: bytes) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own: Ctrl-C reaches the server alone, which stops it then."""
+    """Start a worker in its own session: Ctrl-C reaches only the server, which then stops the worker."""
     command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.worker"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  own module
     assert process.stdin is not None  # noqa: S101  it is a pipe
@@ -225,7 +225,7 @@ def _start_worker(place: bytes) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Work where stdin says."""
+    """Run a worker as configured on stdin."""
     from ccl_bench.leaderboard.store import open_store
 
     place = msgspec.json.decode(sys.stdin.buffer.read(), type=_WorkerConfig)

@@ -1,4 +1,4 @@
-"""The results store: bundles on disk, an index of them in SQLite or PostgreSQL, and questions to it."""
+"""The results store: bundles on disk, an index of them in SQLite or PostgreSQL, and queries to it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
-    """Keep the server from compiling questions: that takes longer than answering them."""
+    """Keep the server from compiling queries: that takes longer than answering them."""
     with connection.cursor() as cursor:
         cursor.execute("SET jit = off")
     connection.commit()

@@ -13,10 +13,10 @@ AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 """Degrees of parallelism."""
 
 TEXT_FILTERS = ("model", "hardware", "framework", "communication_library", "precision")
-"""Columns of text that a question may narrow down."""
+"""Columns of text that a query may narrow down."""
 
 NUMBER_FILTERS = ("device_count", "node_count", *AXES)
-"""Columns of numbers that a question may narrow down."""
+"""Columns of numbers that a query may narrow down."""
 
 SORTED_BY = (
     *TEXT_FILTERS,
@@ -98,17 +98,17 @@ class RunQuery(BaseModel):
     size: Annotated[int, Field(ge=1, le=500, description="Runs on a page.")] = 50
 
 
-def complete_query(question: RunQuery, phases: dict[str, int]) -> RunQuery:
-    """Return the question with what it leaves open: phase, order and columns."""
+def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
+    """Return the query with what it leaves open: phase, order and columns."""
     commonest = max(("training", "inference"), key=lambda phase: phases.get(phase, 0))
     is_known = bool(phases.get(commonest))
-    phase = question.phase or (commonest if is_known and not question.workload else "any")
+    phase = query.phase or (commonest if is_known and not query.workload else "any")
     usual = default_columns(phase)
-    sort = question.sort or ("submitted_at" if phase == "any" and not question.workload else usual[0])
-    together = question.together or ("no" if sort in SORTED_BY else "yes")
-    chosen = question.columns or usual
+    sort = query.sort or ("submitted_at" if phase == "any" and not query.workload else usual[0])
+    together = query.together or ("no" if sort in SORTED_BY else "yes")
+    chosen = query.columns or usual
     columns = chosen if sort in SORTED_BY or sort in chosen else [sort, *chosen]
-    return question.model_copy(
+    return query.model_copy(
         update={"phase": phase, "sort": sort, "together": together, "columns": list(dict.fromkeys(columns))}
     )
 

@@ -74,16 +74,14 @@ class QueryResult:
     """Runs on all pages."""
 
 
-def find_runs(
-    connection: Connection, question: RunQuery, columns: Sequence[str] | None = None
-) -> QueryResult:
-    """Return the page of runs that a question asks for, with the numbers of some metrics, or of all."""
-    where = where_clauses(question)
+def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | None = None) -> QueryResult:
+    """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
+    where = where_clauses(query)
     total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
-    asked = _order(select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(*where), question)
-    asked = asked.limit(question.size).offset((question.page - 1) * question.size)
+    asked = _order(select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(*where), query)
+    asked = asked.limit(query.size).offset((query.page - 1) * query.size)
     rows = [dict(row) for row in connection.execute(asked).mappings()]
-    wanted = None if columns is None else {*columns, question.sort}
+    wanted = None if columns is None else {*columns, query.sort}
     numbers = find_numbers(connection, [row["id"] for row in rows], wanted)
     return QueryResult(
         [ListedRun(row, row.pop("label"), row.pop("size"), numbers.get(row["id"], {})) for row in rows], total
@@ -104,39 +102,37 @@ def find_numbers(
     return found
 
 
-def where_clauses(question: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
+def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
     """Return what a run must fulfil; `but` names a column that may be anything."""
-    state = question.state
+    state = query.state
     found = [RUNS.c.state == state if state else is_listed()]
-    if question.phase not in {"", "any"}:
-        found.append(RUNS.c.phase == question.phase)
+    if query.phase not in {"", "any"}:
+        found.append(RUNS.c.phase == query.phase)
     for name in TEXT_FILTERS:
-        if name != but and (wanted := getattr(question, name)):
+        if name != but and (wanted := getattr(query, name)):
             found.append(RUNS.c[name].in_(wanted))
     for name in NUMBER_FILTERS:
-        if name != but and (number := getattr(question, name)) is not None:
+        if name != but and (number := getattr(query, name)) is not None:
             found.append(RUNS.c[name] == number)
-    if question.workload:
-        found.append(RUNS.c.workload.startswith(question.workload, autoescape=True))
-    words = question.q.lower().split()[:_MAX_SEARCH_WORDS]
+    if query.workload:
+        found.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
+    words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
     return found + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
 
 
-def _order(asked: Select[Any], question: RunQuery) -> Select[Any]:
-    """Return the question to the database with the order of its answer."""
+def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
+    """Return the query to the database with the order of its answer."""
     asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
-    groups = (
-        [WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key] if question.together == "yes" else []
-    )
+    groups = [WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key] if query.together == "yes" else []
     column: ColumnElement[Any]
-    if question.sort in SORTED_BY or not question.sort:
-        column = RUNS.c[question.sort or "submitted_at"]
-        is_falling = question.order == "desc" or (not question.order and column is RUNS.c.submitted_at)
+    if query.sort in SORTED_BY or not query.sort:
+        column = RUNS.c[query.sort or "submitted_at"]
+        is_falling = query.order == "desc" or (not query.order and column is RUNS.c.submitted_at)
     else:
-        asked = asked.outerjoin(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == question.sort))
+        asked = asked.outerjoin(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == query.sort))
         column = VALUES.c.value
-        is_falling = question.order == "desc"
-        if not question.order:
+        is_falling = query.order == "desc"
+        if not query.order:
             column, is_falling = (
                 case((VALUES.c.better == "lower", -VALUES.c.value), else_=VALUES.c.value),
                 True,
@@ -145,13 +141,13 @@ def _order(asked: Select[Any], question: RunQuery) -> Select[Any]:
     return asked.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
 
 
-def filter_options(connection: Connection, question: RunQuery) -> dict[str, list[tuple[str, int]]]:
+def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the values that each column may be narrowed down to, each with the runs that are left then."""
     parts = [
         select(
             literal(name).label("name"), cast(RUNS.c[name], String).label("value"), func.count().label("runs")
         )
-        .where(*where_clauses(question, but=name), RUNS.c[name].is_not(None))
+        .where(*where_clauses(query, but=name), RUNS.c[name].is_not(None))
         .group_by(RUNS.c[name])
         for name in (*TEXT_FILTERS, *NUMBER_FILTERS)
     ]
@@ -299,26 +295,26 @@ def run_as_dict(listed: ListedRun) -> dict[str, Any]:
     return row | {"numbers": {name: asdict(number) for name, number in sorted(listed.numbers.items())}}
 
 
-def iterate_runs(engine: Engine, question: RunQuery) -> Iterator[ListedRun]:
-    """Yield every run that a question asks for, on whatever page."""
+def iterate_runs(engine: Engine, query: RunQuery) -> Iterator[ListedRun]:
+    """Yield every run that a query asks for, on whatever page."""
     page, seen, total = 1, 0, 1
     while seen < total:
-        asked = question.model_copy(update={"page": page, "size": _EXPORT_PAGE})
+        asked = query.model_copy(update={"page": page, "size": _EXPORT_PAGE})
         with engine.connect() as connection:
-            found = find_runs(connection, asked, question.columns or None)
+            found = find_runs(connection, asked, query.columns or None)
         if not found.runs:
             return
         yield from found.runs
         page, seen, total = page + 1, seen + len(found.runs), found.total
 
 
-def export_csv(engine: Engine, question: RunQuery, metrics: list[str]) -> Iterator[str]:
+def export_csv(engine: Engine, query: RunQuery, metrics: list[str]) -> Iterator[str]:
     """Yield the answer as CSV: a row for each run, a column for each metric, and one for each rank."""
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
     head = [name for metric in metrics for name in (metric, f"{metric} rank", f"{metric} ranked")]
     writer.writerow([*EXPORT_FIELDS, *head])
-    for listed in iterate_runs(engine, question):
+    for listed in iterate_runs(engine, query):
         cells: list[Any] = [_escape_formula(listed.run[name]) for name in EXPORT_FIELDS]
         for metric in metrics:
             number = listed.numbers.get(metric)
@@ -330,10 +326,10 @@ def export_csv(engine: Engine, question: RunQuery, metrics: list[str]) -> Iterat
     yield line.getvalue()
 
 
-def export_json(engine: Engine, question: RunQuery) -> Iterator[str]:
+def export_json(engine: Engine, query: RunQuery) -> Iterator[str]:
     """Yield the answer as a JSON list."""
     before = "["
-    for listed in iterate_runs(engine, question):
+    for listed in iterate_runs(engine, query):
         yield f"{before}\n{json.dumps(run_as_dict(listed), allow_nan=False)}"
         before = ","
     yield "[]\n" if before == "[" else "\n]\n"

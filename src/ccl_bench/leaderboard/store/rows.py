@@ -91,8 +91,8 @@ def run_row(bundle: Bundle) -> Row:
         column: (_number if column in _NUMBER_COLUMNS else _text)(fields.get(field))
         for column, field in _CARD_FIELDS.items()
     }
-    told = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.card.description)
-    words = [*told, *fields.values(), bundle.id]
+    names = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.card.description)
+    words = [*names, *fields.values(), bundle.id]
     row["searched"] = single_line(
         " ".join(str(word) for word in words if word is not None).lower(), 4 * MAX_TEXT
     )
@@ -106,7 +106,7 @@ def workload_row(fields: Fields) -> Row:
         said["model.model_family"] = model
     return {
         "key": workload_key(fields),
-        "label": single_line(", ".join(_label_parts(said)) or "nothing is known of what was run"),
+        "label": single_line(", ".join(_label_parts(said)) or "unknown workload"),
         "fields": json.dumps(said),
     }
 

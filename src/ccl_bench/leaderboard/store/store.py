@@ -44,7 +44,7 @@ class Store:
     data: Path
     engine: Engine
     refused: dict[str, CclBenchError] = field(default_factory=dict)
-    """Folder → why it could not be indexed; it is tried again when it is told to be."""
+    """Folder → why it could not be indexed; `index` and `rebuild` try again."""
     _looked_at: int = 0
 
     @property
@@ -86,10 +86,10 @@ class Store:
             write_history(folder, [*read_history(folder), event])
         self.index([run])
 
-    def index(self, runs: Iterable[str], *, told: Progress | None = None) -> None:
+    def index(self, runs: Iterable[str], *, progress: Progress | None = None) -> None:
         """Write runs into the index as they lie on disk; `refused` says which could not be, and why.
 
-        `told` is called with the number of runs that were read and their total.
+        `progress` is called with the number of runs that were read and their total.
         """
         waiting = list(runs)
         for start in range(0, len(waiting), _AT_ONCE):
@@ -98,21 +98,21 @@ class Store:
                 found = []
                 for done, name in enumerate(names, start=start + 1):
                     found.append(self._read(name))
-                    if told:
-                        told(done, len(waiting))
+                    if progress:
+                        progress(done, len(waiting))
                 with writing(self.engine) as connection:
                     touched = _forget(connection, names)
                     touched |= _write(connection, [rows for rows in found if rows])
                     refresh_ranks(connection, touched)
                     _drop_empty(connection, touched)
 
-    def rebuild(self, *, told: Progress | None = None) -> None:
+    def rebuild(self, *, progress: Progress | None = None) -> None:
         """Make the whole index again from the files; whoever reads meanwhile sees the old one or the new."""
         with self.engine.connect() as connection:
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
-        self.index(sorted(indexed | self._on_disk()), told=told)
+        self.index(sorted(indexed | self._on_disk()), progress=progress)
 
-    def catch_up(self, *, told: Progress | None = None) -> None:
+    def catch_up(self, *, progress: Progress | None = None) -> None:
         """Bring the index up to date with what was put into, changed in or taken out of the folder."""
         self._looked_at = self._changed_at()
         on_disk = {name: history_stamp(self.folder / name) for name in self._on_disk()}
@@ -120,7 +120,7 @@ class Store:
             rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
             indexed = {row.id: row.history_stamp for row in rows}
         changed = {*on_disk.items()} ^ {*indexed.items()}
-        self.index(sorted({name for name, _ in changed} - self.refused.keys()), told=told)
+        self.index(sorted({name for name, _ in changed} - self.refused.keys()), progress=progress)
 
     def catch_up_if_changed(self) -> None:
         """Catch up where a run was put into the folder since the last time, by whomever."""

@@ -144,30 +144,30 @@ def health(request: Request) -> Health:
 
 
 @router.get("/runs")
-def runs(request: Request, question: Annotated[RunQuery, Query()]) -> RunsAnswer:
+def runs(request: Request, query: Annotated[RunQuery, Query()]) -> RunsAnswer:
     """Return a page of published runs, each with its numbers and ranks.
 
     Without `columns` all numbers are given.
     """
     with current_store(request).engine.connect() as connection:
-        found = find_runs(connection, question, question.columns or None)
+        found = find_runs(connection, query, query.columns or None)
     listed = [RunAnswer.model_validate(run_as_dict(each)) for each in found.runs]
-    return RunsAnswer(total=found.total, page=question.page, size=question.size, runs=listed)
+    return RunsAnswer(total=found.total, page=query.page, size=query.size, runs=listed)
 
 
 @router.get("/runs.csv", responses=_CSV, response_class=StreamingResponse)
-def runs_csv(request: Request, question: Annotated[RunQuery, Query()]) -> StreamingResponse:
+def runs_csv(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
     """Return every run of the answer as CSV; `page` and `size` are not looked at."""
     engine = current_store(request).engine
     with engine.connect() as connection:
-        metrics = question.columns or measured_metrics(connection)
-    return _file(export_csv(engine, question, metrics), "text/csv; charset=utf-8", "runs.csv")
+        metrics = query.columns or measured_metrics(connection)
+    return _file(export_csv(engine, query, metrics), "text/csv; charset=utf-8", "runs.csv")
 
 
 @router.get("/runs.json", responses=_LIST, response_class=StreamingResponse)
-def runs_json(request: Request, question: Annotated[RunQuery, Query()]) -> StreamingResponse:
+def runs_json(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
     """Return every run of the answer as a JSON list; `page` and `size` are not looked at."""
-    return _file(export_json(current_store(request).engine, question), "application/json", "runs.json")
+    return _file(export_json(current_store(request).engine, query), "application/json", "runs.json")
 
 
 @router.get("/runs/{run}", responses=_MISSING)

@@ -43,7 +43,7 @@ def create_app(store: Store) -> FastAPI:
         license_info={"name": "MIT"},
         docs_url=None,
         redoc_url=None,
-        responses={422: {"model": Refusal, "description": "The call cannot be read."}},
+        responses={422: {"model": Refusal, "description": "The request is invalid."}},
     )
     app.state.store = store
     app.add_middleware(GZipMiddleware, minimum_size=1000)
@@ -72,7 +72,7 @@ def _answer_refusal(request: Request, error: Exception) -> Response:
 
 
 def _message_with_place(error: CclBenchError) -> str:
-    """Return what is wrong and where, without folders of this machine."""
+    """Return the message and its place, without folders of this machine."""
     where = error.where.rpartition("/")[2]
     return f"{where}: {error.message}" if where else error.message
 
@@ -87,7 +87,7 @@ def _answer_http_error(request: Request, error: Exception) -> Response:
 def _answer_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     wrong = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
-    return _error_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "it cannot be read")
+    return _error_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "the request is invalid")
 
 
 def _answer_database_error(request: Request, error: Exception) -> Response:
@@ -98,7 +98,7 @@ def _answer_database_error(request: Request, error: Exception) -> Response:
 
 
 def _error_response(request: Request, status: HTTPStatus, detail: str, fix: str = "") -> Response:
-    """Return a refusal as the asker reads it, JSON for programs and a page for people, and write it down."""
+    """Log a refusal and return it: JSON for programs, a page for people."""
     if _is_api_call(request) or status != HTTPStatus.NOT_FOUND:
         _log_refusal(request, status, detail)
     if _is_api_call(request):
@@ -111,7 +111,7 @@ def _error_response(request: Request, status: HTTPStatus, detail: str, fix: str 
 
 
 def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
-    """Write a line into the log; who asked is told by the id of the token, not by the token."""
+    """Log a refusal; the caller is named by the id of the token, never by the token."""
     caller = getattr(request.state, "caller", None)
     said = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
     said["client"] = request.client.host if request.client else None

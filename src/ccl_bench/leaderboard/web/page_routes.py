@@ -40,10 +40,10 @@ def _page(path: str) -> Callable[[Any], Any]:
 
 
 @_page("/")
-def table(request: Request, question: Annotated[RunQuery, Query()]) -> str:
+def table(request: Request, query: Annotated[RunQuery, Query()]) -> str:
     """Show the table of runs."""
     with current_store(request).engine.connect() as connection:
-        return table_page(connection, question, page_links(request))
+        return table_page(connection, query, page_links(request))
 
 
 @_page("/runs/{run}")

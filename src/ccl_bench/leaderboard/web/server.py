@@ -1,4 +1,4 @@
-"""Runs the application until it is told to stop, and lets requests that are under way finish."""
+"""Run the application until it is stopped; requests in progress finish."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 _SHUTDOWN_TIMEOUT_S = 10
-"""Time that requests have to finish after the server was told to stop."""
+"""Time for requests to finish after a request to stop."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):
-    """A server to which being told to stop is no failure."""
+    """A server that ends without an error when it is stopped."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at Ctrl-C and SIGTERM, and end as any command that did its work."""
+        """Stop at Ctrl-C and SIGTERM, with the exit status of a success."""
         before = {each: signal.signal(each, self.handle_exit) for each in _STOPPING}
         try:
             yield
@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Give a socket that listens, and the address that a browser opens."""
+    """Yield a listening socket and its address for a browser."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=512)
@@ -51,7 +51,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 def run_server(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
-    """Serve a store on a socket until the process is told to stop."""
+    """Serve a store on a socket until the process is stopped."""
     config = uvicorn.Config(
         create_app(store),
         root_path=root_path,

@@ -36,14 +36,14 @@ _HOUR = len("2026-01-31T12")
 
 
 def count_upload(engine: Engine, submitter: str, settings: Settings) -> None:
-    """Count an upload before it begins; raise Refused where it is one too many."""
+    """Count an upload before it begins; raise RequestRefused if it exceeds the limits."""
     count, size = _add_to_hour(engine, submitter, count=1, size=0)
     if count <= settings.uploads_per_hour and size < settings.upload_bytes_per_hour:
         return
     allowed = f"{settings.uploads_per_hour:,} uploads and {settings.upload_bytes_per_hour:,} bytes"
     wait = _seconds_to_next_hour()
     raise RequestRefused(
-        f"{count:,} uploads of {size:,} bytes were sent in this hour, and {allowed} are allowed",
+        f"{count:,} uploads of {size:,} bytes were sent in this hour; {allowed} are allowed",
         fix=f"try again in {wait} s",
         status=HTTPStatus.TOO_MANY_REQUESTS,
         headers={"retry-after": str(wait)},
@@ -57,7 +57,7 @@ def _seconds_to_next_hour() -> int:
 
 
 def count_bytes(engine: Engine, submitter: str, size: int) -> None:
-    """Count what an upload brought, whatever became of it."""
+    """Count the bytes of an upload, accepted or not."""
     _add_to_hour(engine, submitter, count=0, size=size)
 
 
@@ -76,16 +76,16 @@ def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tu
 
 
 BLOCK_TIMEOUT_S = 60.0
-"""Time without a byte after which an upload is given up."""
+"""Time without a byte after which an upload fails."""
 _READ_ON_BYTES = 16 << 20
-"""Bytes beyond a limit that are still read, so that whoever sends hears why and not that the line broke."""
+"""Bytes read beyond the limit, so that the client receives the reason and no broken connection."""
 _RESERVE_BYTES = 256 << 20
-"""Room that an upload must leave on the disk."""
+"""Free bytes that an upload must leave on the disk."""
 
 
 @contextlib.asynccontextmanager
 async def async_upload_folder(data: Path) -> AsyncIterator[Path]:
-    """Give a folder for an upload, without keeping other requests waiting for the lock that it takes."""
+    """Yield a folder for an upload without blocking other requests on its lock."""
     manager = upload_folder(data)
     folder = await to_thread.run_sync(manager.__enter__)
     try:
@@ -97,7 +97,7 @@ async def async_upload_folder(data: Path) -> AsyncIterator[Path]:
 
 @contextlib.contextmanager
 def refuse_on_full_disk() -> Iterator[None]:
-    """Say that there is no room where a disk is full while something is written."""
+    """Refuse the request if the disk is full."""
     try:
         yield
     except OSError as error:
@@ -107,11 +107,11 @@ def refuse_on_full_disk() -> Iterator[None]:
 
 
 def check_upload_headers(request: Request, limit: int, data: Path) -> None:
-    """Refuse an upload for what its headers say."""
+    """Refuse an upload by its headers: content type, size, free space on the disk."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
         raise RequestRefused(
-            f"a bundle comes as {MEDIA_TYPE}, not as {kind[:100] or 'nothing in particular'}",
+            f"a bundle has the content type {MEDIA_TYPE}, not {kind[:100] or 'none'}",
             fix="send it with ccl-bench publish",
             status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         )
@@ -149,11 +149,11 @@ async def _blocks(request: Request) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            what = f"nothing came for {BLOCK_TIMEOUT_S:.0f} s"
+            what = f"no data arrived for {BLOCK_TIMEOUT_S:.0f} s"
             raise RequestRefused(what, fix="send it again", status=HTTPStatus.REQUEST_TIMEOUT) from error
         except ClientDisconnect as error:
             raise RequestRefused(
-                "the line broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
+                "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
             ) from error
         yield block
 
@@ -169,7 +169,7 @@ def too_large(limit: int) -> RequestRefused:
 
 def _disk_full() -> RequestRefused:
     return RequestRefused(
-        "there is no room for it on this server",
-        fix="tell its operator, and try again later",
+        "the disk of this server is full",
+        fix="inform its operator, and try again later",
         status=HTTPStatus.INSUFFICIENT_STORAGE,
     )

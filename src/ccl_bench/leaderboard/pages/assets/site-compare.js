@@ -48,6 +48,6 @@
   place.replaceChildren(
     element("section", {}, element("h2", {}, "Chosen runs"), element("ol", { class: "chosen" }, ...items), element("p", {}, chosen.length > 1 ? verdict : "Choose another run to compare it with.")),
     element("section", {}, element("h2", {}, "Numbers"),
-      element("p", { class: "about" }, "Changes are against the baseline. Whether they are more than noise, and where a step got longer, is told by ", element("code", {}, "ccl-bench compare"), " on the downloaded bundles, or by the comparison of a server."),
+      element("p", { class: "about" }, "Changes are against the baseline. To see whether they exceed the noise, and where a step got longer, run ", element("code", {}, "ccl-bench compare"), " on the downloaded bundles, or use the comparison of a server."),
       element("div", { class: "scroll all", tabindex: "0", role: "region", "aria-label": "Numbers side by side" }, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)))));
 })();
