@@ -18,19 +18,19 @@ from ccl_bench.leaderboard.pages.links import SiteLinks
 from ccl_bench.leaderboard.pages.reference import metrics_page
 from ccl_bench.leaderboard.pages.render import ASSETS, BADGES, DIRECTIONS, load_asset, number_cell
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
-from ccl_bench.leaderboard.pages.table import HEADINGS, LABELS, PHASES, table_page
+from ccl_bench.leaderboard.pages.table import HEADINGS, PHASES, table_page
 from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
 from ccl_bench.leaderboard.store import query_result
-from ccl_bench.leaderboard.store.query import (
+from ccl_bench.leaderboard.store.columns import (
     AXES,
+    EXPORT_FIELDS,
+    FILTER_LABELS,
     NUMBER_FILTERS,
     SORTED_BY,
     TEXT_FILTERS,
-    RunQuery,
-    columns_by_phase,
-    complete_query,
 )
-from ccl_bench.leaderboard.store.query_result import EXPORT_FIELDS, export_csv, export_json
+from ccl_bench.leaderboard.store.query import RunQuery, columns_by_phase, complete_query
+from ccl_bench.leaderboard.store.query_result import export_csv, export_json
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.report.render.html import LIBRARY
 
@@ -75,7 +75,7 @@ def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
         "degrees": NUMBER_FILTERS,
         "axes": AXES,
         "sortedBy": SORTED_BY,
-        "labels": LABELS,
+        "labels": FILTER_LABELS,
         "headings": HEADINGS,
         "listed": [state.value for state in LISTED],
         "badges": BADGES,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.pages.render import number_cell, parallelism_text, render_page
 from ccl_bench.leaderboard.store import query_result
-from ccl_bench.leaderboard.store.query import AXES, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS, complete_query
+from ccl_bench.leaderboard.store.columns import FILTER_LABELS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
+from ccl_bench.leaderboard.store.query import complete_query
 from ccl_bench.leaderboard.store.rows import known_metrics
 
 if TYPE_CHECKING:
@@ -27,18 +28,6 @@ HEADINGS = (
     {"framework": "Framework", "communication_library": "communication"},
 )
 """What stands in the columns beside the numbers, and can be sorted by."""
-
-LABELS = {
-    "model": "Model",
-    "hardware": "Hardware",
-    "framework": "Framework",
-    "communication_library": "Communication",
-    "precision": "Precision",
-    "device_count": "Devices",
-    "node_count": "Nodes",
-    **{axis: axis for axis in AXES},
-}
-"""What the filters are called."""
 
 PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
@@ -106,7 +95,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         last_page=last,
         pages=_pages(asked, last, to),
         phases=[(key, PHASES[key], count) for key, count in _tabs(phases)],
-        labels=LABELS,
+        labels=FILTER_LABELS,
         choices=query_result.filter_options(connection, asked),
         texts=TEXT_FILTERS,
         numbers=NUMBER_FILTERS,
@@ -193,10 +182,10 @@ def _chips(asked: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
     for name in TEXT_FILTERS:
         for value in getattr(asked, name):
             rest = [each for each in getattr(asked, name) if each != value]
-            yield f"{LABELS[name]}: {value}", to.table(asked, page=1, **{name: rest})
+            yield f"{FILTER_LABELS[name]}: {value}", to.table(asked, page=1, **{name: rest})
     for name in NUMBER_FILTERS:
         if (number := getattr(asked, name)) is not None:
-            yield f"{LABELS[name]}: {number}", to.table(asked, page=1, **{name: None})
+            yield f"{FILTER_LABELS[name]}: {number}", to.table(asked, page=1, **{name: None})
     if asked.state:
         yield f"state: {asked.state.replace('_', ' ')}", to.table(asked, state="", page=1)
     if asked.workload:

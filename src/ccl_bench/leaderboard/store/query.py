@@ -5,30 +5,11 @@ from __future__ import annotations
 import pkgutil
 import tomllib
 from functools import cache
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
-"""Degrees of parallelism."""
-
-TEXT_FILTERS = ("model", "hardware", "framework", "communication_library", "precision")
-"""Columns of text that a query may narrow down."""
-
-NUMBER_FILTERS = ("device_count", "node_count", *AXES)
-"""Columns of numbers that a query may narrow down."""
-
-SORTED_BY = (
-    *TEXT_FILTERS,
-    *NUMBER_FILTERS,
-    "submitted_at",
-    "submitter",
-    "name",
-    "batch_size",
-    "seq_len",
-    "state",
-)
-"""Fields that runs can be sorted by, beside metrics."""
+from ccl_bench.leaderboard.store.columns import FILTERS, SORTED_BY, CardColumn
 
 _LARGEST = 2**31 - 1
 
@@ -59,8 +40,8 @@ Words = Annotated[
 Degree = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, BeforeValidator(_empty_as_none)]
 
 
-class RunQuery(BaseModel):
-    """Which published runs, in which order."""
+class _Search(BaseModel):
+    """What every query begins with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -68,19 +49,28 @@ class RunQuery(BaseModel):
     phase: Annotated[
         Literal["", "any", "training", "inference"], Field(description="`any` or nothing for both.")
     ] = ""
-    model: Annotated[Words, Field(description="Models, any of them.")] = []
-    hardware: Annotated[Words, Field(description="Models of the device, any of them.")] = []
-    framework: Annotated[Words, Field(description="Frameworks, any of them.")] = []
-    communication_library: Annotated[Words, Field(description="Communication libraries, any of them.")] = []
-    precision: Annotated[Words, Field(description="Number formats, any of them.")] = []
-    device_count: Annotated[Degree, Field(description="Devices of the run.")] = None
-    node_count: Annotated[Degree, Field(description="Nodes of the run.")] = None
-    dp_replicate: Annotated[Degree, Field(description="Data-parallel degree that replicates weights.")] = None
-    dp_shard: Annotated[Degree, Field(description="Data-parallel degree that shards weights.")] = None
-    tp: Annotated[Degree, Field(description="Tensor-parallel degree.")] = None
-    pp: Annotated[Degree, Field(description="Pipeline-parallel degree.")] = None
-    cp: Annotated[Degree, Field(description="Context-parallel degree.")] = None
-    ep: Annotated[Degree, Field(description="Expert-parallel degree.")] = None
+
+
+def _filter_field(column: CardColumn) -> tuple[object, object]:
+    """Return type and default of a filter."""
+    is_text = column.type is str
+    field = Field(description=column.filter_description)
+    return Annotated[Words if is_text else Degree, field], [] if is_text else None
+
+
+if TYPE_CHECKING:
+    _Filters = _Search
+else:
+    _Filters = create_model(
+        "_Filters",
+        __base__=_Search,
+        **{column.name: _filter_field(column) for column in FILTERS},
+    )
+
+
+class RunQuery(_Filters):
+    """Which published runs, in which order; a filter for each column that has one."""
+
     workload: Annotated[Word, Field(description="Key of a workload, or its beginning.")] = ""
     state: Annotated[
         Literal["", "self_reported", "verified", "withdrawn", "superseded"],
@@ -93,7 +83,7 @@ class RunQuery(BaseModel):
     together: Annotated[
         Literal["", "yes", "no"], Field(description="Whether runs of one workload stand together.")
     ] = ""
-    columns: Annotated[Words, Field(description="Metrics to give.")] = []
+    columns: Annotated[Words, Field(description="Metrics to give.")] = []  # noqa: RUF012  pydantic copies it
     page: Annotated[int, Field(ge=1, le=100_000)] = 1
     size: Annotated[int, Field(ge=1, le=500, description="Runs on a page.")] = 50
 
@@ -121,4 +111,4 @@ def default_columns(phase: str) -> list[str]:
 @cache
 def columns_by_phase() -> dict[str, list[str]]:
     """Return the same by phase."""
-    return tomllib.loads((pkgutil.get_data(__package__, "columns.toml") or b"").decode())
+    return tomllib.loads((pkgutil.get_data(__package__, "default_columns.toml") or b"").decode())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import String, and_, case, cast, func, literal, select, union_all
 
 from ccl_bench.leaderboard.bundle.format import SHOWN
-from ccl_bench.leaderboard.store.query import NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
+from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
@@ -255,36 +255,6 @@ _HIDDEN = {"searched", "history_stamp", "is_rankable"}
 """Columns of the index that are of no use outside it."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings that make a spreadsheet take text for a formula."""
-
-EXPORT_FIELDS = (
-    "id",
-    "state",
-    "submitted_at",
-    "submitter",
-    "name",
-    "workload",
-    "phase",
-    "model",
-    "precision",
-    "batch_size",
-    "seq_len",
-    "hardware",
-    "device_count",
-    "node_count",
-    "framework",
-    "framework_version",
-    "communication_library",
-    "communication_version",
-    "dp_replicate",
-    "dp_shard",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "tool_version",
-    "trace_url",
-)
-"""Columns of a CSV before those of metrics."""
 
 
 def run_as_dict(listed: ListedRun) -> dict[str, Any]:

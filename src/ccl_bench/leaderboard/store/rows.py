@@ -15,6 +15,7 @@ from ccl_bench.catalog import devices
 from ccl_bench.comparison import comparison_key, unknown_fields
 from ccl_bench.comparison.incomparable import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
+from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.comparison.comparability import Fields
     from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.store.columns import CardColumn
     from ccl_bench.metrics import Metric
     from ccl_bench.result import Result
 
@@ -48,24 +50,6 @@ MAX_TEXT = 500
 _LONGEST_NAME = 100
 _LARGEST = 2**31 - 1
 
-_CARD_FIELDS = {
-    "phase": "model.phase",
-    "precision": "model.precision",
-    "batch_size": "data.global_batch_size",
-    "seq_len": "data.seq_len",
-    "device_count": "hardware.device.device_count",
-    "node_count": "hardware.device.node_count",
-    "framework": "framework.name",
-    "framework_version": "framework.version",
-    "communication_library": "communication_library.name",
-    "communication_version": "communication_library.version",
-    **{axis: f"parallelism.{axis}" for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")},
-}
-"""Column → field of the card."""
-_NUMBER_COLUMNS = {"batch_size", "seq_len", "device_count", "node_count"} | {
-    axis for axis in _CARD_FIELDS if _CARD_FIELDS[axis].startswith("parallelism.")
-}
-
 
 def run_row(bundle: Bundle) -> Row:
     """Return the row of a published run."""
@@ -80,17 +64,12 @@ def run_row(bundle: Bundle) -> Row:
         "workload": workload_key(fields),
         "is_rankable": int(not unknown_fields(fields)),
         "name": single_line(made.run),
-        "model": _model(fields),
-        "hardware": _device(fields),
         "tool_version": single_line(made.tool_version),
         "trace_url": _text(made.trace_url or bundle.card.card.trace_url),
         "has_report": int((bundle.folder / REPORT).exists()),
         "history_stamp": history_stamp(bundle.folder),
     }
-    row |= {
-        column: (_number if column in _NUMBER_COLUMNS else _text)(fields.get(field))
-        for column, field in _CARD_FIELDS.items()
-    }
+    row |= {column.name: _card_value(column, fields) for column in CARD_COLUMNS}
     names = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.card.description)
     words = [*names, *fields.values(), bundle.id]
     row["searched"] = single_line(
@@ -150,6 +129,16 @@ def single_line(text: str, longest: int = MAX_TEXT) -> str:
     """Return text that every database takes: in one line, without control characters, not too long."""
     printable = "".join(char if char.isprintable() else " " for char in str(text))
     return " ".join(printable.split())[:longest]
+
+
+def _card_value(column: CardColumn, fields: Mapping[str, object]) -> str | int | None:
+    """Return the value of a column: the catalog's name of a model or device, else as the card states it."""
+    if column.name == "model":
+        return _model(fields)
+    if column.name == "hardware":
+        return _device(fields)
+    value = fields.get(column.field)
+    return _number(value) if column.type is int else _text(value)
 
 
 def _text(value: object) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
+from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
+
 METADATA = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -40,24 +42,7 @@ RUNS = Table(
     Column("workload", String(64), ForeignKey("workloads.key"), nullable=False),
     Column("is_rankable", Integer, nullable=False),  # 1 where the card says what was run
     Column("name", Text, nullable=False),  # of the run's directory
-    Column("phase", Text),
-    Column("model", Text),
-    Column("precision", Text),
-    Column("batch_size", Integer),  # sequences in a step over all ranks
-    Column("seq_len", Integer),  # tokens
-    Column("hardware", Text),  # model of the device
-    Column("device_count", Integer),
-    Column("node_count", Integer),
-    Column("framework", Text),
-    Column("framework_version", Text),
-    Column("communication_library", Text),
-    Column("communication_version", Text),
-    Column("dp_replicate", Integer),
-    Column("dp_shard", Integer),
-    Column("tp", Integer),
-    Column("pp", Integer),
-    Column("cp", Integer),
-    Column("ep", Integer),
+    *(Column(column.name, Integer if column.type is int else Text) for column in CARD_COLUMNS),
     Column("tool_version", Text, nullable=False),  # of ccl-bench
     Column("trace_url", Text),
     Column("has_report", Integer, nullable=False),  # 1 where the bundle holds one

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from ccl_bench import __version__
 from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
 from ccl_bench.leaderboard.store.query_result import (
     export_csv,
@@ -40,8 +41,8 @@ class NumberAnswer(BaseModel):
     ranked: int | None = Field(description="Runs that it is ranked among.")
 
 
-class RunAnswer(BaseModel):
-    """One published run."""
+class _RunIdentity(BaseModel):
+    """What identifies a published run."""
 
     id: str = Field(description="SHA-256 of the bundle.")
     state: Literal["self_reported", "verified", "withdrawn", "superseded"]
@@ -51,24 +52,24 @@ class RunAnswer(BaseModel):
     name: str = Field(description="Name of the run's directory.")
     workload: str = Field(description="Key of the workload: runs with the same one did the same work.")
     workload_label: str
-    phase: str | None
-    model: str | None
-    precision: str | None
-    batch_size: int | None = Field(description="Sequences in a step over all ranks.")
-    seq_len: int | None = Field(description="Tokens.")
-    hardware: str | None = Field(description="Model of the device.")
-    device_count: int | None
-    node_count: int | None
-    framework: str | None
-    framework_version: str | None
-    communication_library: str | None
-    communication_version: str | None
-    dp_replicate: int | None
-    dp_shard: int | None
-    tp: int | None
-    pp: int | None
-    cp: int | None
-    ep: int | None
+
+
+if TYPE_CHECKING:
+    _RunColumns = _RunIdentity
+else:
+    _RunColumns = create_model(
+        "_RunColumns",
+        __base__=_RunIdentity,
+        **{
+            column.name: (column.type | None, Field(description=column.description))
+            for column in CARD_COLUMNS
+        },
+    )
+
+
+class RunAnswer(_RunColumns):
+    """One published run."""
+
     tool_version: str = Field(description="Version of ccl-bench.")
     trace_url: str | None
     has_report: bool
