@@ -182,8 +182,8 @@ class Destination(Protocol):
     def metrics(self) -> Collection[str] | None:
         """Metrics that are known there; None where all are."""
 
-    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
-        """Take a parcel; files of the run are handed out where it has some and no address for them."""
+    def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
+        """Take an upload; files of the run are published with it if it has some and no address for them."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ class ServerDestination:
         """Metrics that it knows."""
         return self.terms.metrics
 
-    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
-        """Send a parcel."""
+    def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
+        """Send an upload."""
         where = self.leaderboard.address
         if self.terms.submitter is None:
             fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
@@ -227,8 +227,8 @@ class DirectoryDestination:
     database: str | None = None
     metrics: Collection[str] | None = None
 
-    def take(self, parcel: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
-        """Put a parcel into the directory, which is made where it is missing."""
+    def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
+        """Put an upload into the directory, which is created if it is missing."""
         from ccl_bench.leaderboard.bundle.format import Bundle
         from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
         from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -249,7 +249,7 @@ class DirectoryDestination:
         return PublishResult(place, found.state.value, found.is_new, found.replaced, remarks)
 
 
-def upload_traces(parcel: Upload, progress: Progress | None = None) -> None:
+def upload_traces(upload: Upload, progress: Progress | None = None) -> None:
     """Copy the files of a run to its address in object storage; those that are there are left alone."""
     place = remote.remote_path(upload.bundle.provenance.trace_url or "")
     with remote.remote_errors(place):
@@ -259,7 +259,7 @@ def upload_traces(parcel: Upload, progress: Progress | None = None) -> None:
                 with path.open("rb") as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, _COPY_BYTES)
             if progress:
-                progress(done, len(parcel.run_files))
+                progress(done, len(upload.run_files))
 
 
 def _copy_files(files: dict[str, Path], folder: Path) -> Path:
