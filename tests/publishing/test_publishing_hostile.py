@@ -108,23 +108,23 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
         lambda f: {**f, RESULTS: f[RESULTS].replace(b'"value": ', b'"value": 1e999, "x": ', 1)},
         RESULTS,
     ),
-    "a metric that nobody knows": (_result(metric="reputation"), "is no metric"),
+    "a metric that nobody knows": (_result(metric="reputation"), "is not a metric"),
     "a metric in another unit": (_result(unit="parsecs"), "is in s, lower is better"),
     "another revision of a metric": (
         _result(provenance={"tool_version": "0.1.0", "metric_revision": 99}),
         "revision 99",
     ),
-    "a number that is said not to be": (_result(status="failed"), "says that there is a number"),
+    "a number that is said not to be": (_result(status="failed"), "contradicts its status"),
     "a metric twice": (lambda f: with_results(f, lambda results: results.append(results[0])), "2 times"),
     "a forged hash": (_first_trace("sha256", "0" * 64), "with another hash"),
     "a hash that is none": (_first_trace("sha256", "<script>"), "has no valid SHA-256"),
     "a trace outside of the run": (_first_trace("file", "../../etc/passwd"), "leads out of the run"),
-    "a path for a name": (_stated("run", "/home/ada/run"), "a path for a name"),
+    "a path for a name": (_stated("run", "/home/ada/run"), "is empty, a path, or not printable"),
     "a name of two lines": (_stated("run", 'run\n{"event": "published"}'), "not printable"),
     "a trace whose name has two lines": (_first_trace("file", "trace\n.json"), "not printable"),
-    "an address that is none": (_stated("trace_url", "javascript:alert(1)"), "is no address"),
-    "a version that is none": (_stated("tool_version", "<b>1</b>"), "no version"),
-    "a field that no card has": (_stated("fields", {"__class__": 1}), "no field of a card"),
+    "an address that is none": (_stated("trace_url", "javascript:alert(1)"), "is not a full address"),
+    "a version that is none": (_stated("tool_version", "<b>1</b>"), "is not a version"),
+    "a field that no card has": (_stated("fields", {"__class__": 1}), "not a field of a card"),
     "a later schema": (_stated("schema_version", 2), "schema 2"),
     "a report of other results": (
         lambda f: edited(f, REPORT, lambda report: report.update(results=[])),
@@ -264,7 +264,7 @@ def test_traces_other_than_those_named_are_refused(leaderboard: Leaderboard, who
     missing = {file: text for file, text in whole.items() if file != name}
     _refused(leaderboard, archive(missing), "is missing: send every file of the run, or none")
     more = {**whole, "run/extra.json": b"{}"}
-    _refused(leaderboard, archive(more), "is none of the files that provenance.json names")
+    _refused(leaderboard, archive(more), "is not among the files that provenance.json names")
 
 
 def test_a_report_that_another_program_would_have_to_open_is_refused(
