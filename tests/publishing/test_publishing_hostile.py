@@ -303,7 +303,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
         answer = leaderboard.sent(
             gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)) + zeros * 8, leaderboard.token("ada")
         )
-        assert (answer.status_code, "no room" in answer.json()["detail"]) == (507, True)
+        assert (answer.status_code, "is full" in answer.json()["detail"]) == (507, True)
         assert [(line["event"], line["status"]) for line in leaderboard.log] == [("refused", 507)]
         assert list((place / "uploads").glob("incoming-*")) == []
         assert leaderboard.asked("GET", "health").status_code == 200
