@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # common.sh and setup_env.sh read what is set here
-# Any machine, no GPU: torchtitan over gloo, a tiny flavour of the model, synthetic text. It shows that a workload's
-# parallelism, scripts and traces work, and nothing about speed.
+# Any machine, no GPU: torchtitan over gloo, a tiny flavour of the model, synthetic text. It checks parallelism,
+# scripts and traces of a workload, not speed.
 
 NEEDS_ACCOUNT=no
 DEVICE=cpu

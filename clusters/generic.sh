@@ -11,5 +11,5 @@ DEVICE=cuda
 : "${TORCH_BACKEND=auto}"
 # Modules to load, separated by spaces.
 : "${MODULES=}"
-# Options of sbatch over those in run.sbatch: its constraint and QOS are taken away. Add a partition where one is needed.
+# Options of sbatch over those in run.sbatch: its constraint and QOS are removed. Add a partition if one is needed.
 SBATCH_OPTIONS=(--constraint= --qos=)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the run.sh of every workload, submit_all.sh and setup_env.sh share. Sourced, never run by itself.
+# What the run.sh of every workload, submit_all.sh and setup_env.sh share. It is sourced, never run.
 #
 # Variables of the environment, all explained in README.md:
 #   CLUSTER        profile in clusters/: perlmutter, generic, cpu, or your own
@@ -9,9 +9,9 @@
 #   ASSETS         tokenizers and texts               $SCRATCH/ccl-bench-assets
 #   DATA           c4 (downloaded) or synthetic       c4
 #   PROFILE_MODE   torch, nsys, or both in two runs   torch
-#   NSYS_OPTIONS   further options of nsys profile
-#   EXECUTION_TRACE=1   record Execution Traces beside Kineto, which makes steps longer
-#   FORCE=1        replace a run that lies in $TRACES already
+#   NSYS_OPTIONS   more options for nsys profile
+#   EXECUTION_TRACE=1   record Execution Traces with Kineto, which makes steps longer
+#   FORCE=1        replace a run in $TRACES
 #   ACTIVATE       script that activates the environment; by default the one that setup_env.sh wrote
 
 CCL_BENCH_ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -41,9 +41,9 @@ configure() {
     : "${DATA:=c4}" "${PROFILE_MODE:=torch}" "${NSYS_OPTIONS:=}" "${FORCE:=}" "${ACCOUNT:=${SBATCH_ACCOUNT:-${SLURM_JOB_ACCOUNT:-}}}"
     case $PROFILE_MODE in
         torch | nsys | both) ;;
-        *) fail 2 "PROFILE_MODE=$PROFILE_MODE is none of torch, nsys, both" "export PROFILE_MODE=torch" ;;
+        *) fail 2 "PROFILE_MODE=$PROFILE_MODE is not torch, nsys or both" "export PROFILE_MODE=torch" ;;
     esac
-    [[ -n ${SCRATCH:-} ]] || fail 2 "SCRATCH is not set, so there is no place for traces" "export SCRATCH=/path/to/large/storage"
+    [[ -n ${SCRATCH:-} ]] || fail 2 "SCRATCH is not set: traces need a folder" "export SCRATCH=/path/to/large/storage"
     : "${TRACES:=$SCRATCH/ccl-bench-traces}" "${ASSETS:=$SCRATCH/ccl-bench-assets}"
     : "${ACTIVATE:=$CCL_BENCH_ROOT/perlmutter/activate.sh}"
     export DEVICE RANKS_PER_NODE EXECUTION_TRACE
@@ -54,7 +54,7 @@ load_modules() {
     local module status=0
     [[ -n $MODULES ]] || return 0
     if ! type module &>/dev/null; then
-        say "there is no module command here; not loaded: $MODULES"
+        say "there is no module command; not loaded: $MODULES"
         return 0
     fi
     for module in $MODULES; do
@@ -104,7 +104,7 @@ place_ranks() { # place_ranks FOLDER
         fail 2 "there is no allocation: run.sh trains on the nodes of a Slurm job" \
             "cd '$1' && sbatch -A ${ACCOUNT:-ACCOUNT} run.sbatch, or salloc --nodes=$needed and run.sh in it"
     elif ((NODES != needed)) && [[ -n ${SLURM_JOB_ID:-} ]]; then
-        fail 2 "the allocation has $NODES nodes, and this workload needs $needed" "$(submission "$1")"
+        fail 2 "the allocation has $NODES nodes, but this workload needs $needed" "$(submission "$1")"
     fi
     MASTER_ADDR=localhost
     if [[ -n ${SLURM_JOB_ID:-} ]]; then
@@ -122,7 +122,7 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
     place_ranks "$folder"
     activate
     place_data "$folder"
-    mkdir -p "$TRACES" || fail 4 "$TRACES cannot be made" "export SCRATCH=/path/to/large/storage"
+    mkdir -p "$TRACES" || fail 4 "cannot create $TRACES" "export SCRATCH=/path/to/large/storage"
     claim "$run"
 
     local train=(bash "$CCL_BENCH_ROOT/workloads/torchtitan/node.sh"
@@ -133,7 +133,7 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
             --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "${train[@]}")
     fi
     local collect=(ccl-bench collect --output "$run" --profile-mode "$PROFILE_MODE")
-    # What a card says of GPUs and of the whole model is not so on a CPU; there it holds what is observed.
+    # On a CPU the card of the GPUs and the full model is wrong; there a new one holds what is observed.
     [[ $DEVICE == cpu ]] || collect+=(--workload-card "$folder/workload_card.yaml")
     [[ -z $NSYS_OPTIONS ]] || collect+=("--nsys-options=$NSYS_OPTIONS")
     [[ $FORCE != 1 ]] || collect+=(--force)
@@ -156,9 +156,9 @@ claim() { # claim RUN
         if is_recording "${job:--}" "${host:--}" "${process:-0}"; then
             [[ $job == - ]] && job="process $process on $host" || job="job $job"
             fail 2 "$1 is being recorded by $job" \
-                "wait until it has ended (squeue --me), or export TRACES=... to record beside it"
+                "wait until it has ended (squeue --me), or export TRACES=... to record elsewhere"
         fi
-        claimant >"$mark" || fail 4 "$mark cannot be written" "free space there, or export SCRATCH=/other/storage"
+        claimant >"$mark" || fail 4 "cannot write $mark" "free space there, or export SCRATCH=/other/storage"
     fi
 }
 
@@ -182,7 +182,7 @@ is_recording() { # is_recording JOB HOST PROCESS
     fi
 }
 
-# Run a command, and pass on Slurm's request to stop, which reaches this shell alone.
+# Run a command, and forward Slurm's request to stop, which reaches only this shell.
 supervised() {
     local status=0
     STOPPED=
@@ -206,18 +206,18 @@ submission() { # submission FOLDER [OPTIONS of sbatch]
     printf 'cd %q && %ssbatch%s' "$folder" "${FORCE_AGAIN:+FORCE=1 }" "$(printf ' %q' "${words[@]}")"
 }
 
-# Say what went wrong, and the next command; of a run that went well, extract what Nsight Systems recorded.
+# Report a failure and the next command; summarise the Nsight Systems reports of a successful run.
 explain() { # explain FOLDER RUN STATUS
     local run FORCE_AGAIN=yes
     printf -v run %q "$2"
     if [[ -n $STOPPED ]]; then
         say "the job was stopped before the training ended: $(stop_reason)"
-        next "ccl-bench inspect $run shows what is there; with more time: $(submission "$1" --time=60)"
+        next "ccl-bench inspect $run shows what was recorded; with more time: $(submission "$1" --time=60)"
     elif is_full "$2" "$(($3 == 0 ? 1 : 64))"; then
-        say "the disk that holds $run is full, so traces may be cut short"
-        next "free space or export SCRATCH=/other/storage, and again: $(submission "$1"); what is there: ccl-bench inspect $run"
+        say "the disk of $run is full, so traces may be incomplete"
+        next "free space or export SCRATCH=/other/storage, then: $(submission "$1"); to see what was recorded: ccl-bench inspect $run"
     elif (($3 != 0)); then
-        say "the run has failed, and its cause stands above; the log of each rank is in $run/logs"
+        say "the run failed for the cause above; the log of each rank is in $run/logs"
         next "$(submission "$1")"
     elif [[ $PROFILE_MODE != torch ]]; then
         "$CCL_BENCH_ROOT/perlmutter/nsys_tables.sh" "$2"
@@ -234,7 +234,7 @@ stop_reason() {
     fi
 }
 
-# A run that failed on a full disk has given some of it back by the time that it is asked.
+# A run that failed on a full disk has freed some of it by the time of this check.
 is_full() { # is_full PATH MEGABYTES: whether so many megabytes cannot be written there
     local free
     free=$(df --output=avail -B 1M -- "$1" 2>/dev/null | tail -n 1) || return 1

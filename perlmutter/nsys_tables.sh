@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Summaries of the Nsight Systems reports of a run as CSV: nsys_tables.sh RUN. They go to RUN/nsys_tables/.
 #
-# Nsight Systems renamed its summaries in 2023 (gpukernsum became cuda_gpu_kern_sum); the names that the installed one has
-# are taken, and files are named as the later ones.
+# Nsight Systems renamed its summaries in 2023 (gpukernsum became cuda_gpu_kern_sum): the installed names are used,
+# and files have the later ones.
 set -euo pipefail
 
 if (($# != 1)) || [[ $1 == -* ]]; then
@@ -19,7 +19,7 @@ summaries=(
 )
 
 if ! type -P nsys >/dev/null; then
-    printf 'nsys_tables.sh: nsys is not on PATH\n  next: load the module that brings Nsight Systems (Perlmutter: cudatoolkit)\n' >&2
+    printf 'nsys_tables.sh: nsys is not on PATH\n  next: load the module of Nsight Systems (Perlmutter: cudatoolkit)\n' >&2
     exit 4
 fi
 shopt -s nullglob

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Make the environment that the jobs run in, once, on a login node: setup_env.sh [--dry-run]
 #
-# It holds ccl-bench, torchtitan and PyTorch built for the CUDA of the cluster's profile, and is made by uv. Where uv is
-# not installed, venv makes it, and uv is installed into it. Jobs then source perlmutter/activate.sh, which it writes.
+# It holds ccl-bench, torchtitan and PyTorch built for the CUDA of the cluster's profile. uv creates it; if uv is not
+# installed, venv creates it and uv is installed into it. Jobs then source perlmutter/activate.sh, which this script writes.
 #
 #   ENVIRONMENT     where it goes: $SCRATCH/ccl-bench-env
 #   TORCH           requirement, such as torch==2.13.0
@@ -25,13 +25,13 @@ esac
 source "$here/common.sh"
 : "${ENVIRONMENT:=$SCRATCH/ccl-bench-env}" "${TORCH:=torch}" "${PYTHON:=python3}"
 requirements=("$TORCH" "torchtitan==0.2.2" "datasets<4.8" "$CCL_BENCH_ROOT")
-# torchtitan imports triton, which PyTorch for processors does not bring.
+# torchtitan imports triton, which the CPU build of PyTorch does not bring.
 [[ $DEVICE != cpu ]] || requirements+=(triton)
 
 run() {
     printf '+ %s\n' "$(printf '%q ' "$@")" >&2
     [[ -n $dry_run ]] || "$@" ||
-        fail 1 "the environment in $ENVIRONMENT could not be made, and its cause stands above" "correct it, and again: ${BASH_SOURCE[0]}"
+        fail 1 "cannot create the environment in $ENVIRONMENT, for the cause above" "correct it, then: ${BASH_SOURCE[0]}"
 }
 
 load_modules

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What became of the jobs: status.sh [NAME...]. For each workload the state of its last job, the traces that are there, and
-# what the job said last. Without names, all in trace_collection/.
+# Show the state of jobs: status.sh [NAME...]. For each workload the state of its last job, the number of traces, and the
+# last message of the job. Without names, all in trace_collection/.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
@@ -15,10 +15,10 @@ state_of() { # state_of JOB: as Slurm remembers it, for minutes without accounti
     local state
     state=$(sacct --noheader --allocations --parsable2 --jobs="$1" --format=State 2>/dev/null | head -n 1) || true
     [[ -n $state ]] || state=$(scontrol --oneliner show job "$1" 2>/dev/null | sed -n 's/.* JobState=\([A-Z_]*\) .*/\1/p')
-    printf '%s\n' "${state:-ended, and Slurm has forgotten how}"
+    printf '%s\n' "${state:-ended; Slurm no longer knows how}"
 }
 
-tell() { # tell FOLDER
+show() { # show FOLDER
     local name job='' state reason output traces
     name=$(basename -- "$1")
     traces=$(find "$TRACES/$name" -name 'rank*_trace.json*' -o -name '*.nsys-rep' 2>/dev/null | wc -l) || true
@@ -44,6 +44,6 @@ tell() { # tell FOLDER
 (($# > 0)) || set -- "$CCL_BENCH_ROOT"/trace_collection/*/
 for name in "$@"; do
     folder=$CCL_BENCH_ROOT/trace_collection/$(basename -- "$name")
-    [[ -d $folder ]] || fail 2 "$folder is not there" "ls '$CCL_BENCH_ROOT/trace_collection'"
-    tell "$folder"
+    [[ -d $folder ]] || fail 2 "there is no $folder" "ls '$CCL_BENCH_ROOT/trace_collection'"
+    show "$folder"
 done

@@ -20,18 +20,18 @@ need_account() {
         fail 2 "ACCOUNT is not set, and $CLUSTER charges every job to an allocation" "export ACCOUNT=m1234 (yours)"
 }
 
-holds_run() { # holds_run RUN: whether something was recorded there
+holds_run() { # holds_run RUN: whether anything was recorded there
     [[ -e $1/profile_trace ]] || compgen -G "$1/*.nsys-rep" >/dev/null
 }
 
-# Submit a workload's job; sbatch's refusal is explained.
+# Submit the job of a workload, and explain a refusal of sbatch.
 submit() { # submit FOLDER [OPTIONS of sbatch]
     local folder=$1 name said
     shift
     name=$(basename -- "$folder")
     [[ -f $folder/run.sbatch ]] || fail 2 "$folder has no run.sbatch" "ls '$CCL_BENCH_ROOT/trace_collection'"
     if [[ $FORCE != 1 ]] && holds_run "$TRACES/$name"; then
-        fail 2 "$TRACES/$name holds a run already" "move it away, or export FORCE=1 to replace it"
+        fail 2 "$TRACES/$name already holds a run" "move it away, or export FORCE=1 to replace it"
     fi
     local options=(${ACCOUNT:+--account="$ACCOUNT"} "${SBATCH_OPTIONS[@]}" "$@")
     if ! said=$(cd -- "$folder" && CLUSTER=$CLUSTER sbatch "${options[@]}" run.sbatch 2>&1); then
@@ -71,11 +71,11 @@ for name in "${names[@]}"; do
     (submit "$CCL_BENCH_ROOT/trace_collection/$name" "${options[@]}") || status=$? failed+=("$name")
 done
 if ((${#failed[@]} && ${#names[@]} > 1)); then
-    say "${#failed[@]} of ${#names[@]} workloads were not submitted, and the causes stand above: ${failed[*]}"
-    next "correct them, and again: $here/submit_all.sh ${failed[*]}"
+    say "${#failed[@]} of ${#names[@]} workloads were not submitted, for the causes above: ${failed[*]}"
+    next "correct them, then: $here/submit_all.sh ${failed[*]}"
 fi
 case " ${options[*]-} " in
     *" --test-only "*) ;;
-    *) ((${#failed[@]} == ${#names[@]})) || say "$here/status.sh tells how far the jobs are; traces go to $TRACES" ;;
+    *) ((${#failed[@]} == ${#names[@]})) || say "$here/status.sh shows the state of the jobs; traces go to $TRACES" ;;
 esac
 exit "$status"

@@ -88,7 +88,7 @@ def test_only_variables_on_the_list_are_kept_and_never_a_secret():
 def test_a_source_that_is_not_there_says_why():
     assert query(lambda: program_output("no-such-program")) == {"absent": "no-such-program is not installed"}
     assert query(lambda: program_output("false"))["absent"].startswith("false ended with status 1")
-    slow = query(lambda: program_output("sleep", "5", patience_s=0.1))
+    slow = query(lambda: program_output("sleep", "5", timeout_s=0.1))
     assert slow["absent"].endswith("did not answer in 0.1 s")
 
 
@@ -135,7 +135,7 @@ def test_the_state_of_a_checkout_is_kept(tmp_path):
         )
 
     assert query(lambda: capture.describe_git(tmp_path)) == {
-        "absent": "the working directory is no git checkout"
+        "absent": "the working directory is not in a git checkout"
     }
     git("init", "-b", "main")
     (tmp_path / "train.py").write_text("1")

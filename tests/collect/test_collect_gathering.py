@@ -111,7 +111,7 @@ def test_a_run_that_is_there_is_not_mixed_with_another(tmp_path):
     _gathered(tmp_path)
     ended = collect(tmp_path, "--output", "run", "--source", "outputs")
     assert ended.returncode == 2
-    assert "holds a run already" in ended.stderr
+    assert "already holds a run" in ended.stderr
 
 
 def test_what_lies_in_the_default_place_is_not_mixed_into_a_run(tmp_path):

@@ -65,7 +65,7 @@ def nsys(tmp_path):
 
 
 def test_nsys_stands_in_front_of_the_command(nsys, tmp_path):
-    words = nsys.wrapped(["torchrun", "x.py"], tmp_path / "a + 100%")
+    words = nsys.wrap(["torchrun", "x.py"], tmp_path / "a + 100%")
     assert words[:2] == [str(tmp_path / "nsys"), "profile"]
     assert words[-3:] == ["--cuda-graph-trace=node", "torchrun", "x.py"]
     # A percent sign of the path is no pattern.
@@ -73,7 +73,7 @@ def test_nsys_stands_in_front_of_the_command(nsys, tmp_path):
 
 
 def test_under_srun_every_node_has_a_report_and_a_session_of_its_own(nsys, tmp_path):
-    words = nsys.wrapped(["srun", "-N", "2", "torchrun", "x.py"], tmp_path)
+    words = nsys.wrap(["srun", "-N", "2", "torchrun", "x.py"], tmp_path)
     assert words[:4] == ["srun", "-N", "2", str(tmp_path / "nsys")]
     (output,) = (word for word in words if word.startswith("--output="))
     (session,) = (word for word in words if word.startswith("--session-new="))
@@ -99,7 +99,7 @@ CAUSES = [
     ("slurmstepd: error: Detected 1 oom_kill event in StepId=5.0.", "the node ran out of memory"),
     (
         "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)",
-        "one rank did not take part",
+        "a rank did not take part",
     ),
     ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3356", "NCCL failed"),
     ("RuntimeError: The server socket has failed to listen. EADDRINUSE", "a port is in use"),

@@ -60,7 +60,7 @@ def test_every_other_rank_has_its_trace(recorded):
 def test_the_rank_that_could_not_write_is_named(recorded):
     run, ended = recorded
     (remark,) = json.loads((run / "run_metadata.json").read_text())["recording"]["remarks"]
-    assert remark == "rank 5: the trace could not be written: Is a directory"
+    assert remark == "rank 5: cannot write the trace: Is a directory"
     assert f"ccl-bench: {remark}" in ended.stderr
 
 
@@ -68,5 +68,5 @@ def test_what_a_rank_remarked_is_said_again_when_the_run_is_looked_at(recorded):
     run, _ = recorded
     ended = collect(run.parent, "--output", run)
     assert ended.returncode == 0
-    assert "ccl-bench: rank 5: the trace could not be written: Is a directory" in ended.stderr
+    assert "ccl-bench: rank 5: cannot write the trace: Is a directory" in ended.stderr
     assert "ranks     0-15" in ended.stdout

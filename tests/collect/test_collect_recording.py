@@ -176,7 +176,7 @@ def test_the_page_says_what_can_be_measured_and_what_to_do_next(apart):
 def test_a_run_is_not_recorded_over(apart):
     ended = collect(apart.folder, "--output", apart.run, "--", "true")
     assert ended.returncode == 2
-    assert "holds a run already" in ended.stderr
+    assert "already holds a run" in ended.stderr
     assert "--force" in ended.stderr
 
 

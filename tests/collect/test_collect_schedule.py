@@ -44,9 +44,9 @@ def test_the_last_step_of_a_phase_knows_that_it_is():
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"active": -1}, "no number of steps"),
-        ({"timed": 1.5}, "no number of steps"),
-        ({"warmup": 0}, "warm up"),
+        ({"active": -1}, "not a number of steps"),
+        ({"timed": 1.5}, "not a number of steps"),
+        ({"warmup": 0}, "warm-up"),
     ],
 )
 def test_a_schedule_that_no_loop_can_follow_is_refused(wrong, why):
@@ -57,10 +57,10 @@ def test_a_schedule_that_no_loop_can_follow_is_refused(wrong, why):
 @pytest.mark.parametrize(
     ("wishes", "why"),
     [
-        ({}, "was not told where to write"),
+        ({}, "has no directory to write to"),
         ({"output": "x", "execution_trace": "beside"}, "one of: apart, together, off"),
         ({"output": "x", "metadata": {"sequence_length": 1}}, "run_metadata.json has no sequence_length"),
-        ({"output": "x", "writers_per_node": 0}, "lets nobody write"),
+        ({"output": "x", "writers_per_node": 0}, "lets no rank write"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused_before_the_first_step(wishes, why, monkeypatch):
@@ -109,17 +109,17 @@ from ccl_bench.collect.profiling.ranks import Barrier
 def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=6))
     here = ranks.process_rank()
-    meeting = Barrier(here, "first")
+    barrier = Barrier(here, "first")
     began = time.perf_counter()
     time.sleep(7 * here.rank)
-    meeting.wait("export")
+    barrier.wait("export")
     waited = time.perf_counter() - began
-    texts = meeting.gathered("parts", f"from {here.rank}")
+    texts = barrier.gather("parts", f"from {here.rank}")
     dist.all_reduce(torch.ones(1))
-    impatient = Barrier(here, "second", patience_s=0.2)
+    impatient = Barrier(here, "second", timeout_s=0.2)
     if here.rank == 0:
         impatient.wait("alone")
-    print(here.rank, round(waited, 1), texts, repr(meeting.problem), bool(impatient.problem))
+    print(here.rank, round(waited, 1), texts, repr(barrier.problem), bool(impatient.problem))
 
 if __name__ == "__main__":
     main()
@@ -222,12 +222,12 @@ def short(tmp_path_factory, torch_installed):
 
 def test_a_full_disk_ends_no_training(short):
     said = (short / "full.said").read_text()
-    assert "could not be written" in said or "is incomplete" in said
+    assert "cannot write" in said or "is incomplete" in said
 
 
 @pytest.mark.parametrize(
     ("name", "said", "recorded"),
-    [("two", "nothing was recorded", []), ("five", "the recording is not complete", [3, 4])],
+    [("two", "nothing was recorded", []), ("five", "the recording is incomplete", [3, 4])],
 )
 def test_a_loop_that_is_too_short_is_told_so_and_leaves_what_there_is(name, said, recorded, short):
     told = (short / f"{name}.said").read_text()
@@ -253,7 +253,7 @@ class Written:
 
 def test_a_trace_that_cannot_be_packed_stays_whole(full_disk):
     file = full_disk / "rank0_trace.json"
-    said = export_trace(Written(), file, is_packed=True, cut_step=None)
-    assert said == "the trace is not packed: No space left on device"
+    said = export_trace(Written(), file, compress=True, cut_step=None)
+    assert said == "the trace is not compressed: No space left on device"
     assert file.stat().st_size > 40_000
     assert sorted(path.name for path in full_disk.iterdir()) == ["filler", "rank0_trace.json"]

@@ -142,7 +142,7 @@ def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site,
     assert what.endswith("the job was stopped before the training ended: its time limit was near")
     assert " --time=60 run.sbatch" in following
     trace = unfinished[warned.number].with_suffix("")
-    assert f"{trace} was not written to its end" in warned.text
+    assert f"{trace} is incomplete" in warned.text
     _is_measurable_without_the_end(warned, trace)
 
 
@@ -174,7 +174,7 @@ def test_a_full_disk_is_named(site: Site, small_disk: Path) -> None:
     job = _submitted(site, small_disk, ranks=1)
     assert job.ended() == "FAILED"
     what, following = _last_lines(job)
-    assert what.endswith("is full, so traces may be cut short")
+    assert what.endswith("is full, so traces may be incomplete")
     assert "free space or export SCRATCH=/other/storage" in following
     found = site.measured(job.run, "iter_time_16")
     assert found["iter_time_16"]["value"] > 0

@@ -127,7 +127,7 @@ def recorded(site: Site) -> Iterator[Path]:
 def test_a_run_that_lies_there_already_is_not_replaced_unasked(site: Site, recorded: Path) -> None:
     done = _submitted(site, TP, "--test-only")
     assert done.returncode == 2
-    assert f"{recorded} holds a run already" in done.stderr
+    assert f"{recorded} already holds a run" in done.stderr
     assert _submitted(site, TP, "--test-only", FORCE="1").returncode == 0
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_submitted_keeps_back_no_other(site: Site, recorded: Path
         name for name in NAMES if name != TP
     ]
     what, following = done.stderr.splitlines()[-2:]
-    assert what == f"ccl-bench: 1 of 7 workloads were not submitted, and the causes stand above: {TP}"
+    assert what == f"ccl-bench: 1 of 7 workloads were not submitted, for the causes above: {TP}"
     assert following.endswith(f"submit_all.sh {TP}")
 
 
@@ -150,7 +150,7 @@ def test_the_state_of_each_job_is_told(site: Site) -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout == (
         f"{PP}: job {failed.number} FAILED; traces: 0\n"
-        "    ccl-bench: the allocation has 2 nodes, and this workload needs 1\n"
+        "    ccl-bench: the allocation has 2 nodes, but this workload needs 1\n"
         f"{TP}: job {held} PENDING (JobHeldUser); traces: 0\n"
         f"{DP}: not submitted; traces: 0\n"
     )
@@ -200,7 +200,7 @@ def test_a_job_submitted_from_another_folder_says_where_to_submit_it(site: Site)
 def test_an_allocation_of_another_size_is_refused(site: Site) -> None:
     job = site.submitted(TP, sbatch=("--nodes=2",))
     assert job.ended() == "FAILED"
-    assert "the allocation has 2 nodes, and this workload needs 1" in job.text
+    assert "the allocation has 2 nodes, but this workload needs 1" in job.text
     assert "  next: cd /" in job.text
 
 

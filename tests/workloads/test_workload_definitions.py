@@ -48,7 +48,7 @@ def test_a_definition_may_bring_its_own_machine(tmp_path: Path) -> None:
 
 def test_a_variant_differs_in_what_was_changed_only() -> None:
     tp = read_definition(TP)
-    variant = tp.changed(
+    variant = tp.replace(
         name="llama-fsdp",
         minutes=90,
         train_config={"parallelism": {"tensor_parallel_degree": 1, "data_parallel_shard_degree": 4}},
@@ -61,7 +61,7 @@ def test_a_variant_differs_in_what_was_changed_only() -> None:
 
 def test_names_and_descriptions_may_hold_what_shell_and_toml_read_otherwise(tmp_path: Path) -> None:
     name, description = "it's my $HOME+1", 'A "quoted" \\ one, \N{GREEK SMALL LETTER MU} and \N{ROCKET}.'
-    files = folder_files(read_definition(TP).changed(name=name, description=description))
+    files = folder_files(read_definition(TP).replace(name=name, description=description))
     assert tomllib.loads(files["pyproject.toml"])["project"]["description"] == description
     assert tomllib.loads(files["train_config.toml"])["job"]["description"] == description
     place = tmp_path / "trace_collection" / name
@@ -96,19 +96,19 @@ def test_a_definition_that_is_not_there_is_an_error_with_a_way_out(tmp_path: Pat
 
 
 def test_ranks_that_do_not_fill_nodes_are_refused() -> None:
-    three = read_definition(TP).changed(train_config={"parallelism": {"tensor_parallel_degree": 3}})
+    three = read_definition(TP).replace(train_config={"parallelism": {"tensor_parallel_degree": 3}})
     with pytest.raises(InputError, match="3 ranks do not fill nodes of 4 devices"):
         folder_files(three)
 
 
 def test_a_machine_that_is_not_known_is_answered_with_a_similar_one() -> None:
     with pytest.raises(InputError) as raised:
-        _ = read_definition(TP).changed(machine="perlmutter-a100-40g").on
+        _ = read_definition(TP).replace(machine="perlmutter-a100-40g").resolved_machine
     assert "perlmutter-a100-40gb" in raised.value.fix
 
 
 def test_a_setting_that_makes_no_sense_is_refused() -> None:
-    wrong = read_definition(TP).changed(train_config={"training": {"seq_len": 0}})
+    wrong = read_definition(TP).replace(train_config={"training": {"seq_len": 0}})
     with pytest.raises(InputError) as raised:
         folder_files(wrong)
     assert "training.seq_len" in raised.value.where

@@ -39,7 +39,7 @@ def _section(title: str) -> str:
 def _said() -> str:
     """Return everything that the scripts and the launcher say."""
     launch = ROOT / "src" / "ccl_bench" / "collect" / "launch"
-    files = [*PERLMUTTER.glob("*.sh"), launch / "failures.toml", launch / "failing.py"]
+    files = [*PERLMUTTER.glob("*.sh"), launch / "failures.toml", launch / "failures.py"]
     return "".join(path.read_text() for path in files)
 
 

@@ -64,7 +64,7 @@ def test_every_script_that_is_run_can_be_executed() -> None:
         ({"CLUSTER": "atlantis"}, "CLUSTER=atlantis has no profile", "cp clusters/generic.sh"),
         (
             {"PROFILE_MODE": "all"},
-            "PROFILE_MODE=all is none of torch, nsys, both",
+            "PROFILE_MODE=all is not torch, nsys or both",
             "export PROFILE_MODE=torch",
         ),
     ],
@@ -202,7 +202,7 @@ def test_an_environment_that_cannot_be_made_leaves_no_activate_sh(tmp_path: Path
     path = _program(tmp_path, "uv", "echo no space left >&2; exit 1")
     done = _ran(SETUP, PATH=path, SCRATCH=str(tmp_path), ACTIVATE=str(tmp_path / "activate.sh"))
     assert done.returncode == 1
-    assert "no space left\nccl-bench: the environment in" in done.stderr
+    assert "no space left\nccl-bench: cannot create the environment in" in done.stderr
     assert done.stderr.rstrip().endswith("setup_env.sh")
     assert not (tmp_path / "activate.sh").exists()
 

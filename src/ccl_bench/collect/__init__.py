@@ -1,7 +1,7 @@
-"""Leaving a run directory behind that can be measured.
+"""Write a run directory that can be measured.
 
 `profile` records a training loop from inside; `ccl_bench.collect.collect_run` runs a command and gathers
-what it left. Importing this package costs nothing: neither torch nor the readers of traces are touched.
+what it wrote. Importing this package is cheap: it loads neither torch nor the readers of traces.
 """
 
 from ccl_bench.collect.profiling import Phase, Recording, Schedule, profile

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.collect import gather, layout
 from ccl_bench.collect.describe import fill_card, torchtitan
@@ -19,9 +18,10 @@ from ccl_bench.collect.launch import nsys, process
 from ccl_bench.collect.launch.failures import Failure, diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
 from ccl_bench.collect.profiling import rank_summary
+from ccl_bench.collect.profiling.recording import MODE_VARIABLE, OUTPUT_VARIABLE
 from ccl_bench.run import ENVIRONMENT
 from ccl_bench.side_files.metadata import FILE_NAME as METADATA
-from ccl_bench.storage import write_atomically
+from ccl_bench.storage.files import read_object, replace_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,24 +30,19 @@ if TYPE_CHECKING:
     from ccl_bench.collect.gather import FileStates
     from ccl_bench.collect.launch.process import CommandResult
 
-MODES = ("torch", "nsys", "both")
-
-OUTPUT_VARIABLE = "CCL_BENCH_OUTPUT"
-MODE_VARIABLE = "CCL_BENCH_PROFILE_MODE"
-
 DEFAULT_SOURCE = "outputs"
-"""Folder in the working directory where torchtitan writes unless told otherwise."""
+"""Folder in the working directory where torchtitan writes by default."""
 
 _TEE_BOTH_STREAMS = "3"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be collected."""
+    """What to collect, and where."""
 
     output: Path
     command: tuple[str, ...] = ()
-    """What to run; nothing where a run is only gathered."""
+    """What to run; empty to gather an earlier run."""
     sources: tuple[Path, ...] = ()
     card: Path | None = None
     profile_mode: str = "torch"
@@ -57,10 +52,10 @@ class Request:
     """Working directory of the command."""
 
     @property
-    def places(self) -> list[Path]:
-        """Places beside the run directory where traces may lie.
+    def source_folders(self) -> list[Path]:
+        """Folders other than the run directory where traces may be.
 
-        What lies in a directory with a run is not mixed with what some other run left in the default place.
+        A directory with a run is not mixed with what another run left in the default folder.
         """
         if self.sources:
             return list(self.sources)
@@ -70,46 +65,46 @@ class Request:
 
 @dataclass(slots=True)
 class Collected:
-    """What collecting came to."""
+    """The outcome of collecting a run."""
 
     output: Path
-    ended: CommandResult | None = None
+    command: CommandResult | None = None
     failure: Failure | None = None
     copied: gather.CopyResult = field(default_factory=gather.CopyResult)
     cards: list[Path] = field(default_factory=list)
-    """Workload cards that lay beside the traces, those at the top first."""
+    """Workload cards beside the traces, those at the top first."""
     links: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     """Fields of the card that were filled."""
     overhead: dict[str, float] = field(default_factory=dict)
-    """Phase of a recording -> by which share its steps were longer than those without a profiler."""
+    """Phase of a recording -> share by which its steps were longer than those without a profiler."""
     remarks: list[str] = field(default_factory=list)
-    """What contradicts, is absent or went wrong on the way."""
-    unwritten: str = ""
-    """Why the run could not be put together, where it could not."""
+    """Contradictions, missing files and errors met on the way."""
+    disk_error: str = ""
+    """Why the run directory is not complete, if it is not."""
 
 
 def collect_run(request: Request) -> Collected:
     """Run the command, if there is one, gather what it left, and describe it.
 
-    A command that fails is no error here: what it left is gathered all the same.
+    A command that fails raises nothing: what it left is gathered all the same.
     """
-    done = Collected(request.output)
+    collected = Collected(request.output)
     if not request.command:
         if request.sources:
             layout.prepare_run_directory(request.output, force=request.force)
         request.output.mkdir(parents=True, exist_ok=True)
-        with _report_disk_errors(done):
-            _gather(request, done, {})
+        with _keep_disk_error(collected):
+            _gather(request, collected, {})
     else:
-        _record(request, done)
-    with _report_disk_errors(done):
-        _describe(request, done)
-    done.remarks = list(dict.fromkeys(done.remarks))
-    return done
+        _record(request, collected)
+    with _keep_disk_error(collected):
+        _describe(request, collected)
+    collected.remarks = list(dict.fromkeys(collected.remarks))
+    return collected
 
 
-def _record(request: Request, done: Collected) -> None:
+def _record(request: Request, collected: Collected) -> None:
     """Run the command once for each profiler, since two at once would disturb each other.
 
     CUDA's profiling interface admits one subscriber: under Nsight Systems torch's profiler sees no kernels.
@@ -118,124 +113,101 @@ def _record(request: Request, done: Collected) -> None:
     process.require_program(request.command, os.environ)
     nsys = NsysProgram(os.environ, request.nsys_options) if "nsys" in modes else None
     layout.prepare_run_directory(request.output, force=request.force)
-    _write_json(
-        request.output / ENVIRONMENT,
-        capture.capture_environment(request.command, request.folder, os.environ),
-    )
+    environment = capture.capture_environment(request.command, request.folder, os.environ)
+    replace_object(request.output / ENVIRONMENT, environment)
     for mode in modes:
-        before = gather.file_states(request.places)
-        with tempfile.TemporaryDirectory(prefix="ccl-bench-") as aside:
-            output = Path(aside) if mode == "nsys" and len(modes) > 1 else request.output
-            done.ended = _run_command(request, mode, output, nsys if mode == "nsys" else None)
+        before = gather.file_states(request.source_folders)
+        with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
+            output = Path(scratch) if mode == "nsys" and len(modes) > 1 else request.output
+            result = _run_command(request, mode, output, nsys if mode == "nsys" else None)
+            collected.command = result
             if mode == "nsys":
-                with _report_disk_errors(done):
-                    _map_ranks(request, done, output)
+                with _keep_disk_error(collected):
+                    _map_ranks(request, collected, output)
         if mode == modes[0]:
-            with _report_disk_errors(done):
-                _gather(request, done, before)
-        if done.ended.log_error:
-            done.remarks.append(f"the output of the command could not be kept: {done.ended.log_error}")
-        if done.ended.failed:
-            done.failure = diagnose_failure(done.ended)
+            with _keep_disk_error(collected):
+                _gather(request, collected, before)
+        if result.log_error:
+            collected.remarks.append(f"cannot write the log of the command: {result.log_error}")
+        if result.failed:
+            collected.failure = diagnose_failure(result)
             return
 
 
 def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
     logs = (request.output / layout.LOGS).resolve()
-    command = nsys.wrapped(request.command, request.output) if nsys else request.command
+    command = nsys.wrap(request.command, request.output) if nsys else request.command
     variables = {
-        # torchrun takes defaults of its options from PET_*: a log for each rank, and whose each line is.
+        # torchrun reads defaults of its options from PET_*: one log a rank, and the rank before each line.
         "PET_LOG_DIR": str(logs),
         "PET_TEE": _TEE_BOTH_STREAMS,
         **os.environ,
         OUTPUT_VARIABLE: str(output.resolve()),
         MODE_VARIABLE: mode,
     }
-    ended = process.run_command(
-        command, folder=request.folder, environment=variables, log=logs / f"{mode}.log"
-    )
-    if nsys and ended.failed:
+    log = logs / f"{mode}.log"
+    result = process.run_command(command, folder=request.folder, environment=variables, log=log)
+    if nsys and result.failed:
         nsys.shut_down()
-    return ended
+    return result
 
 
 @contextlib.contextmanager
-def _report_disk_errors(done: Collected) -> Iterator[None]:
-    """Go on where nothing can be written any more: what was recorded is looked at all the same."""
+def _keep_disk_error(collected: Collected) -> Iterator[None]:
+    """Keep an error of the disk and continue: the recorded traces can still be inspected."""
     try:
         yield
     except OSError as error:
-        done.unwritten = error.strerror or str(error)
+        collected.disk_error = error.strerror or str(error)
 
 
-def _map_ranks(request: Request, done: Collected, output: Path) -> None:
-    """Say which process of a report is which rank, from what they recorded of themselves in `output`."""
-    done.remarks += rank_summary.merge_saved_summaries(output)
-    told = _recording_metadata(output)
-    done.remarks += told.get("remarks", [])
-    done.remarks += nsys.write_rank_map(request.output, told.get("processes", []))
+def _map_ranks(request: Request, collected: Collected, output: Path) -> None:
+    """Write the rank of each process in a report, from what the processes recorded of themselves."""
+    collected.remarks += rank_summary.merge_saved_summaries(output)
+    recording = read_object(output / METADATA).get("recording")
+    recording = recording if isinstance(recording, dict) else {}
+    collected.remarks += recording.get("remarks", [])
+    collected.remarks += nsys.write_rank_map(request.output, recording.get("processes", []))
 
 
-def _gather(request: Request, done: Collected, before: FileStates) -> None:
-    """Bring what was left into the run directory."""
-    done.remarks += gather.rename_unfinished_traces(request.output)
-    for root in request.places:
-        left = gather.discover(root, before)
-        found = gather.copy_files(left, request.output)
-        done.copied.files += found.files
-        done.copied.linked += found.linked
-        done.copied.in_place += found.in_place
-        done.cards += sorted(left.cards, key=lambda card: (len(card.parts), card))
-        done.remarks += [*found.problems, *left.unreadable]
+def _gather(request: Request, collected: Collected, before: FileStates) -> None:
+    """Copy what the run left into the run directory."""
+    collected.remarks += gather.rename_unfinished_traces(request.output)
+    for root in request.source_folders:
+        found = gather.discover(root, before)
+        copied = gather.copy_files(found, request.output)
+        collected.copied.files += copied.files
+        collected.copied.linked += copied.linked
+        collected.cards += sorted(found.cards, key=lambda card: (len(card.parts), card))
+        collected.remarks += [*copied.problems, *found.unreadable]
         if not root.exists() and request.sources:
-            done.remarks.append(f"{root}: there is no such directory")
-    done.remarks += rank_summary.merge_saved_summaries(request.output)
+            collected.remarks.append(f"{root}: there is no such directory")
+    collected.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
-def _describe(request: Request, done: Collected) -> None:
+def _describe(request: Request, collected: Collected) -> None:
     """Make links, fill metadata and card."""
     output = request.output
-    done.links = layout.make_links(output)
-    known = _read_json(output / ENVIRONMENT)
-    if not known:
-        done.remarks.append(f"{ENVIRONMENT}: the run left none, so what it ran on is not known")
-    left = gather.discover(output, {})
-    configuration = effective_config(known.get("command", ()), request.folder, left.configurations)
-    seen = observe(output, known, _read_json(output / METADATA), configuration)
-    if configuration and not configuration.path.resolve().is_relative_to(output.resolve()):
-        torchtitan.save_config(configuration, output)
-    done.remarks += (seen.recording or {}).get("remarks", [])
-    done.overhead = _overhead(seen, output / layout.LOGS / "torch.log")
-    done.remarks += fill_card.fill_metadata(output, seen)
-    card = fill_card.place_card(output, request.card, [*left.cards, *done.cards])
-    done.filled, disagreeing = fill_card.fill_card(card, seen)
-    done.remarks += disagreeing
+    collected.links = layout.make_links(output)
+    environment = read_object(output / ENVIRONMENT)
+    if not environment:
+        collected.remarks.append(f"{ENVIRONMENT} is missing: hardware and software of the run are unknown")
+    found = gather.discover(output, {})
+    config = effective_config(environment.get("command", ()), request.folder, found.configurations)
+    observations = observe(output, environment, read_object(output / METADATA), config)
+    if config and not config.path.resolve().is_relative_to(output.resolve()):
+        torchtitan.save_config(config, output)
+    collected.remarks += (observations.recording or {}).get("remarks", [])
+    collected.overhead = _overhead(observations, output / layout.LOGS / "torch.log")
+    collected.remarks += fill_card.fill_metadata(output, observations)
+    card = fill_card.place_card(output, request.card, [*found.cards, *collected.cards])
+    collected.filled, contradictions = fill_card.fill_card(card, observations)
+    collected.remarks += contradictions
 
 
-def _overhead(seen: Observations, log: Path) -> dict[str, float]:
-    """Return by how much recording made steps longer: as the library measured, else from torchtitan's log."""
-    if seen.recording:
-        return dict(seen.recording.get("overhead", {}))
-    configuration = seen.configuration
-    return torchtitan.logged_overhead(log, configuration.settings.profiling) if configuration else {}
-
-
-def _recording_metadata(output: Path) -> dict[str, Any]:
-    """Return what processes that recorded themselves into a directory tell of it."""
-    told = _read_json(output / METADATA).get("recording")
-    return told if isinstance(told, dict) else {}
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        temporary.chmod(0o644)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return what a file holds, nothing where it holds no mapping."""
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+def _overhead(observations: Observations, log: Path) -> dict[str, float]:
+    """Return the overhead of recording: as the library measured it, else from torchtitan's log."""
+    if observations.recording:
+        return dict(observations.recording.get("overhead", {}))
+    config = observations.configuration
+    return torchtitan.logged_overhead(log, config.settings.profiling) if config else {}

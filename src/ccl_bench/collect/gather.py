@@ -30,7 +30,7 @@ FileStates = dict["Path", tuple[int, int]]
 
 @dataclass(slots=True)
 class FoundFiles:
-    """What a framework left at one place."""
+    """The files that a framework left below one folder."""
 
     root: Path
     traces: list[TraceFile] = field(default_factory=list)
@@ -38,11 +38,11 @@ class FoundFiles:
     configurations: list[Path] = field(default_factory=list)
     cards: list[Path] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    """What could not be read, with the reason."""
+    """Files that cannot be read, with the reason."""
 
 
 def file_states(roots: Iterable[Path]) -> FileStates:
-    """Return the files below `roots` as they are, so that later ones can be told from them."""
+    """Return the files below `roots` with size and time, to recognise those that are written later."""
     found: FileStates = {}
     for root in roots:
         for path in files_under(root)[0] if root.is_dir() else ():
@@ -55,22 +55,22 @@ def file_states(roots: Iterable[Path]) -> FileStates:
 
 
 def discover(root: Path, before: FileStates) -> FoundFiles:
-    """Return what lies at `root` and was not there `before` in the same state."""
-    left = FoundFiles(root)
+    """Return the files below `root` that are new or changed since `before`."""
+    found = FoundFiles(root)
     if not root.exists():
-        return left
-    found = discover_traces(root)
-    left.unreadable = [f"{f.file}: {f.message}" for f in found.findings if f.code == "file-unreadable"]
-    left.traces = [trace for trace in found.traces if _is_new(trace.path, before)]
-    for path in (path for path in found.others if _is_new(path, before)):
+        return found
+    traces = discover_traces(root)
+    found.unreadable = [f"{f.file}: {f.message}" for f in traces.findings if f.code == "file-unreadable"]
+    found.traces = [trace for trace in traces.traces if _is_new(trace.path, before)]
+    for path in (path for path in traces.others if _is_new(path, before)):
         suffix = path.suffix.lower()
         if suffix == ".toml" and is_train_config_file(path):
-            left.configurations.append(path)
+            found.configurations.append(path)
         elif suffix in {".yaml", ".yml"} and is_card_file(path):
-            left.cards.append(path)
+            found.cards.append(path)
         elif side_file(path) is not None:
-            left.side_files.append(path)
-    return left
+            found.side_files.append(path)
+    return found
 
 
 def _is_new(path: Path, before: FileStates) -> bool:
@@ -85,7 +85,11 @@ _UNFINISHED_SUFFIX = ".tmp"
 
 
 def rename_unfinished_traces(target: Path) -> list[str]:
-    """Rename the unfinished traces below `target`, and return what is to be said of each."""
+    """Give unfinished traces below `target` their final name, and return a remark on each.
+
+    Kineto writes `rank0_trace.json.tmp` and renames it at the end. A job that is killed meanwhile, or a
+    full disk, leaves the beginning under the first name; it is read as far as it goes.
+    """
     return list(_rename_unfinished(target))
 
 
@@ -97,10 +101,10 @@ def _rename_unfinished(target: Path) -> Iterator[str]:
         try:
             path.rename(whole)
         except OSError as error:
-            yield f"{path} was not written to its end, and cannot be renamed: {error.strerror or error}"
+            yield f"{path} is incomplete and cannot be renamed: {error.strerror or error}"
         else:
             yield (
-                f"{whole} was not written to its end (the job was killed, or disk or quota was full); "
+                f"{whole} is incomplete (the job was killed, or the disk or quota was full); "
                 "it is read as far as it goes"
             )
 
@@ -110,37 +114,33 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(slots=True)
 class CopyResult:
-    """What was brought into the run directory."""
+    """How many files were copied into the run directory."""
 
     files: int = 0
-    in_place: int = 0
-    """Files that lay there already."""
     linked: int = 0
-    """Files that stay where they are, with a link to them, because the disk is full."""
+    """Files that got a link instead of a copy because the disk is full."""
     problems: list[str] = field(default_factory=list)
 
 
 def copy_files(left: FoundFiles, target: Path) -> CopyResult:
-    """Copy traces and small files below `target`, where they do not lie there already."""
-    done = CopyResult()
+    """Copy traces and small files below `target`, unless the same file is there already."""
+    result = CopyResult()
     for source, places in _files_to_copy(left):
         if _is_below(source, target):
-            done.in_place += 1
             continue
         place = _free_destination(source, target, places)
         if place is None:
-            done.in_place += 1
             continue
         try:
-            done.linked += _copy_or_link(source, place)
-            done.files += 1
+            result.linked += _copy_or_link(source, place)
+            result.files += 1
         except OSError as error:
-            done.problems.append(f"{source} could not be copied: {error.strerror or error}")
-    return done
+            result.problems.append(f"{source} cannot be copied: {error.strerror or error}")
+    return result
 
 
 def _files_to_copy(left: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield each file once with the places where it may go, the best first."""
+    """Yield each file once with its possible destinations, the best first."""
     seen = set()
     for trace in left.traces:
         if trace.path not in seen:
@@ -155,7 +155,7 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 
 def _free_destination(source: Path, target: Path, places: Iterable[Path]) -> Path | None:
-    """Return the first free place, or None where one already holds the same."""
+    """Return the first free destination, or None if one already holds the same file."""
     tried = [target / place for place in places]
     for place in tried:
         if not os.path.lexists(place):

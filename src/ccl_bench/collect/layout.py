@@ -33,9 +33,9 @@ _WINDOW = re.compile(r"(?:iteration|iter|step)[-_]\d+(?:_exit)?")
 
 
 def destination(trace: TraceFile) -> PurePosixPath:
-    """Return where a trace belongs: a folder for its kind, one for its window, and its rank in the name.
+    """Return where a trace belongs: a folder for its format, one for its window, and its rank in the name.
 
-    A file that says nothing of its rank keeps its own name.
+    A file of unknown rank keeps its own name.
     """
     own = PurePosixPath(trace.relative.partition("#")[0])
     kind = trace.form.name
@@ -52,12 +52,12 @@ def destination(trace: TraceFile) -> PurePosixPath:
 
 
 def trace_file_name(kind: str, rank: int) -> str:
-    """Return the name of a trace of one rank."""
+    """Return the file name of the trace of one rank."""
     return f"rank{rank}_{_NAME_OF_FORMAT[kind]}"
 
 
 def fallback_destination(trace: TraceFile) -> PurePosixPath:
-    """Return where a trace goes whose place is taken: as `place_of`, with the path that it had."""
+    """Return where a trace goes if its destination is taken: the folder of its format, and its own path."""
     own = PurePosixPath(trace.relative.partition("#")[0])
     return PurePosixPath(_FOLDER_OF_FORMAT.get(trace.form.name, "others"), *own.parts)
 
@@ -70,20 +70,20 @@ _LINK_PATTERNS = ("kineto_trace_0.json*", "torch_et_0.json*")
 
 
 def prepare_run_directory(target: Path, *, force: bool) -> None:
-    """Make the directory, empty of any earlier run; cards, configurations and scripts stay."""
+    """Make the directory and remove an earlier run from it; cards, configurations and scripts stay."""
     if target.exists() and not target.is_dir():
         raise UsageError("is a file", where=str(target), fix="name a directory with --output")
     if holds_run(target):
         if not force:
-            fix = "choose another directory, or give --force to replace what is recorded there"
-            raise UsageError("holds a run already", where=str(target), fix=fix)
+            fix = "choose another directory, or replace the run with --force"
+            raise UsageError("already holds a run", where=str(target), fix=fix)
         for path in _files_of_earlier_run(target):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     target.mkdir(parents=True, exist_ok=True)
 
 
 def holds_run(target: Path) -> bool:
-    """Whether something was recorded here; an attempt that failed before it did is no run."""
+    """Whether anything was recorded here; an attempt that failed earlier is no run."""
     if not target.is_dir():
         return False
     left = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
@@ -91,7 +91,7 @@ def holds_run(target: Path) -> bool:
 
 
 def _files_of_earlier_run(target: Path) -> Iterator[Path]:
-    """Yield what an earlier run left, and nothing that a person may have written."""
+    """Yield the files that an earlier run left, none that a person may have written."""
     yield from (target / name for name in _RECORDED_FOLDERS if (target / name).is_dir())
     yield from (path for pattern in (*_REPORT_PATTERNS, *_LINK_PATTERNS) for path in target.glob(pattern))
     for path in target.glob("*.json"):
@@ -103,7 +103,7 @@ LINK_NAMES = {"kineto": "kineto_trace_0.json", "execution_trace": "torch_et_0.js
 
 
 def make_links(target: Path) -> list[str]:
-    """Make the links, relative so that the directory can be moved; return their names."""
+    """Link to the last traces of rank 0, by relative paths since directories move; return the names."""
     traces = discover_traces(target).traces
     return [name for kind, name in LINK_NAMES.items() if _link(target, name, _last_trace(traces, kind))]
 
@@ -115,7 +115,7 @@ def _last_trace(traces: list[TraceFile], kind: str) -> TraceFile | None:
 
 
 def _link(target: Path, name: str, trace: TraceFile | None) -> bool:
-    """Link to a trace; a compressed one keeps its suffix, a file of that name its place."""
+    """Link to a trace; the link to a compressed one ends in .gz, and a file of that name stays."""
     if trace is None:
         return False
     link = target / (f"{name}.gz" if trace.path.suffix == ".gz" else name)

@@ -1,4 +1,4 @@
-"""What collecting came to, as text: what is in the run, what can be measured, and the next command."""
+"""The page that `ccl-bench collect` prints: what is in the run, what can be measured, the next command."""
 
 from __future__ import annotations
 
@@ -22,83 +22,80 @@ if TYPE_CHECKING:
 _MEASURED = "ok"
 
 
-def page(done: Collected, found: Inspection) -> Group:
+def page(collected: Collected, inspection: Inspection) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
-    names = measurable_metrics(found)
-    parts: list[RenderableType] = [
-        heading(plain(str(done.output))),
-        indented(
-            aligned(
-                ("", ""), [(Text(name, "dim"), text) for name, text in _summary_rows(done, found) if text]
-            )
-        ),
+    names, rows = measurable_metrics(inspection), _summary_rows(collected, inspection)
+    lines: list[RenderableType] = [
+        heading(plain(str(collected.output))),
+        indented(aligned(("", ""), [(Text(name, "dim"), text) for name, text in rows if text])),
     ]
-    if found.issues:
-        parts += [Text(), heading("Findings"), indented(issues(found.issues))]
-    title = f"Measurable: {len(names)} of {len(found.metrics)} metrics"
-    parts += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
-    parts += [Text(), *(Text(line) for line in _next_commands(done, has_numbers=bool(names)))]
-    return Group(*parts)
+    if inspection.issues:
+        lines += [Text(), heading("Findings"), indented(issues(inspection.issues))]
+    title = f"Measurable: {len(names)} of {len(inspection.metrics)} metrics"
+    lines += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
+    lines += [Text(), *(Text(line) for line in _next_commands(collected, has_numbers=bool(names)))]
+    return Group(*lines)
 
 
-def measurable_metrics(found: Inspection) -> list[str]:
+def measurable_metrics(inspection: Inspection) -> list[str]:
     """Return the metrics that have a value."""
-    return [metric.metric for metric in found.metrics if metric.status == _MEASURED]
+    return [metric.metric for metric in inspection.metrics if metric.status == _MEASURED]
 
 
-def failure_message(failed: Failure) -> str:
-    """Return what is told of a command that failed: how, why, its last words and the way out."""
-    lines = [f"the command {failed.what}"]
-    if failed.cause:
-        lines.append(f"  cause: {failed.cause}")
-    lines += [f"  | {line}" for line in failed.lines]
-    if failed.fix:
-        lines.append(f"  fix: {failed.fix}")
+def failure_message(failure: Failure) -> str:
+    """Return the message on a command that failed: how, why, its last lines and a fix."""
+    lines = [f"the command {failure.what}"]
+    if failure.cause:
+        lines.append(f"  cause: {failure.cause}")
+    lines += [f"  | {line}" for line in failure.lines]
+    if failure.fix:
+        lines.append(f"  fix: {failure.fix}")
     return "\n".join(lines)
 
 
-def disk_error_message(done: Collected) -> str:
-    """Return what is told where the run could not be put together."""
-    where = shlex.quote(str(done.output))
+def disk_error_message(collected: Collected) -> str:
+    """Return the message on a run directory that a disk error left incomplete."""
+    where = shlex.quote(str(collected.output))
     return (
-        f"{done.output}: could not be put together: {done.unwritten}; what was recorded is kept\n"
-        f"  fix: make room there, then: ccl-bench collect --output {where}"
+        f"{collected.output}: the run is incomplete: {collected.disk_error}; recorded files are kept\n"
+        f"  fix: free space there, then: ccl-bench collect --output {where}"
     )
 
 
-def no_trace_message(done: Collected) -> str:
-    """Return what is told where no trace was found."""
-    where = shlex.quote(str(done.output))
-    if done.failure:
+def no_trace_message(collected: Collected) -> str:
+    """Return the message on a run without traces."""
+    where = shlex.quote(str(collected.output))
+    if collected.failure:
         what = "holds no trace: the command ended before it wrote one"
-        fix = "run it again without that failure; what it wrote elsewhere is gathered by"
+        fix = "correct the failure and run it again, or gather what it wrote elsewhere:"
     else:
         what = "holds no trace of a known format"
-        fix = "let the command profile itself (docs/collecting.md), or name where it writes:"
-    return f"{done.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
+        fix = "switch on its profiler (docs/collecting.md), or name the folder that it writes to:"
+    return f"{collected.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
-def _summary_rows(done: Collected, found: Inspection) -> Iterator[tuple[str, str]]:
-    kinds = Counter(trace.format for trace in found.traces)
+def _summary_rows(collected: Collected, inspection: Inspection) -> Iterator[tuple[str, str]]:
+    kinds = Counter(trace.format for trace in inspection.traces)
     yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    missing = f" of {found.world_size}" if found.missing_ranks else ""
-    yield "ranks", f"{ranges(found.ranks)}{missing}" if found.ranks else ""
-    yield "windows", ranges(sorted({t.window for t in found.traces if t.window is not None}))
-    yield "copied", counted(done.copied.files, "file") if done.copied.files else ""
-    yield "linked", f"{counted(done.copied.linked, 'file')}: the disk is full" if done.copied.linked else ""
-    yield "links", ", ".join(done.links)
-    yield "overhead", _overhead(done.overhead)
-    yield "card", f"{counted(len(done.filled), 'field')} filled with what was observed" if done.filled else ""
+    missing = f" of {inspection.world_size}" if inspection.missing_ranks else ""
+    yield "ranks", f"{ranges(inspection.ranks)}{missing}" if inspection.ranks else ""
+    yield "windows", ranges(sorted({t.window for t in inspection.traces if t.window is not None}))
+    copied, filled = collected.copied, collected.filled
+    yield "copied", counted(copied.files, "file") if copied.files else ""
+    yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
+    yield "links", ", ".join(collected.links)
+    yield "overhead", _overhead(collected.overhead)
+    yield "card", f"{counted(len(filled), 'field')} filled with what was observed" if filled else ""
 
 
 def _overhead(measured: dict[str, float]) -> str:
-    """Return how much longer steps were while they were recorded."""
-    words = {"active": "under the profiler", "observed": "while observed"}
-    return ", ".join(f"{share:+.0%} step time {words.get(name, name)}" for name, share in measured.items())
+    """Return the overhead of recording, by phase."""
+    labels = {"active": "under the profiler", "observed": "while observed"}
+    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in measured.items())
 
 
-def _next_commands(done: Collected, *, has_numbers: bool) -> Iterator[str]:
-    where = shlex.quote(str(done.output))
+def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
+    where = shlex.quote(str(collected.output))
     if has_numbers:
         yield f"next: ccl-metrics --trace {where} --all"
     yield f"what cannot be measured, and why: ccl-bench inspect {where}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.storage import remote
@@ -156,3 +157,17 @@ def replace_text(target: Path, text: str) -> None:
     with write_atomically(target) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a small file; an empty one where there is none."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def replace_object(target: Path, content: dict[str, Any]) -> None:
+    """Write an indented JSON object as `replace_text` does."""
+    replace_text(target, json.dumps(content, indent=2) + "\n")

@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 
     from ccl_bench.collect.collect_run import Collected
 
-ABOUT = """Record a command into a run directory, or gather what a command left, and say what can be measured.
+ABOUT = """Record a command into a run directory, or gather what one left, and show what can be measured.
 
-The command's output goes on to the terminal and into DIR/logs. What it ran on is kept in \
-DIR/environment.json; traces and small files that it wrote are brought into DIR, run_metadata.json and \
-workload_card.yaml are filled with what was observed, and what a person wrote stays. Without a command only \
-the last part is done, as after a job that was killed.
+The output of the command goes to the terminal and into DIR/logs, its environment into DIR/environment.json. \
+Traces and small files that it wrote are copied into DIR. run_metadata.json and workload_card.yaml are \
+filled with what was observed; what a person wrote stays. Without a command, ccl-bench only gathers and \
+describes, as after a job that was killed.
 
 Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
-or DIR holds a run already; 4 no trace was found.
+or DIR already holds a run; 4 no trace was inspection.
 """
 
 Command = Annotated[
     str, Parameter(allow_leading_hyphen=True, negative="", metavar="", help="Command to run, after --.")
 ]
-Output = Annotated[str, Parameter(alias="-o", metavar="DIR", help="Run directory to make.")]
+Output = Annotated[str, Parameter(alias="-o", metavar="DIR", help="Run directory to write.")]
 Source = Annotated[
     list[str] | None,
-    Parameter(metavar="DIR", negative="", help="Where the framework writes; outputs unless given."),
+    Parameter(metavar="DIR", negative="", help="Folder that the framework writes to; outputs by default."),
 ]
 Card = Annotated[
-    str | None, Parameter(metavar="FILE", help="Workload card to begin with, in place of an empty one.")
+    str | None, Parameter(metavar="FILE", help="Workload card to start from, instead of an empty one.")
 ]
 Profiler = Annotated[
     Literal["torch", "nsys", "both"],
-    Parameter(help="Profiler: torch as the command itself uses it, nsys around it, both in two runs."),
+    Parameter(help="Profiler: torch in the command itself, nsys around the command, both in two runs."),
 ]
 NsysOptions = Annotated[
     str,
     Parameter(
         allow_leading_hyphen=True,
         metavar="TEXT",
-        help="Further options of nsys profile, as on its command line.",
+        help="More options for nsys profile, as on its command line.",
     ),
 ]
-Force = Annotated[bool, Parameter(help="Replace a run that is recorded in DIR already.")]
+Force = Annotated[bool, Parameter(help="Replace the run in DIR.")]
 
 
 def app(program: str) -> App:
@@ -75,8 +75,7 @@ def app(program: str) -> App:
         force: Force = False,
         jobs: options.Jobs = None,
     ) -> int:
-        from ccl_bench.collect.collect_run import Request
-        from ccl_bench.collect.collect_run import collect_run as collected
+        from ccl_bench.collect.collect_run import Request, collect_run
 
         if command and command[0].startswith("-"):
             raise UsageError(
@@ -85,37 +84,37 @@ def app(program: str) -> App:
         card = Path(workload_card) if workload_card else None
         if card and not card.is_file():
             raise InputError("there is no such workload card", where=str(card), fix="check the path")
-        places = tuple(Path(place) for place in source or ())
-        further = tuple(shlex.split(nsys_options))
-        request = Request(Path(output), command, places, card, profile_mode, further, force)
-        return _tell(collected(request), program, jobs)
+        sources = tuple(Path(folder) for folder in source or ())
+        more_options = tuple(shlex.split(nsys_options))
+        request = Request(Path(output), command, sources, card, profile_mode, more_options, force)
+        return _report(collect_run(request), program, jobs)
 
     return made
 
 
-def _tell(done: Collected, program: str, jobs: int | None) -> int:
-    """Print what was collected and what can be measured of it; return the exit status."""
+def _report(collected: Collected, program: str, jobs: int | None) -> int:
+    """Print what was collected and what can be measured; return the exit status."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.collect import summary
     from ccl_bench.report.console import show
     from ccl_bench.run import discover_run
 
-    for remark in done.remarks:
+    for remark in collected.remarks:
         say(program, remark)
-    if done.failure:
-        say(program, summary.failure_message(done.failure))
-    if done.unwritten:
-        say(program, summary.disk_error_message(done))
-    run = discover_run(done.output)
+    if collected.failure:
+        say(program, summary.failure_message(collected.failure))
+    if collected.disk_error:
+        say(program, summary.disk_error_message(collected))
+    run = discover_run(collected.output)
     if not run.traces:
-        say(program, summary.no_trace_message(done))
+        say(program, summary.no_trace_message(collected))
     from ccl_bench.evaluate.inspect import inspect
 
     with progress_bar(len(run.traces)) as progress:
-        found = inspect(run, jobs=jobs, progress=progress)
+        inspection = inspect(run, jobs=jobs, progress=progress)
     sys.stdout.flush()
-    if run.traces or summary.measurable_metrics(found):
-        show(summary.page(done, found))
-    if done.failure or done.unwritten:
+    if run.traces or summary.measurable_metrics(inspection):
+        show(summary.page(collected, inspection))
+    if collected.failure or collected.disk_error:
         return CclBenchError.exit_status
     return 0 if run.traces else InputError.exit_status

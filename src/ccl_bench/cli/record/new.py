@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from ccl_bench.collect.workloads import Definition
 
-ABOUT = """Make the folder of a workload: what is run, how it is submitted, and its card.
+ABOUT = """Make the folder of a workload: its scripts, its configuration and its card.
 
 With --from, the folder holds run.sh, run.sbatch, train_config.toml, workload_card.yaml and pyproject.toml \
-as a definition has them: one of those in workloads/ by its name, or a file. Without, it holds an empty card.
+of a definition: one of those in workloads/ by its name, or a file. Without, it holds an empty card.
 
-Exit status: 0; 2 wrong usage, or files are there already; 4 the definition cannot be read.
+Exit status: 0; 2 wrong usage, or the files exist already; 4 the definition cannot be read.
 """
 
 DEFINITIONS = "workloads"
@@ -41,10 +41,11 @@ def app(program: str) -> App:
         /,
         *,
         base: Annotated[
-            str | None, Parameter(name="--from", metavar="WORKLOAD", help="Definition to begin with.")
+            str | None, Parameter(name="--from", metavar="WORKLOAD", help="Definition to start from.")
         ] = None,
         output: Annotated[
-            str, Parameter(alias="-o", metavar="DIR", help="Where to make the folder; here unless given.")
+            str,
+            Parameter(alias="-o", metavar="DIR", help="Parent folder; the working directory by default."),
         ] = ".",
         changes: Annotated[
             list[str] | None,
@@ -55,7 +56,7 @@ def app(program: str) -> App:
                 help="Setting of torchtitan, such as training.steps=20; repeat it for several.",
             ),
         ] = None,
-        force: Annotated[bool, Parameter(help="Overwrite files that are there already.")] = False,
+        force: Annotated[bool, Parameter(help="Overwrite existing files.")] = False,
     ) -> int:
         folder = Path(output) / name
         if not name or Path(name).name != name:
@@ -113,7 +114,7 @@ def _changed(definition: Definition, name: str, changes: list[str]) -> Definitio
                 f"{change!r} sets nothing", fix="write section.key=value, as in training.steps=20"
             )
         tables.setdefault(section, {})[setting] = _value(text)
-    return definition.changed(name=name, train_config=tables)
+    return definition.replace(name=name, train_config=tables)
 
 
 def _value(text: str) -> bool | int | float | str | list[str]:

@@ -5,7 +5,6 @@ What a person wrote stays; a contradiction is reported.
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ from ccl_bench.card import fill, read_card, template
 from ccl_bench.card.fields import Section, key_of
 from ccl_bench.collect.environment.capture import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
-from ccl_bench.storage import write_atomically
-from ccl_bench.storage.files import replace_text
+from ccl_bench.storage.files import replace_object, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,108 +31,115 @@ _DISTRIBUTIONS = {"megatron-lm": "megatron-core"}
 _LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo", "rccl": "RCCL", "ucc": "UCC", "mpi": "MPI"}
 
 
-def observed_card_values(seen: Observations) -> dict[str, Any]:
-    """Return what was observed, by path in the card; fields of which nothing is known are left out."""
+def observed_card_values(observations: Observations) -> dict[str, Any]:
+    """Return the observed values by path in the card, without unknown fields."""
     values = {
         "version": 1,
-        **_hardware(seen),
-        **_recorded(seen),
-        **_framework(seen),
-        **_communication(seen),
-        **_sources(seen),
+        **_hardware(observations),
+        **_recorded(observations),
+        **_framework(observations),
+        **_communication(observations),
+        **_sources(observations),
     }
-    if seen.configuration:
-        values |= configured_card_values(seen.configuration.settings, seen.world_size)
+    if observations.configuration:
+        values |= configured_card_values(observations.configuration.settings, observations.world_size)
     return {path: value for path, value in values.items() if value not in (None, "", {}, [])}
 
 
-def _hardware(seen: Observations) -> dict[str, Any]:
+def _hardware(observations: Observations) -> dict[str, Any]:
     unit = "workload.hardware.xpu_spec"
-    devices = seen.devices
-    nodes = int(seen.variables.get("SLURM_NNODES", "0")) or None
-    per_node = _per_node(seen, nodes)
-    memory = seen.device_memory_bytes
+    devices = observations.devices
+    nodes = int(observations.variables.get("SLURM_NNODES", "0")) or None
+    per_node = _per_node(observations, nodes)
+    memory = observations.device_memory_bytes
     return {
-        f"{unit}.type": "GPU" if devices else "CPU" if seen.torch else None,
+        f"{unit}.type": "GPU" if devices else "CPU" if observations.torch else None,
         f"{unit}.model": devices[0]["name"] if devices else None,
-        f"{unit}.total_count": seen.world_size,
+        f"{unit}.total_count": observations.world_size,
         f"{unit}.count_per_node": per_node,
         f"{unit}.memory_gb": round(memory / 1e9, 1) if memory and devices else None,
-        "workload.hardware.network_topo.bandwidth_gbps.scale_up": _scale_up_gbps(seen) if devices else None,
-        "workload.hardware.driver_version": _driver(seen),
+        "workload.hardware.network_topo.bandwidth_gbps.scale_up": _scale_up_gbps(observations)
+        if devices
+        else None,
+        "workload.hardware.driver_version": _driver(observations),
     }
 
 
-def _per_node(seen: Observations, nodes: int | None) -> int | None:
-    if seen.world_size and nodes and seen.world_size % nodes == 0:
-        return seen.world_size // nodes
-    local = seen.variables.get("LOCAL_WORLD_SIZE", "")
+def _per_node(observations: Observations, nodes: int | None) -> int | None:
+    if observations.world_size and nodes and observations.world_size % nodes == 0:
+        return observations.world_size // nodes
+    local = observations.variables.get("LOCAL_WORLD_SIZE", "")
     return int(local) if local.isdigit() else None
 
 
-def _scale_up_gbps(seen: Observations) -> float | None:
+def _scale_up_gbps(observations: Observations) -> float | None:
     """Return the sum of one device's NVLinks in one direction."""
-    links: dict[str, list[float]] = seen.environment.get("device_links", {})
+    links: dict[str, list[float]] = observations.environment.get("device_links", {})
     rates = next((rates for name, rates in links.items() if name.isdigit()), [])
     return sum(rates) * _GBIT or None
 
 
-def _driver(seen: Observations) -> str | None:
-    if seen.torch.get("cuda"):
-        return f"cuda_{seen.torch['cuda']}"
-    return f"rocm_{seen.torch['hip']}" if seen.torch.get("hip") else None
+def _driver(observations: Observations) -> str | None:
+    if observations.torch.get("cuda"):
+        return f"cuda_{observations.torch['cuda']}"
+    return f"rocm_{observations.torch['hip']}" if observations.torch.get("hip") else None
 
 
-def _framework(seen: Observations) -> dict[str, Any]:
-    place = "Model-executor.framework"
-    versions = seen.software.get("libraries", {})
-    words = " ".join(seen.command).lower()
-    name = "torchtitan" if seen.configuration else next((n for n in _FRAMEWORKS if n in words), "")
-    if not name and seen.torch and (seen.recording or seen.kinds & {"kineto", "execution_trace"}):
+def _framework(observations: Observations) -> dict[str, Any]:
+    section = "Model-executor.framework"
+    versions = observations.software.get("libraries", {})
+    words = " ".join(observations.command).lower()
+    name = "torchtitan" if observations.configuration else next((n for n in _FRAMEWORKS if n in words), "")
+    if (
+        not name
+        and observations.torch
+        and (observations.recording or observations.kinds & {"kineto", "execution_trace"})
+    ):
         name = "pytorch"
     version = versions.get(_DISTRIBUTIONS.get(name, name))
     return {
-        f"{place}.name": name,
-        f"{place}.version": seen.torch.get("version") if name == "pytorch" else version,
+        f"{section}.name": name,
+        f"{section}.version": observations.torch.get("version") if name == "pytorch" else version,
     }
 
 
-def _communication(seen: Observations) -> dict[str, Any]:
-    place = "Model-executor.communication_library"
-    backend = seen.backend.rpartition(":")[2].lower()
-    name = next((name for key, name in _LIBRARIES.items() if key in backend), seen.backend)
-    version = seen.torch.get("nccl") if name == "NCCL" else None
+def _communication(observations: Observations) -> dict[str, Any]:
+    section = "Model-executor.communication_library"
+    backend = observations.backend.rpartition(":")[2].lower()
+    name = next((name for key, name in _LIBRARIES.items() if key in backend), observations.backend)
+    version = observations.torch.get("nccl") if name == "NCCL" else None
     return {
-        f"{place}.name": name,
-        f"{place}.version": version,
-        f"{place}.env": communication_variables(seen.variables),
+        f"{section}.name": name,
+        f"{section}.version": version,
+        f"{section}.env": communication_variables(observations.variables),
     }
 
 
-def _recorded(seen: Observations) -> dict[str, Any]:
-    """Return what a program that recorded itself said of its training."""
-    if seen.recording is None:
+def _recorded(observations: Observations) -> dict[str, Any]:
+    """Return what a program that recorded itself reported of its training."""
+    if observations.recording is None:
         return {}
-    batch = seen.metadata.get("global_batch_size")
+    batch = observations.metadata.get("global_batch_size")
     return {
         "workload.model.phase": "training",
         "workload.model.granularity": "model_fwd_bwd_pass",
-        "workload.model.iteration": seen.recording.get("steps"),
+        "workload.model.iteration": observations.recording.get("steps"),
         "workload.data.batch_size": batch,
         "workload.data.batch_size_scope": "global" if batch else None,
-        "workload.data.seq_len": seen.metadata.get("seq_len"),
+        "workload.data.seq_len": observations.metadata.get("seq_len"),
     }
 
 
-def _sources(seen: Observations) -> dict[str, Any]:
+def _sources(observations: Observations) -> dict[str, Any]:
     return {
-        "metric_source.traces": [name for kind, name in _TRACES.items() if kind in seen.kinds],
-        "metric_source.metrics_specific_trace": ["memory_snapshot"] * ("memory_snapshot" in seen.kinds),
+        "metric_source.traces": [name for kind, name in _TRACES.items() if kind in observations.kinds],
+        "metric_source.metrics_specific_trace": ["memory_snapshot"]
+        * ("memory_snapshot" in observations.kinds),
     }
 
 
 def configured_card_values(settings: TrainConfig, world_size: int | None) -> dict[str, Any]:
-    """Return what a torchtitan configuration tells; degrees of -1 need the number of ranks."""
+    """Return the values in a torchtitan configuration; degrees of -1 need the number of ranks."""
     plan, training, model = settings.parallelism, settings.training, settings.model
     shards = settings.dp_shard(world_size) if world_size else plan.dp_shard
     degrees = "Model-executor.model_plan_parallelization"
@@ -184,34 +189,34 @@ _DEPENDS_ON = {
     "Model-executor.communication_library.version": "Model-executor.communication_library.name",
     "workload.hardware.xpu_spec.memory_gb": "workload.hardware.xpu_spec.model",
 }
-"""Field -> the field that says of what it is."""
+"""Field -> the field that names what it describes."""
 
 
-def fill_card(card: Path, seen: Observations) -> tuple[list[str], list[str]]:
-    """Fill a card; return the fields that were filled, and where it contradicts what was observed."""
-    values = observed_card_values(seen)
+def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
+    """Fill a card; return the filled fields, and where the card contradicts what was observed."""
+    values = observed_card_values(observations)
     written = dict(_written_fields(read_card(card).card))
-    disagreeing = {
+    contradictions = {
         name: value
         for name, value in values.items()
         if name in written and not isinstance(value, list | dict) and not _agree(written[name], value)
     }
     remarks = [
         f"{CARD_FILE_NAME} says {name} = {written[name]}, but {value} was observed; the card keeps it"
-        for name, value in disagreeing.items()
+        for name, value in contradictions.items()
     ]
-    # A version of torchtitan says nothing where a person wrote that something else ran.
-    wanted = {name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in disagreeing}
+    # The version of torchtitan is of no use if the card names another framework.
+    wanted = {name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in contradictions}
     try:
         return list(fill(card, wanted).filled), remarks
     except InputError as error:
         return [], [*remarks, str(error)]
 
 
-def _written_fields(part: Section, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every field of a card that says something, by its path in the file."""
-    for name, info in type(part).model_fields.items():
-        value = getattr(part, name)
+def _written_fields(section: Section, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every field of a card that has a value, by its path in the file."""
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
         place = f"{path}.{key_of(name, info)}".lstrip(".")
         if isinstance(value, Section):
             yield from _written_fields(value, place)
@@ -220,7 +225,7 @@ def _written_fields(part: Section, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _agree(written: object, value: object) -> bool:
-    """Whether two values say the same; names may differ in case and punctuation, and one may say more."""
+    """Whether two values agree; names may differ in case and punctuation, and one may hold the other."""
     if isinstance(written, bool) or isinstance(value, bool):
         return written == value
     if isinstance(written, int | float) and isinstance(value, int | float):
@@ -233,15 +238,13 @@ def _letters_and_digits(value: object) -> str:
     return "".join(letter for letter in str(value).lower() if letter.isalnum())
 
 
-def fill_metadata(target: Path, seen: Observations) -> list[str]:
-    """Write what was observed into the run's metadata; return where it contradicts what stands there."""
-    path, written = target / FILE_NAME, seen.metadata
-    values = dict(_metadata_values(seen))
+def fill_metadata(target: Path, observations: Observations) -> list[str]:
+    """Add what was observed to the metadata of the run; return where the file contradicts it."""
+    path, written = target / FILE_NAME, observations.metadata
+    values = dict(_metadata_values(observations))
     added = {name: value for name, value in values.items() if written.get(name) is None}
     if added:
-        with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps({**written, **added}, indent=2) + "\n")
-            temporary.chmod(0o644)
+        replace_object(path, {**written, **added})
     return [
         f"{FILE_NAME} says {name} = {written[name]}, but {value} was observed; the file keeps it"
         for name, value in values.items()
@@ -249,19 +252,19 @@ def fill_metadata(target: Path, seen: Observations) -> list[str]:
     ]
 
 
-def _metadata_values(seen: Observations) -> Iterator[tuple[str, int]]:
-    """Yield what a trace does not hold or is worth having in one place.
+def _metadata_values(observations: Observations) -> Iterator[tuple[str, int]]:
+    """Yield sizes that a trace does not hold, or that several files hold.
 
-    Sizes of a configuration that the command line changed stand here, because the file is not what ran.
+    They include settings that the command line changed, since the configuration file does not have those.
     """
-    if seen.world_size:
-        yield "world_size", seen.world_size
-    configuration = seen.configuration
-    if configuration and seen.world_size:
-        batch = configuration.settings.global_batch_size(seen.world_size)
+    if observations.world_size:
+        yield "world_size", observations.world_size
+    configuration = observations.configuration
+    if configuration and observations.world_size:
+        batch = configuration.settings.global_batch_size(observations.world_size)
         if batch:
             yield "global_batch_size", batch
         if configuration.settings.training.seq_len:
             yield "seq_len", configuration.settings.training.seq_len
-    if seen.device_memory_bytes:
-        yield "gpu_hbm_bytes", seen.device_memory_bytes
+    if observations.device_memory_bytes:
+        yield "gpu_hbm_bytes", observations.device_memory_bytes

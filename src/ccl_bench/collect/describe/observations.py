@@ -22,24 +22,24 @@ _BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What was seen of a run; None where nothing tells."""
+    """What was observed of a run; None where nothing shows it."""
 
     world_size: int | None = None
     kinds: frozenset[str] = frozenset()
     """Formats of its traces."""
     backend: str = ""
-    """Communication backend as the traces name it."""
+    """Communication backend, as named in the traces."""
     configuration: EffectiveConfig | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What stands in `run_metadata.json`."""
+    """Content of `run_metadata.json`."""
 
     @property
     def recording(self) -> Mapping[str, Any] | None:
-        """How the library recorded a training loop; None where it did not."""
-        said = self.metadata.get("recording")
-        return said if isinstance(said, dict) else None
+        """How the library recorded a training loop; None if it did not."""
+        recording = self.metadata.get("recording")
+        return recording if isinstance(recording, dict) else None
 
     @property
     def devices(self) -> list[dict[str, Any]]:
@@ -62,14 +62,14 @@ class Observations:
     @property
     def software(self) -> Mapping[str, Any]:
         """Versions in the command's environment."""
-        said = self.environment.get("software", {})
-        return {} if is_unavailable(said) else said
+        software = self.environment.get("software", {})
+        return {} if is_unavailable(software) else software
 
     @property
     def torch(self) -> Mapping[str, Any]:
-        """What torch says of itself."""
-        said = self.software.get("torch", {})
-        return {} if is_unavailable(said) else said
+        """Versions and devices that torch reports."""
+        torch = self.software.get("torch", {})
+        return {} if is_unavailable(torch) else torch
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -83,7 +83,7 @@ def observe(
     metadata: Mapping[str, Any],
     configuration: EffectiveConfig | None,
 ) -> Observations:
-    """Return what the run in `target` and its environment tell."""
+    """Return what the run in `target` and its environment show."""
     traces = discover_traces(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
     counted = metadata.get("world_size")

@@ -16,7 +16,7 @@ from ccl_bench.card.yaml_tree import mapping_of
 from ccl_bench.collect import gather
 from ccl_bench.side_files import TrainConfig
 from ccl_bench.side_files.torchtitan import is_train_config
-from ccl_bench.storage import write_atomically
+from ccl_bench.storage.files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
 def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
-    """Return tables, and those inside them, as TOML."""
+    """Return nested tables as TOML."""
     inner = {key: value for key, value in tables.items() if isinstance(value, dict)}
     parts = [
         "".join(
@@ -45,7 +45,7 @@ def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a text, number, truth or list of them as TOML, which writes them as JSON does."""
+    """Return a string, number, boolean or list as TOML, which writes them as JSON does."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -58,16 +58,16 @@ _FILE_OPTIONS = ("--job.config_file", "--job.config-file")
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """Settings of a torchtitan run."""
+    """The settings that a torchtitan run used."""
 
     path: Path
     """The file."""
     settings: TrainConfig
-    """What counts: the file, and over it the command line."""
+    """The file, with the options of the command line over it."""
     is_overridden: bool
-    """Whether the command line sets anything that the file says otherwise."""
+    """Whether the command line changes a setting of the file."""
     tables: dict[str, Any] = field(default_factory=dict)
-    """What counts, as torchtitan's own tables."""
+    """The same as torchtitan's own tables."""
 
 
 def effective_config(command: Sequence[str], folder: Path, found: Iterable[Path]) -> EffectiveConfig | None:
@@ -94,7 +94,7 @@ def _read_train_config(path: Path) -> dict[str, Any] | None:
 
 
 def _ignore_unknown_key(*_: object, **__: object) -> None:
-    """Say nothing of keys that are not known."""
+    """Report nothing: a configuration may have keys that ccl-bench does not read."""
 
 
 def _command_line_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -114,7 +114,7 @@ def _command_line_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _with_overrides(data: dict[str, Any], options: dict[str, str]) -> dict[str, Any]:
-    """Return settings with those of the command line in their places."""
+    """Return the settings with those of the command line over them."""
     changed = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
     for option, text in options.items():
         section, _, key = option[2:].replace("-", "_").partition(".")
@@ -127,7 +127,7 @@ def _with_overrides(data: dict[str, Any], options: dict[str, str]) -> dict[str, 
 
 
 def _parse_value(text: str) -> Any:
-    """Return what a word of the command line means: a number, true or false, else the text itself."""
+    """Return the value of a command-line word: a number, a boolean, else the word itself."""
     try:
         return tomllib.loads(f"value = {text.lower() if text in {'True', 'False'} else text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -135,23 +135,25 @@ def _parse_value(text: str) -> Any:
 
 
 def save_config(configuration: EffectiveConfig, output: Path) -> None:
-    """Put a configuration into the run as it counted; one that counted as it is, is copied."""
+    """Save the configuration in effect into the run; copy the file if the command line changes nothing."""
     if not configuration.is_overridden:
         gather.copy_files(
             gather.FoundFiles(configuration.path.parent, configurations=[configuration.path]), output
         )
         return
     header = f"# {configuration.path.name}, and over it the options of the command line.\n\n"
-    with write_atomically(output / configuration.path.name) as temporary:
-        temporary.write_text(header + toml_text(configuration.tables), encoding="utf-8")
-        temporary.chmod(0o644)
+    replace_text(output / configuration.path.name, header + toml_text(configuration.tables))
 
 
 _LOG_LINE = re.compile(r"step: *(\d+) .*tps: *([\d,]+)")
 
 
 def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
-    """Return {"active": share by which recorded steps were longer}; nothing where the log does not tell."""
+    """Return {"active": share by which recorded steps were longer}; empty if the log does not show it.
+
+    Every `log_freq` steps torchtitan logs the tokens per second since the line before. A line that covers
+    only recorded steps is compared with those that cover steps before the profiler began.
+    """
     window, active, warmup = profiling.frequency, profiling.active, profiling.warmup
     if not (profiling.is_profiled and window and active and warmup is not None):
         return {}
@@ -170,7 +172,7 @@ def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
 def _logged_intervals(log: Path) -> list[tuple[int, int, list[float]]]:
     """Return (last step of the line before, last step, seconds a token on each rank) of the lines of a log.
 
-    The line of the first step and the one after it are left out: there training settles.
+    The first line and the one after it are left out: they hold the warm-up of the training.
     """
     by_step: dict[int, list[float]] = {}
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables on the list, by name."""
+    """Return the variables that change computing or communicating, and never a secret."""
     lists = _name_patterns()
     return {
         name: value
@@ -54,7 +54,7 @@ def _name_patterns() -> Mapping[str, Sequence[str]]:
 
 
 PROBE_TIMEOUT_S = 120.0
-"""Time that importing torch gets; on a cold parallel file system it takes a minute."""
+"""Time limit for importing torch, which takes a minute on a cold parallel file system."""
 
 _PROBE = Path(__file__).with_name("probe.py")
 _PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$")
@@ -62,11 +62,11 @@ _DEFAULT = "python3"
 
 
 def describe_software(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return versions and devices as the interpreter of `command` sees them."""
+    """Return versions and devices in the interpreter of `command`."""
     python = find_interpreter(command, environment)
     program = _PROBE.read_text(encoding="utf-8")
     printed = program_output(
-        python, "-c", program, patience_s=PROBE_TIMEOUT_S, folder=folder, environment=environment
+        python, "-c", program, timeout_s=PROBE_TIMEOUT_S, folder=folder, environment=environment
     )
     try:
         found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
@@ -76,9 +76,9 @@ def describe_software(command: Sequence[str], folder: Path, environment: Mapping
 
 
 def find_interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the Python that a command runs: a word of it, or what its first script is run by.
+    """Return the Python that a command runs: one of its words, or the interpreter of its first script.
 
-    Launchers such as `srun` or `numactl` come before it, so that every word is looked at.
+    Launchers such as `srun` or `numactl` come before it, so every word is examined.
     """
     path = environment.get("PATH")
     for word in command:
@@ -93,7 +93,7 @@ def find_interpreter(command: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 def _shebang(script: Path) -> str:
-    """Return the interpreter in the first line of a Python script, or an empty text."""
+    """Return the interpreter in the first line of a Python script, or an empty string."""
     try:
         with script.open("rb") as stream:
             line = stream.readline(256).decode(errors="replace")
@@ -119,16 +119,16 @@ def describe_git(folder: Path) -> dict[str, str | bool | int]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Return what git says; optional locks stay untaken, so that nothing is written into the checkout."""
+    """Return the output of git, which takes no optional locks and so writes nothing into the checkout."""
     try:
-        said = program_output(
-            "git", "--no-optional-locks", "-C", str(folder), *arguments, patience_s=_GIT_TIMEOUT_S
+        output = program_output(
+            "git", "--no-optional-locks", "-C", str(folder), *arguments, timeout_s=_GIT_TIMEOUT_S
         )
     except Unavailable as reason:
         if "not a git repository" in str(reason):
-            raise Unavailable("the working directory is no git checkout") from reason
+            raise Unavailable("the working directory is not in a git checkout") from reason
         raise
-    return said.strip()
+    return output.strip()
 
 
 FILE_NAME = ENVIRONMENT
@@ -138,8 +138,8 @@ SCHEMA_VERSION = 1
 def capture_environment(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, at: datetime | None = None
 ) -> dict[str, Any]:
-    """Return what `command`, started in `folder` with these variables, runs on, as plain JSON data."""
-    asked = {
+    """Return what `command` runs on, started in `folder` with these variables, as JSON data."""
+    sources = {
         "host": machine.describe_host,
         "devices": machine.list_devices,
         "topology": machine.topology_matrix,
@@ -154,6 +154,6 @@ def capture_environment(
         "captured_at": (at or datetime.now(UTC)).isoformat(timespec="seconds"),
         "command": list(command),
         "folder": str(folder),
-        **{name: machine.query(source) for name, source in asked.items()},
+        **{name: machine.query(source) for name, source in sources.items()},
         "variables": relevant_variables(environment),
     }

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TIMEOUT_S = 20.0
-"""Time that a program such as `nvidia-smi` gets; on a broken driver it never answers."""
+"""Time limit of a program such as `nvidia-smi`, which never answers with a broken driver."""
 
 ABSENT = "absent"
-"""Key under which a source that gave nothing says why."""
+"""Key of the reason in the record of an unavailable source."""
 
 
 class Unavailable(Exception):  # noqa: N818 (an answer, not an error)
-    """A source gives nothing, and this is why."""
+    """A source is not available, for this reason."""
 
 
 def query(source: Callable[[], Any]) -> Any:
-    """Return what a source says, or `{"absent": reason}`."""
+    """Return the answer of a source, or `{"absent": reason}`."""
     try:
         return source()
     except Unavailable as reason:
@@ -40,33 +40,33 @@ def query(source: Callable[[], Any]) -> Any:
 
 
 def is_unavailable(content: Any) -> bool:
-    """Whether a source gave nothing."""
+    """Whether a record says that its source is not available."""
     return isinstance(content, dict) and ABSENT in content
 
 
 def program_output(
     *command: str,
-    patience_s: float = TIMEOUT_S,
+    timeout_s: float = TIMEOUT_S,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Return what a program prints; raise Absent where it is not there, fails or takes too long."""
+    """Return the output of a program; raise Absent where it is not there, fails or takes too long."""
     program = command[0]
     path = environment.get("PATH") if environment is not None else None
     found = shutil.which(program, path=path)
     if found is None:
         raise Unavailable(f"{program} is not installed")
-    ended = _run_program([found, *command[1:]], patience_s, folder, environment)
-    if ended.returncode:
-        reason = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
+    result = _run_program([found, *command[1:]], timeout_s, folder, environment)
+    if result.returncode:
+        reason = (result.stderr.strip() or result.stdout.strip()).splitlines()
         raise Unavailable(
-            f"{program} ended with status {ended.returncode}: {reason[-1] if reason else 'no word'}"
+            f"{program} ended with status {result.returncode}: {reason[-1] if reason else 'no output'}"
         )
-    return ended.stdout
+    return result.stdout
 
 
 def _run_program(
-    command: Sequence[str], patience_s: float, folder: Path | None, environment: Mapping[str, str] | None
+    command: Sequence[str], timeout_s: float, folder: Path | None, environment: Mapping[str, str] | None
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(  # noqa: S603 (programs of the machine, with fixed arguments)
@@ -77,11 +77,11 @@ def _run_program(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=patience_s,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{command[0]} did not answer in {patience_s:g} s") from error
+        raise Unavailable(f"{command[0]} did not answer in {timeout_s:g} s") from error
     except OSError as error:
         raise Unavailable(f"{command[0]} cannot be started: {error.strerror}") from error
 
@@ -90,7 +90,7 @@ _CPU_INFO, _MEMORY_INFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 
 
 def describe_host() -> dict[str, str | int | None]:
-    """Return what the system says of itself."""
+    """Return name, system, processor and memory of this machine."""
     return {
         "name": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
@@ -107,7 +107,7 @@ def _memory_bytes() -> int | None:
 
 
 def _proc_field(path: Path, name: str) -> str:
-    """Return the first value of a `name : value` file, empty where there is none."""
+    """Return the first value of a name in a `name : value` file, empty if there is none."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     found = re.search(rf"^{name}\s*:\s*(.*)$", text, flags=re.MULTILINE)
     return found[1].strip() if found else ""
@@ -142,7 +142,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def parse_devices(text: str) -> list[dict[str, Any]]:
-    """Return the records in what `nvidia-smi` printed; fields it has no value for are left out."""
+    """Return the records in the output of `nvidia-smi`, without the fields that have no value."""
     rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
     if not rows or any(len(row) != len(_DEVICE_FIELDS) for row in rows):
         raise Unavailable(f"nvidia-smi printed no list of devices: {text.strip()[:80]!r}")
@@ -182,7 +182,7 @@ def nvlink_rates() -> dict[str, list[float]]:
 
 
 def parse_nvlinks(text: str) -> dict[str, list[float]]:
-    """Return device index -> rates of its links, from what `nvidia-smi nvlink --status` printed."""
+    """Return device index -> rates of its links, from the output of `nvidia-smi nvlink --status`."""
     found: dict[str, list[float]] = {}
     device = ""
     for line in text.splitlines():
@@ -197,10 +197,10 @@ def parse_nvlinks(text: str) -> dict[str, list[float]]:
 
 
 def network_adapters() -> list[dict[str, Any]]:
-    """Return the network adapters with their rates as the kernel states them, Gbit/s."""
+    """Return the network adapters with their rates according to the kernel, Gbit/s."""
     found = [*infiniband_ports(_INFINIBAND), *network_interfaces(_NETWORK)]
     if not found:
-        raise Unavailable("the kernel states the rate of no network adapter")
+        raise Unavailable("the kernel reports no rate of a network adapter")
     return found
 
 
@@ -216,7 +216,7 @@ def infiniband_ports(folder: Path) -> list[dict[str, Any]]:
 
 
 def network_interfaces(folder: Path) -> list[dict[str, Any]]:
-    """Return network interfaces that are up and state a rate; `speed` is in Mbit/s, -1 where unknown."""
+    """Return network interfaces that are up and have a rate; `speed` is in Mbit/s, -1 if unknown."""
     found = []
     for speed in sorted(folder.glob("*/speed")):
         number = _file_text(speed)

@@ -1,7 +1,7 @@
 """Print versions and devices of the interpreter that runs this file, as one line of JSON.
 
-It runs inside the environment of the command that is recorded, which need not hold ccl-bench: standard
-library only, and torch where it is installed.
+It runs inside the environment of the recorded command, which need not hold ccl-bench: it needs only the
+standard library, and uses torch if it is installed.
 """
 
 import importlib
@@ -72,19 +72,19 @@ def _torch_properties() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print everything that can be told."""
-    said: dict[str, Any] = {
+    """Print versions and devices."""
+    report: dict[str, Any] = {
         "python": platform.python_version(),
         "interpreter": sys.executable,
         "libraries": _library_versions(),
     }
     try:
-        said["torch"] = _torch_properties()
+        report["torch"] = _torch_properties()
     except ImportError:
-        said["torch"] = {"absent": "torch is not installed"}
+        report["torch"] = {"absent": "torch is not installed"}
     except Exception as error:  # a broken driver or build may raise anything
-        said["torch"] = {"absent": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(json.dumps(said) + "\n")
+        report["torch"] = {"absent": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

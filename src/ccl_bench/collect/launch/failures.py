@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ccl_bench.collect.launch.process import CommandResult
 
 SHOWN_LINES = 6
-"""Last lines of a log that are quoted."""
+"""Number of last lines to quote."""
 
 _FAILED_RANK = (
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)\s*\n\s*exitcode\s*:\s*(?P<status>-?\d+)"
 )
 _FAILURE = re.compile(_FAILED_RANK)
-"""What torchrun prints of each process that failed."""
+"""What torchrun prints about each process that failed."""
 _FIRST_FAILURE = re.compile(rf"Root Cause \(first observed failure\):\s*\n.*?{_FAILED_RANK}", flags=re.DOTALL)
-"""What torchrun prints of the process that it holds for the first that failed."""
+"""What torchrun prints about the process that it takes as the first failure."""
 _KILLING = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 """Signals that end a process whatever others do; a rank that only loses its connection raises or aborts."""
 
@@ -33,7 +33,7 @@ _LAUNCHER_LINE = re.compile(
     r"^\s*(?:[=-]{8,}|Root Cause|Failures:|\[\d+\]:|time\s+:|host\s+:|rank\s+:|exitcode\s+:|error_file\s*:|"
     r"traceback\s*:)|^\S.* FAILED$|^\[?[WEI]\d{4} |<NO_OTHER_FAILURES>|USDT:"
 )
-"""Lines of torchrun's own account and of the profiler, which say nothing of the cause."""
+"""Lines of torchrun's own report and of the profiler, which do not show the cause."""
 
 
 _RAISED_BY_LAUNCHER = "errors.ChildFailedError"
@@ -41,46 +41,46 @@ _RAISED_BY_LAUNCHER = "errors.ChildFailedError"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is told of a command that failed."""
+    """How and why a command failed."""
 
     what: str
-    """How it ended."""
+    """How it result."""
     cause: str = ""
-    """Why, where that was recognised."""
+    """Why, if recognised."""
     fix: str = ""
     rank: int | None = None
-    """Rank that failed first, where the launcher said so."""
+    """Rank that failed first, if the launcher reports it."""
     lines: tuple[str, ...] = ()
-    """The last lines that it wrote, without the launcher's own."""
+    """Its last lines of output, without the launcher's own."""
 
 
-def diagnose_failure(ended: CommandResult) -> Failure:
-    """Return what is to be told of a command that did not end well."""
-    first = _first_failure(ended.tail)
-    what = _ending(ended)
+def diagnose_failure(result: CommandResult) -> Failure:
+    """Return how and why a command failed."""
+    first = _first_failure(result.tail)
+    what = _ending(result)
     if first:
         what += f"; rank {first['rank']} was the first to fail, {_status_text(int(first['status']))}"
-    cause, fix = _cause(f"{ended.tail}\n{_shell_message(ended.status)}")
-    if not cause and ended.received is not None:
-        cause, fix = f"it was asked to stop ({ended.received.name})", "run it again with more time"
+    cause, fix = _cause(f"{result.tail}\n{_shell_message(result.status)}")
+    if not cause and result.received is not None:
+        cause, fix = f"it received {result.received.name}", "run it again with more time"
     rank = int(first["rank"]) if first else None
-    return Failure(what, cause, fix, rank, _last_lines(ended.tail, first))
+    return Failure(what, cause, fix, rank, _last_lines(result.tail, first))
 
 
-def _ending(ended: CommandResult) -> str:
-    if ended.received is not None:
-        return f"stopped by {ended.received.name} after {ended.seconds:.0f} s"
-    return f"ended {_status_text(ended.status)} after {ended.seconds:.0f} s"
+def _ending(result: CommandResult) -> str:
+    if result.received is not None:
+        return f"stopped by {result.received.name} after {result.seconds:.0f} s"
+    return f"ended {_status_text(result.status)} after {result.seconds:.0f} s"
 
 
 def _status_text(status: int) -> str:
-    """Return a status in words."""
+    """Return an exit status as text."""
     number = _signal(status)
     return f"by signal {number.name}" if number else f"with status {status}"
 
 
 def _signal(status: int) -> signal.Signals | None:
-    """Return the signal that a status stands for; shells and srun add 128 to its number."""
+    """Return the signal that a status means; shells and srun add 128 to its number."""
     try:
         return signal.Signals(-status if status < 0 else status - 128)
     except ValueError:
@@ -88,7 +88,7 @@ def _signal(status: int) -> signal.Signals | None:
 
 
 def _shell_message(status: int) -> str:
-    """Return what a shell would write of a process that a signal ended, such as Killed."""
+    """Return what a shell writes about a process that a signal ended, such as Killed."""
     number = _signal(status)
     return (signal.strsignal(number) or "") if number else ""
 
@@ -126,16 +126,16 @@ def _failure_patterns() -> Sequence[tuple[re.Pattern[str], str, str]]:
 
 
 def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
-    """Return the last lines that are not the launcher's; the failed rank's, where some are marked so."""
-    told = _without_launcher_traceback(text.splitlines())
-    lines = [line.rstrip() for line in told if line.strip() and not _LAUNCHER_LINE.search(line)]
+    """Return the last lines that are not the launcher's; those of the failed rank, if lines name ranks."""
+    own = _without_launcher_traceback(text.splitlines())
+    lines = [line.rstrip() for line in own if line.strip() and not _LAUNCHER_LINE.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
     marked = [line for line in lines if line.startswith(marks)] if marks else []
     return tuple((marked or lines)[-SHOWN_LINES:])
 
 
 def _without_launcher_traceback(lines: list[str]) -> list[str]:
-    """Leave out how torchrun came to raise an error for its processes."""
+    """Leave out the traceback of torchrun itself."""
     end = next((number for number, line in enumerate(lines) if _RAISED_BY_LAUNCHER in line), 0)
     heads = (number for number, line in enumerate(lines[:end]) if line.startswith("Traceback (most recent"))
     return [*lines[: max(heads, default=end)], *lines[end:]]

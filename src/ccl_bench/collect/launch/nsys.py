@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.run.completeness import RANK_MAP
-from ccl_bench.storage import write_atomically
+from ccl_bench.storage.files import replace_object
 from ccl_bench.trace.formats.nsys import NSYS
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def split_srun(command: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _takes_next_word(word: str) -> bool:
-    """Whether the value of an option stands in the next word."""
+    """Whether the value of an option is the next word."""
     if word.startswith("--"):
         name = word[2:]
         return "=" not in name and not any(flag.startswith(name) for flag in _srun_options()["flags"])
@@ -66,28 +65,28 @@ TRACED = "cuda,nvtx,osrt"
 
 REPORT = "report"
 REPORT_OF_TASK = "report_node%q{SLURM_NODEID}_task%q{SLURM_PROCID}"
-"""Name of a report under `srun`; Nsight Systems itself puts the variables in, on the node."""
+"""Name of a report under `srun`; Nsight Systems expands the variables on the node."""
 
-_SHUTDOWN_PATIENCE_S = 30.0
+_SHUTDOWN_TIMEOUT_S = 30.0
 
 
 class NsysProgram:
-    """`nsys` with a session of its own, so that a recording that is left behind can be shut down."""
+    """`nsys` with a session of its own, which can be shut down if the command leaves it open."""
 
     def __init__(self, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
-        """Find `nsys` on the PATH of the command; `options` are given to `nsys profile` besides ours."""
+        """Find `nsys` on the PATH of the command; `options` go to `nsys profile` after ours."""
         found = shutil.which("nsys", path=environment.get("PATH"))
         if found is None:
             raise InputError(
                 "nsys is not on PATH",
-                fix="load the module that brings Nsight Systems, or use --profile-mode torch",
+                fix="load the module of Nsight Systems, or use --profile-mode torch",
             )
         self.path = found
         self.options = list(options)
         self.session = f"ccl-bench-{time.time_ns():x}"
 
-    def wrapped(self, command: Sequence[str], folder: Path) -> list[str]:
-        """Return the command under `nsys profile`: behind srun's own options, else in front."""
+    def wrap(self, command: Sequence[str], folder: Path) -> list[str]:
+        """Return the command under `nsys profile`, which goes after srun's own options or in front."""
         before, program = split_srun(command) if is_srun(command) else ([], list(command))
         session = f"{self.session}-%q{{SLURM_PROCID}}" if before else self.session
         report = folder.resolve() / (REPORT_OF_TASK if before else REPORT)
@@ -96,12 +95,12 @@ class NsysProgram:
         return [*before, self.path, "profile", *own, *self.options, *program]
 
     def shut_down(self) -> None:
-        """End a session that the command left behind; there is none when all went well."""
-        if self.session not in self._asked("sessions", "list"):
+        """Shut down the session if the command left it open."""
+        if self.session not in self._query("sessions", "list"):
             return
-        self._asked("shutdown", f"--session={self.session}", "--kill=sigkill")
+        self._query("shutdown", f"--session={self.session}", "--kill=sigkill")
 
-    def _asked(self, *arguments: str) -> str:
+    def _query(self, *arguments: str) -> str:
         try:
             ended = subprocess.run(  # noqa: S603 (the program that was found, with our arguments)
                 [self.path, *arguments],
@@ -109,7 +108,7 @@ class NsysProgram:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=_SHUTDOWN_PATIENCE_S,
+                timeout=_SHUTDOWN_TIMEOUT_S,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
@@ -118,7 +117,7 @@ class NsysProgram:
 
 
 def _escaped(path: Path) -> str:
-    """Return a path in which only our own `%q` are patterns."""
+    """Escape `%` in the folder of a path, so that only the `%q` of the file name is expanded."""
     return f"{str(path.parent).replace('%', '%%')}/{path.name}"
 
 
@@ -131,34 +130,34 @@ class _RecordedProcess(NamedTuple):
     """One process of one report."""
 
     name: str
-    """What stands for it in `ranks.json`."""
+    """Its key in `ranks.json`."""
     node: int
     part: Part
 
 
 def write_rank_map(target: Path, known: Sequence[dict[str, Any]]) -> list[str]:
-    """Write the ranks of processes that do not say theirs; return what had to be assumed.
+    """Write the ranks of processes whose reports do not hold them; return remarks on assumptions.
 
-    `known` are the processes that recorded themselves, with `rank`, `node` and `pid`. Reports of
-    several nodes without any are taken in the order of the nodes, as torchrun orders nodes by name.
+    `known` are the processes that recorded themselves, with `rank`, `node` and `pid`. Without any, the
+    reports of several nodes are numbered in the order of the nodes, as torchrun orders nodes by name.
     """
     path = target / RANK_MAP
     if path.exists() or NSYS.in_parts is None:
         return []
     try:
-        silent = [process for process in _processes(target) if process.part.identity.rank is None]
+        unranked = [process for process in _processes(target) if process.part.identity.rank is None]
     except InputError as error:
         return [str(error)]
     remarks = []
-    ranks = _ranks_by_process(silent, known)
-    if not ranks and len({process.node for process in silent}) > 1:
-        ranks = _ranks_by_node(silent)
+    ranks = _ranks_by_process(unranked, known)
+    if not ranks and len({process.node for process in unranked}) > 1:
+        ranks = _ranks_by_node(unranked)
         if ranks:
-            remarks.append("ranks in reports of several nodes are taken in the order of the nodes")
+            remarks.append(
+                "ranks in the reports of several nodes are assumed to follow the order of the nodes"
+            )
     if ranks:
-        with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps(ranks, indent=2) + "\n", encoding="utf-8")
-            temporary.chmod(0o644)
+        replace_object(path, ranks)
     return remarks
 
 
@@ -171,10 +170,12 @@ def _processes(target: Path) -> Iterator[_RecordedProcess]:
             yield _RecordedProcess(name, int(node[1]) if node else 0, part)
 
 
-def _ranks_by_process(silent: Sequence[_RecordedProcess], known: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _ranks_by_process(
+    unranked: Sequence[_RecordedProcess], known: Sequence[dict[str, Any]]
+) -> dict[str, int]:
     ranks = {(each["node"], each["pid"]): each["rank"] for each in known}
     found = {}
-    for process in silent:
+    for process in unranked:
         pid = _PID.search(process.part.id)
         rank = ranks.get((process.node, int(pid[1]))) if pid else None
         if rank is not None:
@@ -182,11 +183,11 @@ def _ranks_by_process(silent: Sequence[_RecordedProcess], known: Sequence[dict[s
     return found
 
 
-def _ranks_by_node(silent: Sequence[_RecordedProcess]) -> dict[str, int]:
-    """Return node times processes of a node plus place in the order of devices, where all are known."""
-    nodes = sorted({process.node for process in silent})
-    counts = {sum(process.node == node for process in silent) for node in nodes}
-    if len(counts) != 1 or any(process.part.local_rank is None for process in silent):
+def _ranks_by_node(unranked: Sequence[_RecordedProcess]) -> dict[str, int]:
+    """Return node × processes of a node + local rank; empty if a local rank is unknown."""
+    nodes = sorted({process.node for process in unranked})
+    counts = {sum(process.node == node for process in unranked) for node in nodes}
+    if len(counts) != 1 or any(process.part.local_rank is None for process in unranked):
         return {}
     size = counts.pop()
-    return {p.name: nodes.index(p.node) * size + (p.part.local_rank or 0) for p in silent}
+    return {p.name: nodes.index(p.node) * size + (p.part.local_rank or 0) for p in unranked}

@@ -25,7 +25,10 @@ _PROC = Path("/proc")
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below `pid`, parents before children."""
+    """Return the descendants of process `pid`, parents before children.
+
+    They are found in /proc, since launchers put workers into their own sessions.
+    """
     children: defaultdict[int, list[int]] = defaultdict(list)
     for stat in _PROC.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -42,21 +45,21 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_processes(pids: Iterable[int]) -> None:
-    """Kill processes; those that are gone already are passed over."""
+    """Kill processes; ignore those that have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
 GRACE_S = 20.0
-"""Time to end after a signal was passed on; Slurm kills what is left after 30 s (KillWait)."""
+"""Time to end after a forwarded signal; Slurm kills what is left after 30 s (KillWait)."""
 
 _TAIL_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
 _DRAIN_S = 10.0
-"""Time that what outlives the command keeps its output open before it is no longer waited for."""
+"""Longest wait for processes that outlive the command and keep its output open."""
 
-_FIX = "check the spelling, and that its environment is activated"
+_FIX = "check the spelling, and that its environment is active"
 
 _FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -68,23 +71,23 @@ class CommandResult:
     status: int
     """Exit status; negative is the signal that ended it."""
     tail: str
-    """The last of what it wrote."""
+    """The end of its output."""
     seconds: float
     received: signal.Signals | None = None
-    """Signal that was sent to us and passed on."""
+    """Signal that we received and forwarded."""
     log_error: str = ""
-    """Why its output could not be kept, where it could not."""
+    """Why its log is incomplete, if it is."""
 
     @property
     def failed(self) -> bool:
-        """Whether it did not end well."""
+        """Whether the command failed or was stopped."""
         return self.status != 0 or self.received is not None
 
 
 def run_command(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> CommandResult:
-    """Run a command and return how it ended; its output goes on to ours and into `log`."""
+    """Run a command and return how it ended; its output goes to ours and into `log`."""
     began = time.monotonic()
     require_program(command, environment)
     try:
@@ -115,13 +118,13 @@ def run_command(
 
 
 def require_program(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise InputError where a command's program is not there."""
+    """Raise InputError if the program of a command does not exist."""
     if shutil.which(command[0], path=environment.get("PATH")) is None:
         raise InputError("there is no such program", where=command[0], fix=_FIX)
 
 
 def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> None:
-    """Wait for the command; after a signal it has a grace period, then everything it started is killed."""
+    """Wait for the command; after a signal it has a grace period, then all its descendants are killed."""
     deadline = None
     while True:
         try:
@@ -136,16 +139,16 @@ def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> Non
 
 @contextlib.contextmanager
 def _forward_signals(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
-    """Pass signals on to the command's process group, and list those that came."""
+    """Forward signals to the process group of the command, and list those received."""
     received: list[signal.Signals] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, pass_on) for number in _FORWARDED_SIGNALS} if is_main else {}
+    before = {number: signal.signal(number, forward) for number in _FORWARDED_SIGNALS} if is_main else {}
     try:
         yield received
     finally:
@@ -154,9 +157,9 @@ def _forward_signals(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Sig
 
 
 class _Output:
-    """What a command writes: passed on at once, kept in a file, and the last of it in memory.
+    """The output of a command: forwarded at once, logged to a file, its end kept in memory.
 
-    A full disk stops only the keeping.
+    A full disk stops only the log.
     """
 
     def __init__(self, log: Path) -> None:
@@ -195,19 +198,19 @@ class _Output:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def tail(self) -> str:
-        """Return the last of what was written."""
+        """Return the end of the output."""
         with self._lock:
             return b"".join(self._last).decode(errors="replace")
 
     def _copy(self, source: IO[bytes], target: IO[bytes]) -> None:
         with contextlib.suppress(ValueError, OSError):
             while chunk := os.read(source.fileno(), _CHUNK_BYTES):
-                self._keep(chunk)
+                self._write_log(chunk)
                 with contextlib.suppress(BrokenPipeError):
                     target.write(chunk)
                     target.flush()
 
-    def _keep(self, chunk: bytes) -> None:
+    def _write_log(self, chunk: bytes) -> None:
         with self._lock:
             self._last.append(chunk)
             self._size += len(chunk)

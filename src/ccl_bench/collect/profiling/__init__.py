@@ -1,7 +1,7 @@
-"""Recording a training loop from inside: which steps are timed, profiled and observed, and what they leave.
+"""Record a training loop from inside: which steps are timed, profiled and observed, and what they write.
 
-This package runs in the processes that train. It needs the standard library alone; torch is imported
-when a recording starts.
+This package runs in the processes that train. It needs only the standard library, and imports torch when
+a recording starts.
 """
 
 from ccl_bench.collect.profiling.recording import Recording, profile

@@ -1,4 +1,4 @@
-"""How long steps take: by the clock of the host, or on a device by events in its stream."""
+"""Time steps: by the clock of the host, or on a device by events in its stream."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Measures steps that are named by their number."""
+    """Measures the length of numbered steps."""
 
     name: str
 
     def start(self) -> None:
-        """Begin a step."""
+        """Start a step."""
 
     def stop(self, step: int) -> None:
         """End a step."""
 
     def seconds(self) -> dict[int, float]:
-        """Return the length of every step that was measured."""
+        """Return the length of every measured step."""
 
 
 class HostClock:
-    """Time between calls. Right where a step has done its work when it returns, as on the CPU."""
+    """Time between calls; correct if a step has finished its work when it returns, as on the CPU."""
 
     name = "host"
 
@@ -31,7 +31,7 @@ class HostClock:
         self._seconds: dict[int, float] = {}
 
     def start(self) -> None:
-        """Begin a step."""
+        """Start a step."""
         self._began = time.perf_counter()
 
     def stop(self, step: int) -> None:
@@ -39,15 +39,15 @@ class HostClock:
         self._seconds[step] = time.perf_counter() - self._began
 
     def seconds(self) -> dict[int, float]:
-        """Return the length of every step that was measured."""
+        """Return the length of every measured step."""
         return dict(self._seconds)
 
 
 class DeviceClock:
     """Time between events in the current stream.
 
-    The host runs ahead of the device: its clock would tell when work was handed over, and to make it wait
-    for the device at every step would slow down what is measured.
+    The host runs ahead of the device: its clock shows when work was launched, and waiting for the device at
+    every step would slow the training down.
     """
 
     name = "device"
@@ -58,7 +58,7 @@ class DeviceClock:
         self._events: dict[int, tuple[Any, Any]] = {}
 
     def start(self) -> None:
-        """Begin a step."""
+        """Start a step."""
         self._began = self._event()
 
     def stop(self, step: int) -> None:
@@ -66,7 +66,7 @@ class DeviceClock:
         self._events[step] = (self._began, self._event())
 
     def seconds(self) -> dict[int, float]:
-        """Return the length of every step that was measured; waits for the device."""
+        """Return the length of every measured step; wait for the device."""
         self._torch.cuda.synchronize()
         return {step: began.elapsed_time(ended) / 1000 for step, (began, ended) in self._events.items()}
 
@@ -77,5 +77,5 @@ class DeviceClock:
 
 
 def clock_for(torch: Any) -> Clock:
-    """Return the clock for where training runs."""
+    """Return the clock for the device that trains."""
     return DeviceClock(torch) if torch.cuda.is_available() else HostClock()

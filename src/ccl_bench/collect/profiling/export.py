@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WRITERS_PER_NODE = 4
-"""Ranks of a node that write at once unless told otherwise."""
+"""Ranks of a node that write at once by default."""
 
 
 @contextlib.contextmanager
 def write_slot(local_rank: int, writers: int) -> Iterator[None]:
-    """Hold one of a node's places to write; the system gives it back when a process dies.
+    """Hold one of the write slots of a node; the system frees it when a process dies.
 
-    Where no place can be held, as with a temporary folder that cannot be written, every rank writes at once.
+    If no slot can be held, as with a read-only temporary folder, every rank writes at once.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def write_slot(local_rank: int, writers: int) -> Iterator[None]:
 
 
 def _slot_file(number: int) -> IO[str]:
-    """Open the file that stands for a place; it is this user's alone."""
+    """Open the lock file of a slot, in a folder that only this user can write."""
     folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -42,22 +42,25 @@ def _slot_file(number: int) -> IO[str]:
 
 _CHUNK_BYTES = 1 << 20
 _GZIP_LEVEL = 1
-"""Level of gzip: on traces level 9 takes five times as long and saves a fifth of the size."""
+"""Compression level: on traces level 9 takes five times as long and saves a fifth of the size."""
 
 
-def export_trace(profiler: Any, file: Path, *, is_packed: bool, cut_step: int | None) -> str:
-    """Write what the profiler recorded, and return what is wrong with the file, if anything."""
+def export_trace(profiler: Any, file: Path, *, compress: bool, cut_step: int | None) -> str:
+    """Write the trace of a profiler, and return what is wrong with the file, if anything.
+
+    `cut_step` is the number of a step that the loop did not finish.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(file))
     if not _is_complete(file):
-        return f"the trace is incomplete: {_free_space(file)} are free on its disk"
+        return f"the trace is incomplete: its disk has {_free_space(file)} free"
     if cut_step is not None:
         _rename_step(file, cut_step)
-    return _compress(file) if is_packed else ""
+    return _compress(file) if compress else ""
 
 
 def _is_complete(file: Path) -> bool:
-    """Whether a file ends as JSON does; the profiler says nothing when the disk is full."""
+    """Whether a file ends as JSON does; the profiler reports no error when the disk is full."""
     if not file.exists():
         return False
     with file.open("rb") as stream:
@@ -70,7 +73,7 @@ def _free_space(file: Path) -> str:
 
 
 def _rename_step(file: Path, step: int) -> None:
-    """Take the number from the range of a step that was cut short: its length is not that of a step."""
+    """Remove the number from the range of an unfinished step: its length is not that of a step."""
     before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
     with _temporary_file(file) as changed:
         with file.open("rb") as source, changed.open("wb") as target:
@@ -80,7 +83,7 @@ def _rename_step(file: Path, step: int) -> None:
 
 
 def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
-    """Yield what a stream holds with one text in place of another; the text may lie across two chunks."""
+    """Yield the content of a stream with one text replaced, even across two chunks."""
     rest = b""
     while chunk := source.read(_CHUNK_BYTES):
         text = (rest + chunk).replace(before, after)
@@ -91,21 +94,21 @@ def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
 
 
 def _compress(file: Path) -> str:
-    """Pack a trace and return why it stays as it is, where it does."""
+    """Compress a trace; return why it stays uncompressed, if it does."""
     try:
         with _temporary_file(file) as packed:
             with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_GZIP_LEVEL) as target:
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
             packed.replace(file.with_name(f"{file.name}.gz"))
     except OSError as error:
-        return f"the trace is not packed: {error.strerror}"
+        return f"the trace is not compressed: {error.strerror}"
     file.unlink()
     return ""
 
 
 @contextlib.contextmanager
 def _temporary_file(file: Path) -> Iterator[Path]:
-    """Give a hidden file beside this one to write, which is gone afterwards unless it was renamed."""
+    """Yield a hidden path beside this one, and remove it afterwards unless it was renamed."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         yield temporary

@@ -10,12 +10,12 @@ import contextlib
 import json
 import logging
 import math
-import os
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.collect.profiling import ranks
+from ccl_bench.storage.files import read_object, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ STEP_TIMES, METRICS = "step_times_per_rank.json", "training_metrics.json"
 METADATA, MEMORY = "run_metadata.json", "memory_stats.json"
 
 _RECORDED_PHASES = ("active", "observed")
-"""Phases whose steps are held against the timed ones."""
+"""Phases whose steps are compared with the timed ones."""
 
 
 @dataclass(slots=True)
 class RankSummary:
-    """What one rank knows."""
+    """What one rank reports of a recording."""
 
     rank: int
     world_size: int
@@ -45,7 +45,7 @@ class RankSummary:
     """Step -> loss, where this rank computed one."""
     tokens_per_step: int | None = None
     metadata: dict[str, float] = field(default_factory=dict)
-    """What the program said of the run, in the words of `run_metadata.json`."""
+    """Numbers that the program gave, named as in `run_metadata.json`."""
     memory: dict[str, int] = field(default_factory=dict)
     """Peaks of the allocator, bytes."""
     process: dict[str, Any] = field(default_factory=dict)
@@ -54,117 +54,127 @@ class RankSummary:
     """Schedule, clock, profiler, remarks."""
 
 
-def save_summary(folder: Path, part: RankSummary) -> None:
-    """Write a part beside those of other ranks."""
-    path = _summary_path(folder, part.rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write_text(path, to_json(part))
+def save_summary(folder: Path, summary: RankSummary) -> None:
+    """Write the summary of a rank into the folder of all ranks."""
+    replace_text(_summary_path(folder, summary.rank), to_json(summary))
 
 
 def remove_summary(folder: Path, rank: int) -> None:
-    """Remove a part that is contained in the files of the run, and the folder after the last one."""
+    """Remove a summary that the files of the run contain, and the folder after the last one."""
     with contextlib.suppress(OSError):
         _summary_path(folder, rank).unlink(missing_ok=True)
         (folder / FOLDER).rmdir()
 
 
-def to_json(part: RankSummary) -> str:
-    """Return a part as JSON."""
-    return json.dumps(asdict(part))
+def to_json(summary: RankSummary) -> str:
+    """Return a summary as JSON."""
+    return json.dumps(asdict(summary))
 
 
 def from_json(text: str) -> RankSummary:
-    """Return the part that JSON holds; ValueError where it holds none."""
+    """Return the summary in a JSON text; raise ValueError if there is none."""
     try:
-        part = RankSummary(**json.loads(text))
+        summary = RankSummary(**json.loads(text))
     except TypeError as error:
-        raise ValueError(f"is no part of a recording: {error}") from error
-    part.seconds = {
+        raise ValueError(f"is not the summary of a rank: {error}") from error
+    summary.seconds = {
         phase: {int(step): seconds for step, seconds in steps.items()}
-        for phase, steps in part.seconds.items()
+        for phase, steps in summary.seconds.items()
     }
-    part.loss = {int(step): loss for step, loss in part.loss.items()}
-    return part
+    summary.loss = {int(step): loss for step, loss in summary.loss.items()}
+    return summary
 
 
 def merge_saved_summaries(folder: Path) -> list[str]:
-    """Make the files of a run of the parts that ranks left, and remove those; return what was missing."""
-    found, remarks = [], []
+    """Merge the saved summaries into the files of a run and remove them; return remarks on missing ones."""
+    summaries, remarks = [], []
     for path in sorted((folder / FOLDER).glob("rank*.json")):
         try:
-            found.append(from_json(path.read_text(encoding="utf-8")))
+            summaries.append(from_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             remarks.append(f"{path}: {error}")
-    if not found:
+    if not summaries:
         return remarks
-    write_run_files(folder, found)
-    for part in found:
-        remove_summary(folder, part.rank)
-    missing = found[0].world_size - len(found)
+    write_run_files(folder, summaries)
+    for summary in summaries:
+        remove_summary(folder, summary.rank)
+    missing = summaries[0].world_size - len(summaries)
     if missing > 0:
-        remarks.append(f"{missing} of {found[0].world_size} ranks left no step times: they ended too early")
+        remarks.append(
+            f"{missing} of {summaries[0].world_size} ranks saved no step times: they ended too early"
+        )
     return remarks
 
 
-def write_run_files(folder: Path, parts: Sequence[RankSummary]) -> None:
+def write_run_files(folder: Path, summaries: Sequence[RankSummary]) -> None:
     """Write the files of the run."""
-    ordered = sorted(parts, key=lambda part: part.rank)
-    timed = {str(part.rank): part.seconds["timed"] for part in ordered if part.seconds.get("timed")}
+    ordered = sorted(summaries, key=lambda summary: summary.rank)
+    timed = {
+        str(summary.rank): summary.seconds["timed"] for summary in ordered if summary.seconds.get("timed")
+    }
     if timed:
-        _write_object(folder / STEP_TIMES, timed)
+        _write_lines(folder / STEP_TIMES, timed)
     if losses := mean_losses(ordered):
-        _write_object(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
-    if peaks := {str(part.rank): part.memory for part in ordered if part.memory}:
-        _write_object(folder / MEMORY, peaks)
-    _write_object(folder / METADATA, {**_read_object(folder / METADATA), **run_metadata(ordered)})
+        _write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
+    if peaks := {str(summary.rank): summary.memory for summary in ordered if summary.memory}:
+        _write_lines(folder / MEMORY, peaks)
+    _write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
 
 
-def mean_losses(parts: Iterable[RankSummary]) -> dict[int, float]:
+def _write_lines(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object with one line for each key."""
+    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def mean_losses(summaries: Iterable[RankSummary]) -> dict[int, float]:
     """Return the mean loss of each step over the ranks that computed one."""
     by_step: dict[int, list[float]] = {}
-    for part in parts:
-        for step, loss in part.loss.items():
+    for summary in summaries:
+        for step, loss in summary.loss.items():
             if math.isfinite(loss):
                 by_step.setdefault(step, []).append(loss)
     return {step: fmean(by_step[step]) for step in sorted(by_step)}
 
 
-def run_metadata(parts: Sequence[RankSummary]) -> dict[str, Any]:
-    """Return what the run says of itself: sizes, and how it was recorded and at which cost."""
-    first = parts[0]
-    said = {"world_size": first.world_size, "tokens_per_step": first.tokens_per_step, **first.metadata}
-    step_s = {phase: mean for phase in first.seconds if (mean := mean_step_seconds(parts, phase)) is not None}
-    # Nsight Systems watches the timed steps too, so that there is nothing to hold the others against.
+def run_metadata(summaries: Sequence[RankSummary]) -> dict[str, Any]:
+    """Return the metadata of the run: sizes, how it was recorded, and the overhead."""
+    first = summaries[0]
+    sizes = {"world_size": first.world_size, "tokens_per_step": first.tokens_per_step, **first.metadata}
+    step_s = {
+        phase: mean for phase in first.seconds if (mean := mean_step_seconds(summaries, phase)) is not None
+    }
+    # Nsight Systems records the timed steps too, so that no step is free of overhead.
     plain = step_s.get("timed") if first.recording.get("profiler") == "torch" else None
     overhead = {phase: step_s[phase] / plain - 1 for phase in _RECORDED_PHASES if plain and phase in step_s}
     recording = {
         **first.recording,
-        "remarks": combined_remarks(parts),
-        "ranks": len(parts),
+        "remarks": combined_remarks(summaries),
+        "ranks": len(summaries),
         "mean_step_s": step_s,
         "overhead": overhead,
-        "processes": [{"rank": part.rank, **part.process} for part in parts],
+        "processes": [{"rank": summary.rank, **summary.process} for summary in summaries],
     }
-    return {**{name: value for name, value in said.items() if value is not None}, "recording": recording}
+    return {**{name: value for name, value in sizes.items() if value is not None}, "recording": recording}
 
 
-def combined_remarks(parts: Sequence[RankSummary]) -> list[str]:
-    """Return what ranks remarked, each once, and with the ranks where not all of them did."""
-    said: dict[str, list[str]] = {}
-    for part in parts:
-        for text in part.recording.get("remarks", []):
-            said.setdefault(text, []).append(str(part.rank))
+def combined_remarks(summaries: Sequence[RankSummary]) -> list[str]:
+    """Return the remarks of all ranks, each once, and with the ranks if not all made it."""
+    ranks_of: dict[str, list[str]] = {}
+    for summary in summaries:
+        for text in summary.recording.get("remarks", []):
+            ranks_of.setdefault(text, []).append(str(summary.rank))
     return [
-        text if len(ranks) == len(parts) else f"rank {', '.join(ranks)}: {text}"
-        for text, ranks in said.items()
+        text if len(ranks) == len(summaries) else f"rank {', '.join(ranks)}: {text}"
+        for text, ranks in ranks_of.items()
     ]
 
 
-def mean_step_seconds(parts: Iterable[RankSummary], phase: str) -> float | None:
-    """Return the mean length of the steps of a phase, each on its slowest rank, s."""
+def mean_step_seconds(summaries: Iterable[RankSummary], phase: str) -> float | None:
+    """Return the mean step time of a phase in seconds, each step on its slowest rank."""
     slowest: dict[int, float] = {}
-    for part in parts:
-        for step, seconds in part.seconds.get(phase, {}).items():
+    for summary in summaries:
+        for step, seconds in summary.seconds.get(phase, {}).items():
             slowest[step] = max(seconds, slowest.get(step, 0.0))
     return fmean(slowest.values()) if slowest else None
 
@@ -173,39 +183,12 @@ def _summary_path(folder: Path, rank: int) -> Path:
     return folder / FOLDER / f"rank{rank}.json"
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """Return what stands in a file already: a person may have written sizes before the run."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def _write_object(path: Path, content: dict[str, Any]) -> None:
-    """Write a file with a line for each key."""
-    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
-    _write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write beside the file and rename; what cannot be written leaves nothing behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
 _LOG = logging.getLogger("ccl_bench.collect")
-"""Goes to stderr as it is, unless the training says where its logging goes."""
+"""Writes to stderr unless the training program configures logging."""
 
 
 def summarise_rank(
-    here: ranks.ProcessRank,
+    process: ranks.ProcessRank,
     options: Options,
     clock: Clock,
     *,
@@ -215,13 +198,13 @@ def summarise_rank(
     memory: dict[str, int],
     remarks: Iterable[str],
 ) -> RankSummary:
-    """Return the account of a rank; waits for the device where steps are measured on it."""
+    """Return the summary of a rank; wait for the device if it measures steps."""
     seconds: dict[str, dict[int, float]] = {}
     for step, length in clock.seconds().items():
         seconds.setdefault(str(options.schedule.phase(step)), {})[step] = length
     return RankSummary(
-        here.rank,
-        here.world_size,
+        process.rank,
+        process.world_size,
         seconds,
         {step: _loss_value(loss) for step, loss in losses.items()},
         tokens,
@@ -240,12 +223,12 @@ def summarise_rank(
 
 
 def _loss_value(loss: Any) -> float:
-    """Return a loss as a number; of a distributed tensor the local part, so that no collective starts."""
+    """Return a loss as a number; for a distributed tensor its local part, so that no collective starts."""
     return float(loss.to_local() if hasattr(loss, "to_local") else loss)
 
 
 def memory_peaks(torch: Any) -> dict[str, int]:
-    """Return the peaks of the allocator, empty where nothing was allocated on a device."""
+    """Return the peaks of the allocator; empty if nothing was allocated on a device."""
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return {}
     return {
@@ -255,16 +238,16 @@ def memory_peaks(torch: Any) -> dict[str, int]:
 
 
 def short_loop_remark(steps: int, schedule: Schedule) -> str:
-    """Return what is said of a loop that ended before its recording."""
+    """Return the remark on a loop that ended before its recording."""
     begins = schedule.skip + schedule.timed + schedule.warmup
-    what = "nothing was recorded" if steps <= begins else "the recording is not complete"
+    what = "nothing was recorded" if steps <= begins else "the recording is incomplete"
     return (
-        f"the loop ended after {steps} steps of {schedule.length}, so that {what}; "
+        f"the loop ended after {steps} of {schedule.length} steps: {what}; "
         f"run at least {schedule.length} steps, or give profile() a shorter Schedule"
     )
 
 
 def log_warnings(texts: Iterable[str]) -> None:
-    """Say what went wrong, without ending a training."""
+    """Log warnings; training continues."""
     for text in texts:
         _LOG.warning("ccl-bench: %s", text)

@@ -21,14 +21,14 @@ _RANK_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-"""Variables that give rank and number of ranks. A batch script has Slurm's first one too, and no step."""
+"""Variables of rank and number of ranks. A batch script has SLURM_PROCID too, but no step."""
 
 _LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRank:
-    """Where a process stands among the others."""
+    """Rank of a process among the others."""
 
     rank: int = 0
     world_size: int = 1
@@ -37,12 +37,12 @@ class ProcessRank:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what there is once for all."""
+        """Whether this process writes the files that exist once a run."""
         return self.rank == 0
 
 
 def process_rank() -> ProcessRank:
-    """Return where this process stands."""
+    """Return the rank of this process: as torch.distributed knows it, else from its launcher's variables."""
     distributed = initialised_distributed()
     local = _number_from_environment(*_LOCAL_RANK_VARIABLES)
     if distributed is not None:
@@ -54,7 +54,7 @@ def process_rank() -> ProcessRank:
 
 
 def process_identity() -> dict[str, str | int]:
-    """Return what finds this process in a recording of the whole node."""
+    """Return what identifies this process in a recording of the whole node."""
     return {
         "host": socket.gethostname(),
         "node": _number_from_environment("SLURM_NODEID"),
@@ -63,7 +63,7 @@ def process_identity() -> dict[str, str | int]:
 
 
 def initialised_distributed() -> Any:
-    """Return torch.distributed where a process group is initialised, else None; imports nothing."""
+    """Return torch.distributed if a process group is initialised, else None; import nothing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -71,56 +71,56 @@ def initialised_distributed() -> Any:
 
 
 def _number_from_environment(*names: str) -> int:
-    """Return the first variable that is a number, else 0."""
+    """Return the first of these variables that is a number, else 0."""
     return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), 0)
 
 
 BARRIER_TIMEOUT_S = 3600.0
-"""Longest time for which a rank waits for the others."""
+"""Longest time that a rank waits for the others."""
 
 
 class Barrier:
-    """Meetings of all ranks; alone, or without torch.distributed, there is nobody to wait for."""
+    """A barrier of all ranks; alone, or without torch.distributed, it returns at once."""
 
-    def __init__(self, place: ProcessRank, name: str, patience_s: float = BARRIER_TIMEOUT_S) -> None:
-        """Take the store of the process group; `name` is the same on all ranks and used once."""
-        self.place = place
-        self.patience = timedelta(seconds=patience_s)
+    def __init__(self, process: ProcessRank, name: str, timeout_s: float = BARRIER_TIMEOUT_S) -> None:
+        """Use the store of the process group; `name` is the same on all ranks and used once."""
+        self.process = process
+        self.timeout = timedelta(seconds=timeout_s)
         self.problem = ""
-        """Why ranks no longer wait for each other, where they do not."""
-        self._store: Any = _default_store() if place.world_size > 1 else None
+        """Why ranks no longer wait for each other, if they do not."""
+        self._store: Any = _default_store() if process.world_size > 1 else None
         self._name = f"ccl_bench/{name}"
 
     @property
-    def is_together(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether ranks can reach each other."""
         return self._store is not None and not self.problem
 
     def wait(self, name: str) -> None:
-        """Return when every rank has come here."""
-        if not self.is_together:
+        """Return when every rank has arrived."""
+        if not self.is_connected:
             return
         arrived, complete = f"{self._name}/{name}", f"{self._name}/{name}/complete"
         try:
-            if self._store.add(arrived, 1) == self.place.world_size:
+            if self._store.add(arrived, 1) == self.process.world_size:
                 self._store.set(complete, "1")
-            self._store.wait([complete], self.patience)
+            self._store.wait([complete], self.timeout)
         except RuntimeError as error:
             self.problem = f"ranks no longer wait for each other: {_first_line(error)}"
 
-    def gathered(self, name: str, text: str) -> list[str]:
-        """Return the texts of all ranks on the first one, and nothing on the others."""
-        if not self.is_together:
-            return [text] if self.place.world_size == 1 else []
-        keys = [f"{self._name}/{name}/{rank}" for rank in range(self.place.world_size)]
+    def gather(self, name: str, text: str) -> list[str]:
+        """Return the texts of all ranks on the first one, an empty list on the others."""
+        if not self.is_connected:
+            return [text] if self.process.world_size == 1 else []
+        keys = [f"{self._name}/{name}/{rank}" for rank in range(self.process.world_size)]
         try:
-            self._store.set(keys[self.place.rank], text)
-            if not self.place.is_first:
+            self._store.set(keys[self.process.rank], text)
+            if not self.process.is_first:
                 return []
-            self._store.wait(keys, self.patience)
+            self._store.wait(keys, self.timeout)
             return [self._store.get(key).decode() for key in keys]
         except RuntimeError as error:
-            self.problem = f"not every rank told what it knows: {_first_line(error)}"
+            self.problem = f"not every rank sent its summary: {_first_line(error)}"
             return []
 
 

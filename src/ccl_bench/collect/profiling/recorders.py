@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from ccl_bench.collect.profiling.schedule import Schedule, Step
 
 MEMORY_EVENTS = 100_000
-"""Allocations and frees that the memory history keeps; torchtitan keeps as many."""
+"""Allocations and frees that the memory history keeps, as in torchtitan."""
 
 
 class Recorder(Protocol):
-    """Something that is told of every step."""
+    """Something that records steps of a loop."""
 
     def enter(self, step: Step) -> None:
-        """A step begins."""
+        """Handle the start of a step."""
 
     def leave(self, step: Step) -> None:
-        """A step has ended."""
+        """Handle the end of a step."""
 
     def close(self) -> None:
-        """The window of this recorder, or the loop, has ended."""
+        """Handle the end of this recorder's window, or of the loop."""
 
 
 class TorchProfiler:
-    """`torch.profiler` over the active steps, and its Execution Trace with it where asked."""
+    """`torch.profiler` over the active steps, with an Execution Trace if asked."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TorchProfiler:
         export: Callable[[Any, int | None], None],
         execution_trace: Callable[[], Path] | None = None,
     ) -> None:
-        """`export` receives the profiler, and the number of a step that was cut short, if any."""
+        """`export` receives the profiler, and the number of an unfinished step, if any."""
         self._export = export
         self._step = 0
         self._cut: int | None = None
@@ -66,16 +66,16 @@ class TorchProfiler:
             self._profiler.start()
 
     def leave(self, step: Step) -> None:
-        """Go on to the next step; after the last active one the trace is exported."""
+        """Advance to the next step; after the last active one the trace is exported."""
         if step.phase is Phase.AFTER:
             return
         if self._observer and self._file and step.is_last and step.following is Phase.ACTIVE:
-            # The profiler starts the observer in its step, which has to know the file by then.
+            # The profiler starts the observer in its step(), and the observer needs its file by then.
             self._observer.register_callback(_make_parent(self._file()))
         self._profiler.step()
 
     def close(self) -> None:
-        """Stop; where the loop ended inside the active steps, what was recorded is exported."""
+        """Stop; if the loop ended inside the active steps, export them."""
         self._cut = self._step
         self._profiler.stop()
         if self._observer:
@@ -86,7 +86,7 @@ class TorchProfiler:
 
 
 def _actions(actions: Any, schedule: Schedule) -> Callable[[int], Any]:
-    """Return what torch's profiler does in each step."""
+    """Return the schedule function of torch's profiler."""
 
     def action(number: int) -> Any:
         step = schedule.step(number)
@@ -100,7 +100,7 @@ def _actions(actions: Any, schedule: Schedule) -> Callable[[int], Any]:
 
 
 class ExecutionTrace:
-    """The Execution Trace over the observed steps, alone: its observer makes steps longer."""
+    """Execution Trace over the observed steps, apart from the profiler: its observer makes steps longer."""
 
     def __init__(self, torch: Any, file: Callable[[], Path]) -> None:
         self._file = file
@@ -113,7 +113,7 @@ class ExecutionTrace:
             self._observer.start()
 
     def leave(self, step: Step) -> None:
-        """Nothing happens between observed steps."""
+        """Do nothing between observed steps."""
 
     def close(self) -> None:
         """Finish the file."""
@@ -135,7 +135,7 @@ class MemoryHistory:
             self._is_on = True
 
     def leave(self, step: Step) -> None:
-        """Nothing happens between observed steps."""
+        """Do nothing between observed steps."""
 
     def close(self) -> None:
         """Write the snapshot and stop."""
@@ -146,10 +146,10 @@ class MemoryHistory:
 
 
 class NsightRanges:
-    """Ranges with the numbers of the active steps, which Nsight Systems records, and CUDA's capture range."""
+    """NVTX ranges with the numbers of the active steps, and CUDA's capture range."""
 
     def __init__(self, torch: Any) -> None:
-        """Use torch's own NVTX; the CPU build has none, then the package `nvtx`."""
+        """Use torch's NVTX, or the package `nvtx` with a CPU build of torch."""
         self._is_open = False
         self._capture: Any = None
         if torch.cuda.is_available():
@@ -168,14 +168,14 @@ class NsightRanges:
             self._is_open = True
 
     def leave(self, step: Step) -> None:
-        """Close it, and after the last one the capture range."""
+        """Close the range, and after the last active step the capture range."""
         if step.phase is Phase.ACTIVE:
             self._pop()
             if step.is_last:
                 self._end_capture()
 
     def close(self) -> None:
-        """Leave no range open."""
+        """Close an open range."""
         if self._is_open:
             self._pop()
             self._end_capture()
@@ -192,7 +192,7 @@ def _make_parent(file: Path) -> str:
 
 
 class ExpertCounts:
-    """Tokens of each expert by layer, summed over the steps in which counting is on."""
+    """Tokens of each expert by layer, summed over the observed steps."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -206,9 +206,9 @@ class ExpertCounts:
         experts: int,
         chosen: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Count what `router`, a module, chooses: `chosen` takes the experts' numbers out of its output.
+        """Count the choices of a router module: `chosen` returns the tensor of expert numbers in its output.
 
-        Without `chosen` they are the output's only tensor of whole numbers.
+        By default it is the only integer tensor of the output.
         """
         take = chosen or _integer_tensor
 
@@ -219,27 +219,27 @@ class ExpertCounts:
         router.register_forward_hook(count)
 
     def _add(self, layer: str, experts: int, numbers: Any) -> None:
-        """Add on the device, without waiting for it."""
+        """Add counts on the device, without waiting for it."""
         flat = numbers.detach().reshape(-1).long()
         if layer not in self._tokens:
             self._tokens[layer] = flat.new_zeros(experts)
         self._tokens[layer].scatter_add_(0, flat, flat.new_ones(()).expand_as(flat))
 
     def write(self, file: Path, rank: int) -> None:
-        """Write what was counted, as `moe_assignments` of one rank; nothing where nothing was."""
+        """Write the `moe_assignments` of one rank, if there are any counts."""
         if self._tokens:
             layers = {layer: counts.tolist() for layer, counts in self._tokens.items()}
             file.write_text(json.dumps({"rank": rank, "layers": layers}) + "\n", encoding="utf-8")
 
 
 def _integer_tensor(output: Any) -> Any:
-    """Return the only tensor of whole numbers in a router's output."""
-    parts = output if isinstance(output, tuple | list) else [output]
-    found = [p for p in parts if hasattr(p, "is_floating_point") and not p.is_floating_point()]
+    """Return the only integer tensor in a router's output."""
+    outputs = output if isinstance(output, tuple | list) else [output]
+    found = [p for p in outputs if hasattr(p, "is_floating_point") and not p.is_floating_point()]
     if len(found) != 1:
         raise UsageError(
-            f"a router returned {len(found)} tensors of whole numbers, so that none is known to name experts",
-            fix="pass chosen=lambda output: output[1], or whichever it is",
+            f"a router returned {len(found)} integer tensors; one is needed to identify the experts",
+            fix="name the tensor, for example chosen=lambda output: output[1]",
         )
     return found[0]
 
@@ -250,7 +250,7 @@ _ET, _SNAPSHOT = "et.json", "memory_snapshot.pickle"
 def choose_recorders(
     torch: Any, options: Options, file_of: Callable[[str, Phase, str], Path], export: Callable[..., None]
 ) -> tuple[list[Recorder], list[str]]:
-    """Return the recorders, and what was asked for and is not possible here.
+    """Return the recorders for these options and this build of torch, and remarks on what is not possible.
 
     Under Nsight Systems torch's own profiler stays off: CUDA's profiling interface admits one of them.
     """
@@ -259,20 +259,20 @@ def choose_recorders(
             return [NsightRanges(torch)], []
         except ImportError:
             return [], [
-                "steps are not marked for Nsight Systems: torch has no CUDA and nvtx is not installed"
+                "steps are not marked for Nsight Systems: this torch has no CUDA, and nvtx is not installed"
             ]
-    found: list[Recorder] = []
+    chosen: list[Recorder] = []
     schedule = options.schedule
     is_together = options.execution_trace == "together"
     if schedule.active:
         file = partial(file_of, "execution_trace", Phase.ACTIVE, _ET) if is_together else None
-        found.append(TorchProfiler(torch, schedule, export, file))
+        chosen.append(TorchProfiler(torch, schedule, export, file))
     if not schedule.observed:
-        return found, []
+        return chosen, []
     if options.execution_trace == "apart":
-        found.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
+        chosen.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
     has_device = torch.cuda.is_available()
     if has_device and options.memory is not False:
-        found.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
+        chosen.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
     refused = options.memory and not has_device
-    return found, ["memory was not recorded: there is no CUDA device"] if refused else []
+    return chosen, ["memory was not recorded: there is no CUDA device"] if refused else []

@@ -50,7 +50,7 @@ METADATA_NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a recording was asked to do."""
+    """The checked arguments of `profile()`."""
 
     output: Path
     schedule: Schedule = field(default_factory=Schedule)
@@ -71,16 +71,16 @@ def check_options(
     writers_per_node: int | None,
     metadata: Mapping[str, float] | None,
 ) -> Options:
-    """Return options that can be followed, or raise UsageError."""
-    place = output or os.environ.get(OUTPUT_VARIABLE)
-    if not place:
+    """Return the options, or raise UsageError for one that is not possible."""
+    folder = output or os.environ.get(OUTPUT_VARIABLE)
+    if not folder:
         raise UsageError(
-            "profile() was not told where to write",
+            "profile() has no directory to write to",
             fix='name a directory, profile("runs/first"), or start the program by `ccl-bench collect`',
         )
     if execution_trace not in EXECUTION_TRACES:
         raise UsageError(
-            f"execution_trace = {execution_trace!r} is not known",
+            f"execution_trace = {execution_trace!r} is unknown",
             fix=f"one of: {', '.join(EXECUTION_TRACES)}",
         )
     for name in metadata or {}:
@@ -91,10 +91,10 @@ def check_options(
             )
     writers = WRITERS_PER_NODE if writers_per_node is None else writers_per_node
     if writers < 1:
-        raise UsageError(f"writers_per_node = {writers} lets nobody write", fix="give 1 or more")
+        raise UsageError(f"writers_per_node = {writers} lets no rank write", fix="give 1 or more")
     mode = os.environ.get(MODE_VARIABLE, "torch")
     return Options(
-        Path(place).absolute(),
+        Path(folder).absolute(),
         schedule or Schedule(),
         execution_trace,
         memory,
@@ -119,18 +119,18 @@ def profile(
     """Record a training loop into a run directory.
 
     Call it on every rank around the loop, and `recording.step()` at the end of every step. Steps that the
-    schedule times run without a profiler; later ones are recorded. An exception in the loop passes through
-    after what is there was written.
+    schedule times run without a profiler; later ones are recorded. An exception in the loop is raised again
+    after the recorded data is written.
 
     Args:
-        output: Run directory, the same on all ranks; what `ccl-bench collect` was given, unless named.
+        output: Run directory, the same on all ranks; by default that of `ccl-bench collect`.
         schedule: Number of steps of each phase.
-        execution_trace: `apart` observes steps of their own, because the observer makes steps longer;
-            `together` the active ones, so that both traces show the same operators.
-        memory: Whether to take a snapshot of device memory; None is yes where there is a CUDA device.
-        compress: Whether traces are packed by gzip: a tenth of the size, and export takes longer.
+        execution_trace: `apart` records in steps of its own, because the observer makes steps longer;
+            `together` in the active ones, so that both traces show the same operators.
+        memory: Whether to take a snapshot of device memory; by default if there is a CUDA device.
+        compress: Whether to compress traces with gzip: a tenth of the size, a longer export.
         writers_per_node: Ranks of a node that export at the same time.
-        metadata: Numbers for `run_metadata.json` that the program knows, such as `global_batch_size`.
+        metadata: Numbers for `run_metadata.json`, such as `global_batch_size`.
     """
     options = check_options(output, schedule, execution_trace, memory, compress, writers_per_node, metadata)
     recording = Recording(options)
@@ -140,8 +140,8 @@ def profile(
     except BaseException as error:
         try:
             recording.end(failed=True)
-        except Exception as second:  # the first error is what the user has to see
-            error.add_note(f"ccl-bench could not write what was recorded: {second}")
+        except Exception as second:  # the user has to see the first error
+            error.add_note(f"ccl-bench cannot write the recording: {second}")
         raise
     recording.end(failed=False)
 
@@ -151,7 +151,7 @@ _RECORDINGS = itertools.count()
 
 
 class Recording:
-    """One recording; `profile` makes it."""
+    """The recording of one loop; `profile` makes it."""
 
     def __init__(self, options: Options) -> None:
         import torch
@@ -159,7 +159,7 @@ class Recording:
         self.options = options
         self.schedule: Schedule = options.schedule
         self.step_number = 0
-        """Steps that have ended."""
+        """Number of steps that have ended."""
         self._torch = torch
         self._clock = clock_for(torch)
         self._experts = ExpertCounts()
@@ -172,31 +172,31 @@ class Recording:
 
     @property
     def phase(self) -> Phase:
-        """What happens to the step that is running."""
+        """Phase of the step that is running."""
         return self.schedule.phase(self.step_number)
 
     @cached_property
-    def place(self) -> ProcessRank:
-        """Which rank this is; asked for after the loop has begun, when process groups are initialised."""
+    def process(self) -> ProcessRank:
+        """The rank of this process; first read inside the loop, when process groups are initialised."""
         return ranks.process_rank()
 
     @cached_property
-    def _meeting(self) -> Barrier:
-        return Barrier(self.place, f"recording_{self._number}")
+    def _barrier(self) -> Barrier:
+        return Barrier(self.process, f"recording_{self._number}")
 
     def watch_router(self, router: Any, *, layer: int | str, experts: int, chosen: Any = None) -> None:
-        """Count the tokens that a router of a mixture of experts sends to each of `experts`.
+        """Count the tokens that a mixture-of-experts router sends to each of `experts`.
 
-        Counting happens in the observed steps. `chosen` takes the experts' numbers out of the output.
+        Counts cover the observed steps. `chosen` returns the tensor of expert numbers in the router's output.
         """
         if not self.schedule.observed:
             raise UsageError(
-                "experts are counted in observed steps, and there are none", fix="give observed=1"
+                "experts are counted in observed steps, but there are none", fix="give observed=1"
             )
         self._experts.watch(router, layer=layer, experts=experts, chosen=chosen)
 
     def begin(self) -> None:
-        """Begin before the first step."""
+        """Start before the first step."""
         self._recorders, self._remarks = choose_recorders(self._torch, self.options, self._file, self._export)
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(0))
@@ -207,7 +207,7 @@ class Recording:
 
         Args:
             tokens: Tokens of this step over all ranks.
-            loss: Loss of this step where this rank computed one: a number, or a tensor that is read later,
+            loss: Loss of this step if this rank computes it: a number, or a tensor, which is read later
                 so that nothing waits for the device.
         """
         ended = self.schedule.step(self.step_number)
@@ -220,7 +220,7 @@ class Recording:
             recorder.leave(ended)
         self.step_number += 1
         if ended.is_last:
-            self._leave_phase(ended.phase)
+            self._end_phase(ended.phase)
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(self.step_number))
         self._experts.is_on = self.phase is Phase.OBSERVED
@@ -228,77 +228,77 @@ class Recording:
             self._clock.start()
 
     def end(self, *, failed: bool) -> None:
-        """End after the last step; with `failed` no other rank is waited for."""
+        """Stop after the last step; do not wait for other ranks if the loop `failed`."""
         self._is_failing = failed
         self._close_recorders()
-        self._write_experts()
+        self._write_expert_counts()
         if self.step_number < self.schedule.length and not failed:
             self._remark(short_loop_remark(self.step_number, self.schedule))
-        self._hand_over()
+        self._write_summaries()
 
     def _close_recorders(self) -> None:
         for recorder in self._recorders:
             recorder.close()
         self._recorders.clear()
 
-    def _leave_phase(self, phase: Phase) -> None:
-        """Do what belongs between two phases, where it disturbs no step."""
+    def _end_phase(self, phase: Phase) -> None:
+        """Write between two phases, where it disturbs no step."""
         if phase is Phase.TIMED:
             with self._writing("step times"):
-                rank_summary.save_summary(self.options.output, self._part())
+                rank_summary.save_summary(self.options.output, self._summary())
         if phase is Phase.OBSERVED:
-            self._meeting.wait("before what is observed is written")
-            with self._writing("what was observed"):
+            self._barrier.wait("before observed data is written")
+            with self._writing("observed data"):
                 self._close_recorders()
-            self._meeting.wait("after what is observed was written")
+            self._barrier.wait("after observed data is written")
 
     def _file(self, kind: str, phase: Phase, ending: str) -> Path:
-        """Return the file of this rank for a kind of trace whose window ends with a phase."""
+        """Return the file of this rank for a kind of trace; its window ends with a phase."""
         window = f"iteration_{self.schedule.end_of(phase)}"
-        return self.options.output / kind / window / f"rank{self.place.rank}_{ending}"
+        return self.options.output / kind / window / f"rank{self.process.rank}_{ending}"
 
     def _export(self, profiler: Any, cut_step: int | None) -> None:
-        """Write the trace of this rank: when all have stopped recording, and a few at a time."""
+        """Write the trace of this rank after all ranks stop recording, a few ranks at a time."""
         file = self._file("profile_trace", Phase.ACTIVE, "trace.json")
         if not self._is_failing:
-            self._meeting.wait("before traces are written")
-        with self._writing("the trace"), write_slot(self.place.local_rank, self.options.writers_per_node):
-            problem = export_trace(profiler, file, is_packed=self.options.compress, cut_step=cut_step)
+            self._barrier.wait("before traces are written")
+        with self._writing("the trace"), write_slot(self.process.local_rank, self.options.writers_per_node):
+            problem = export_trace(profiler, file, compress=self.options.compress, cut_step=cut_step)
             if problem:
                 self._remark(problem)
         if not self._is_failing:
-            self._meeting.wait("after traces were written")
+            self._barrier.wait("after traces were written")
 
-    def _write_experts(self) -> None:
-        file = self.options.output / f"moe_assignments_rank{self.place.rank}.json"
-        with self._writing("counts of experts"):
-            self._experts.write(file, self.place.rank)
+    def _write_expert_counts(self) -> None:
+        file = self.options.output / f"moe_assignments_rank{self.process.rank}.json"
+        with self._writing("the expert counts"):
+            self._experts.write(file, self.process.rank)
 
-    def _hand_over(self) -> None:
-        """Put together what all ranks know; a rank that fails only leaves its part."""
-        folder, part = self.options.output, self._part()
-        with self._writing("what this rank knows"):
-            rank_summary.save_summary(folder, part)
+    def _write_summaries(self) -> None:
+        """Merge the summaries of all ranks; a rank that fails only saves its own."""
+        folder, summary = self.options.output, self._summary()
+        with self._writing("the summary of this rank"):
+            rank_summary.save_summary(folder, summary)
         if self._is_failing:
             return
-        texts = self._meeting.gathered("parts", rank_summary.to_json(part))
-        if self.place.is_first and texts:
+        texts = self._barrier.gather("summaries", rank_summary.to_json(summary))
+        if self.process.is_first and texts:
             with self._writing("the files of the run"):
-                found = [rank_summary.from_json(text) for text in texts]
+                summaries = [rank_summary.from_json(text) for text in texts]
                 log_warnings(
-                    text for text in rank_summary.combined_remarks(found) if text not in self._remarks
+                    text for text in rank_summary.combined_remarks(summaries) if text not in self._remarks
                 )
-                rank_summary.write_run_files(folder, found)
-        self._meeting.wait("after parts were put together")
-        if self._meeting.problem:
-            self._remark(self._meeting.problem)
-        elif self.place.world_size == 1 or self._meeting.is_together:
-            rank_summary.remove_summary(folder, self.place.rank)
+                rank_summary.write_run_files(folder, summaries)
+        self._barrier.wait("after summaries are merged")
+        if self._barrier.problem:
+            self._remark(self._barrier.problem)
+        elif self.process.world_size == 1 or self._barrier.is_connected:
+            rank_summary.remove_summary(folder, self.process.rank)
 
-    def _part(self) -> rank_summary.RankSummary:
-        """Return what this rank knows."""
+    def _summary(self) -> rank_summary.RankSummary:
+        """Return the summary of this rank."""
         return summarise_rank(
-            self.place,
+            self.process,
             self.options,
             self._clock,
             steps=self.step_number,
@@ -310,15 +310,15 @@ class Recording:
 
     @contextlib.contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        """Go on where something cannot be written: a full disk is no reason to end a training."""
+        """Continue if something cannot be written: a full disk must not end a training."""
         try:
             yield
         except (OSError, RuntimeError) as error:
-            # Without the name of the file, so that ranks that meet the same say the same.
+            # Without the name of the file, so that equal remarks of several ranks merge into one.
             cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self._remark(f"{what} could not be written: {cause}")
+            self._remark(f"cannot write {what}: {cause}")
 
     def _remark(self, text: str) -> None:
         self._remarks.append(text)
-        if self.place.is_first or self._is_failing:
+        if self.process.is_first or self._is_failing:
             log_warnings([text])

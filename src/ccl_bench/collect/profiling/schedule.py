@@ -1,4 +1,4 @@
-"""Which steps of a training loop are left alone, timed, profiled and observed."""
+"""Which steps of a training loop are skipped, timed, profiled and observed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Phase(StrEnum):
     """What happens to a step."""
 
     SKIP = "skip"
-    """Training settles: memory pools fill, kernels are chosen and compiled. Nothing is recorded."""
+    """Training warms up: memory pools fill, kernels are chosen and compiled. Nothing is recorded."""
     TIMED = "timed"
     """No profiler runs; the length of these steps is the speed of the run."""
     WARMUP = "warmup"
-    """The profiler runs and what it sees is thrown away: its own first steps are slow."""
+    """The profiler runs and its events are discarded: its first steps are slow."""
     ACTIVE = "active"
     """The profiler records."""
     OBSERVED = "observed"
-    """What costs most runs alone: Execution Trace, memory history, counts of experts."""
+    """The costliest recorders run here, alone: Execution Trace, memory history, expert counts."""
     AFTER = "after"
-    """Nothing is recorded any more."""
+    """The recording is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,23 @@ class Schedule:
     observed: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no loop can follow."""
+        """Refuse an impossible schedule."""
         for each in fields(self):
             count = getattr(self, each.name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise UsageError(
-                    f"{each.name} = {count!r} is no number of steps", fix="give 0 or a positive whole number"
+                    f"{each.name} = {count!r} is not a number of steps",
+                    fix="give 0 or a positive whole number",
                 )
         if self.active and not self.warmup:
             raise UsageError(
-                "the profiler needs at least one step to warm up, or its first step is not like the others",
+                "the profiler needs at least one warm-up step: its first step is slower than the others",
                 fix="give warmup=1 or more",
             )
 
     @property
     def length(self) -> int:
-        """Steps until nothing is recorded any more."""
+        """Number of steps until the recording is over."""
         return self.skip + self.timed + self.warmup + self.active + self.observed
 
     def as_numbers(self) -> dict[str, int]:
@@ -82,11 +83,11 @@ class Schedule:
         return next((phase for phase, end in zip(phases, ends, strict=True) if step < end), Phase.AFTER)
 
     def step(self, number: int) -> Step:
-        """Return a step with what happens to it."""
+        """Return a step with its phase and the next one."""
         return Step(number, self.phase(number), self.phase(number + 1))
 
     def end_of(self, phase: Phase) -> int:
-        """Return the number of steps that a loop has run when a phase ends; it names the recording window."""
+        """Return the number of steps that end before or with a phase; it names the recording window."""
         return next(step for step in range(self.length + 1) if self._is_over(phase, step))
 
     def _is_over(self, phase: Phase, steps: int) -> bool:

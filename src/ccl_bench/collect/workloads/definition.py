@@ -1,4 +1,4 @@
-"""The definition of a workload: a TOML file over what all workloads share."""
+"""The definition of a workload: a TOML file over the settings that all workloads share."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Tables = dict[str, dict[str, Value]]
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Devices, links, and what Slurm is asked for."""
+    """Devices, links, and options of Slurm."""
 
     device: str
-    """As the driver names it."""
+    """Name of the device, as the driver gives it."""
     devices_per_node: int
     memory_gb: float | None = None
     """Memory of one device as sold, GB."""
@@ -39,30 +39,30 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     scale_up_gbps: float | None = None
     """Link inside a node, per device and direction, Gbit/s."""
     cluster: str = "generic"
-    """Profile in `clusters/` that the scripts read."""
+    """Cluster profile in `clusters/` that the scripts read."""
     sbatch: dict[str, str | int] = {}
-    """Options of sbatch beside nodes, tasks, devices and time."""
+    """Options of sbatch other than nodes, tasks, devices and time."""
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One workload."""
 
     name: str = ""
-    """Name of its folder; by default that of the file."""
+    """Name of the folder; by default that of the file."""
     description: str
-    """What is special about it, one sentence."""
+    """What distinguishes it, in one sentence."""
     model: str
     """Hugging Face name."""
     machine: str | Machine
     """Name in `machines.toml`, or the machine itself."""
     minutes: int = 30
-    """Time asked of Slurm, min."""
+    """Time limit for Slurm, min."""
     train_config: Tables = {}
-    """Settings of torchtitan over those that every workload shares."""
+    """Settings of torchtitan over the shared ones."""
 
     @property
-    def on(self) -> Machine:
-        """The machine."""
+    def resolved_machine(self) -> Machine:
+        """The machine itself, also where `machine` is its name."""
         if isinstance(self.machine, Machine):
             return self.machine
         known = _shared_settings("machines.toml")["machines"]
@@ -73,7 +73,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def config(self) -> Tables:
-        """The whole configuration of torchtitan."""
+        """The complete configuration of torchtitan."""
         shared = _shared_settings("torchtitan.toml")
         own: Tables = {
             "job": {"description": self.description},
@@ -84,7 +84,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def settings(self) -> TrainConfig:
-        """The configuration as ccl-bench reads it; InputError where it makes no sense."""
+        """The configuration as ccl-bench reads it; InputError if it is invalid."""
         reading = train_config_in_text(toml_text(self.config), file=f"{self.name}: train_config")
         for issue in reading.issues:
             raise InputError(issue.message, where=f"{reading.file}: {issue.path}", fix=issue.fix)
@@ -98,26 +98,27 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def nodes(self) -> int:
-        """Nodes, all of whose devices are used."""
-        count, rest = divmod(self.devices, self.on.devices_per_node)
+        """Nodes; every device of a node is used."""
+        per_node = self.resolved_machine.devices_per_node
+        count, rest = divmod(self.devices, per_node)
         if rest or not count:
-            message = f"{self.devices} ranks do not fill nodes of {self.on.devices_per_node} devices"
+            message = f"{self.devices} ranks do not fill nodes of {per_node} devices"
             raise InputError(message, where=self.name, fix="change a parallel degree or the machine")
         return count
 
-    def changed(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
-        """Return the definition with other values; `train_config` is laid over the one it has."""
+    def replace(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
+        """Return the definition with other values; `train_config` is merged over the present one."""
         config = _merge_tables(self.train_config, train_config or {})
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
 def torchtitan_version() -> str:
-    """Return the release of torchtitan that the configurations are written for."""
+    """Return the release of torchtitan that the configurations are for."""
     return str(_shared_settings("torchtitan.toml")["version"])
 
 
 def read_definition(path: Path) -> Definition:
-    """Return the definition in a TOML file; InputError says what is wrong with it, and where."""
+    """Return the definition in a TOML file; InputError names the mistake and its place."""
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=Definition)
     except OSError as error:
@@ -126,11 +127,11 @@ def read_definition(path: Path) -> Definition:
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fix = "correct it; the definitions in workloads/ are examples"
         raise InputError(str(error), where=str(path), fix=fix) from error
-    return found if found.name else found.changed(name=path.stem)
+    return found if found.name else found.replace(name=path.stem)
 
 
 def _merge_tables(below: Tables, above: Tables) -> Tables:
-    """Return tables with the sections of `above` over those of `below`."""
+    """Return both tables merged, with the values of `above` over those of `below`."""
     return {section: below.get(section, {}) | above.get(section, {}) for section in [*below, *above]}
 
 

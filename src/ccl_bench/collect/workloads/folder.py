@@ -30,7 +30,7 @@ def workload_card(definition: Definition) -> str:
         "hf_url": f"https://huggingface.co/{definition.model}",
         **configured_card_values(definition.settings, definition.devices),
         **_model_fields(definition.model),
-        **_hardware_fields(definition.on, definition.devices, definition.nodes),
+        **_hardware_fields(definition.resolved_machine, definition.devices, definition.nodes),
         "Model-executor.framework.name": "torchtitan",
         "Model-executor.framework.version": torchtitan_version(),
         "Model-executor.communication_library.name": "NCCL",
@@ -110,11 +110,11 @@ def folder_files(definition: Definition) -> dict[str, str]:
 
 
 def write_folder(definition: Definition, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write the files, and return them; one that differs is overwritten only by `force`."""
+    """Write the files and return their paths; overwrite one that differs only with `force`."""
     files = {folder / name: text for name, text in folder_files(definition).items()}
     taken = [path.name for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
     if taken and not force:
-        message = f"holds other files of these names: {', '.join(taken)}"
+        message = f"already holds other files of these names: {', '.join(taken)}"
         raise UsageError(message, where=str(folder), fix="choose another folder, or give --force")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -126,7 +126,7 @@ def write_folder(definition: Definition, folder: Path, *, force: bool = False) -
 def _render(name: str, definition: Definition) -> str:
     values = {
         "definition": definition,
-        "machine": definition.on,
+        "machine": definition.resolved_machine,
         "distribution": re.sub(r"[^a-z0-9.]+", "-", definition.name.lower()).strip("-."),
         "torchtitan": torchtitan_version(),
         "time": f"{definition.minutes // 60:02}:{definition.minutes % 60:02}:00",
