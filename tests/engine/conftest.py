@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def expected(run: Path) -> bytes:
     """Return what one trace after the other gives."""
-    with engine.used("local"):
+    with engine.use_engine("local"):
         return to_json(evaluate(open_run(run), metrics.load().names(), jobs=1, use_cache=False))
 
 

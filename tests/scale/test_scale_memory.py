@@ -81,10 +81,10 @@ def kib(field):
 
 def read(place):
     run = open_run(place)
-    wanted = [name for name in needs_of(run, metrics.load().names()) if name not in given_by(run)]
+    wanted = [name for name in needed_inputs(run, metrics.load().names()) if name not in stated_inputs(run)]
     forms = {trace.form for trace in run.traces}
     (trace,) = run.traces
-    engine.run([engine.Task(trace, engine.local_needs(wanted, forms), use_cache=False)])
+    engine.read_traces([engine.Task(trace, engine.tables_of_each_trace(wanted, forms), use_cache=False)])
     return trace
 
 small, large = sys.argv[1:]
@@ -92,7 +92,7 @@ read(small)  # what is only loaded once is no part of it
 Path("/proc/self/clear_refs").write_text("5")
 before = kib("VmRSS:")
 trace = read(large)
-print((kib("VmHWM:") - before) * 1024, engine.room.needed_bytes(trace))
+print((kib("VmHWM:") - before) * 1024, engine.memory_budget.needed_bytes(trace))
 """
 
 
