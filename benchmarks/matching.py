@@ -12,7 +12,7 @@ from printing import aligned
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.analysis.facts import Facts
-from ccl_bench.engine.concat_tables import empty_table
+from ccl_bench.engine.read_trace import empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -348,7 +348,7 @@ def test_lines_of_empty_values_are_those_of_their_keys():
 
 
 def log_stub():
-    from ccl_bench.card.issues import IssueLog
+    from ccl_bench.card.yaml_tree import IssueLog
 
     return IssueLog()
 

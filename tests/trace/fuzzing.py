@@ -17,11 +17,10 @@ from unittest import mock
 from writing import compact, kernel, many, op, pretty
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.trace.formats.kineto.decode import decoder_for
-from ccl_bench.trace.formats.kineto.native import library
-from ccl_bench.trace.formats.kineto.native.rows import native_rows
+from ccl_bench.trace.formats.kineto.native import reader
+from ccl_bench.trace.formats.kineto.native.reader import native_rows
+from ccl_bench.trace.formats.kineto.pieces import decoded, decoder_for, whole_array
 from ccl_bench.trace.formats.kineto.row_builder import RowBuilder
-from ccl_bench.trace.formats.kineto.salvage import decoded, whole_array
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src/ccl_bench/trace/formats/kineto/native"
@@ -177,16 +176,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--library", type=Path, default=library.LIBRARY_FILE)
+    parser.add_argument("--library", type=Path, default=reader.LIBRARY_FILE)
     parser.add_argument("--sanitized", action="store_true")
     chosen = parser.parse_args()
     if chosen.sanitized:
         done = sanitized(chosen.inputs, chosen.seed)
         print(done.stdout + done.stderr, end="")
         return done.returncode
-    with mock.patch.object(library, "LIBRARY_FILE", chosen.library):
-        if library.load_library() is None:
-            print(f"no native reader: {library.absence()}")
+    with mock.patch.object(reader, "LIBRARY_FILE", chosen.library):
+        if reader.load_library() is None:
+            print(f"no native reader: {reader.absence()}")
             return 1
         taken = campaign(chosen.inputs, chosen.seed)
     print(f"{chosen.inputs} pieces read alike; {taken} of them natively")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from writing import LAYOUTS, Text, compact, finding_codes, many, names, op, pretty, read
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import json_pieces
+from ccl_bench.trace import values
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -29,7 +29,7 @@ DAMAGES = {
 @pytest.mark.parametrize("size", [200, 1 << 20])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_damaged_text_is_mended_and_told(monkeypatch, write, size, damage):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     old, new, expected = damage
     content = read(write(many(8)).replace(old, new))
     assert names(content) == ["op0", "op1", "op2", expected, "op4", "op5", "op6", "op7"]
@@ -62,7 +62,7 @@ def test_an_event_without_sense_is_lost_and_counted(write):
 @layouts
 @pytest.mark.parametrize("size", [200, 1 << 20])
 def test_damage_in_the_last_event_does_not_lose_the_metadata(monkeypatch, write, size):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     data = write(many(8), {"log": ["a ] b", "c } ]"], "baseTimeNanoseconds": 5_000})
     content = read(data.replace(b'"op7"', b'"o"p7]"'))
     assert content.table("cpu_ops")["start_ns"].to_list() == [5_000 + 1_000 * n for n in range(8)]
@@ -72,7 +72,7 @@ def test_damage_in_the_last_event_does_not_lose_the_metadata(monkeypatch, write,
 @pytest.mark.parametrize("size", [200, 1 << 20])
 @pytest.mark.parametrize("chunk", [64, 100, 333])
 def test_two_files_written_over_each_other_lose_only_what_was_torn(monkeypatch, size, chunk):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     one, other = pretty(many(30)), pretty([op(f"other{n}", n) for n in range(30)])
     torn = [
         part[at : at + chunk] for at in range(0, max(len(one), len(other)), chunk) for part in (one, other)
@@ -92,14 +92,14 @@ def test_two_files_written_over_each_other_lose_only_what_was_torn(monkeypatch, 
 def test_random_damage_raises_nothing_but_a_refusal(data, at, width, size):
     whole = compact(many(8), {"displayTimeUnit": "ms"}, distributedInfo={"rank": 1})
     damaged = whole[:at] + data + whole[at + width :]
-    before = json_pieces.BLOCK_BYTES
+    before = values.BLOCK_BYTES
     try:
-        json_pieces.BLOCK_BYTES = size
+        values.BLOCK_BYTES = size
         content = read(damaged)
     except InputError:
         return
     finally:
-        json_pieces.BLOCK_BYTES = before
+        values.BLOCK_BYTES = before
     try:
         events = json.loads(damaged)["traceEvents"]
     except (ValueError, KeyError, TypeError):

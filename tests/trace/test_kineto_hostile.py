@@ -5,7 +5,7 @@ import time
 import pytest
 from writing import Text, compact, finding_codes, many, names, op, read
 
-from ccl_bench.trace import json_pieces
+from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto import pieces
 
 
@@ -53,7 +53,7 @@ def test_a_hostile_megabyte_is_done_within_two_seconds(data):
 
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", piece)
+    monkeypatch.setattr(values, "BLOCK_BYTES", piece)
     data = compact(
         [op("first", 1), op("x" * 300_000, 2, **{"Input Dims": [[n] for n in range(9999)]}), op("last", 3)]
     )
@@ -65,6 +65,6 @@ def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
 
 def test_a_file_without_any_end_of_an_event_is_given_up(monkeypatch):
     monkeypatch.setattr(pieces, "EVENT_LIMIT", 1 << 16)
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(values, "BLOCK_BYTES", 1 << 12)
     content = read(b'{"traceEvents":[{"ph":"X","name":"' + b"x" * (1 << 18))
     assert "file-broken-off" in finding_codes(content)

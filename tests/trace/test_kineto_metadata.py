@@ -56,7 +56,7 @@ def test_odd_metadata_does_not_lose_the_events(before):
 
 @pytest.mark.parametrize("piece", [64, 100, 300])
 def test_metadata_after_the_events_may_hold_what_looks_like_events(monkeypatch, piece):
-    monkeypatch.setattr("ccl_bench.trace.json_pieces.BLOCK_BYTES", piece)
+    monkeypatch.setattr("ccl_bench.trace.values.BLOCK_BYTES", piece)
     things = [{"name": f"thing {n}", "pid": n} for n in range(40)]
     after = {"things": things, "distributedInfo": {"rank": 6}, "baseTimeNanoseconds": 7_000}
     content = read(compact([event("cpu_op", f"op{n}", n) for n in range(40)], after))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, many, names, op, pretty, read
 
-from ccl_bench.trace import json_pieces
-from ccl_bench.trace.formats.kineto.native import library
+from ccl_bench.trace import values
+from ccl_bench.trace.formats.kineto.native import reader
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")
 pytestmark = needs_native
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text_are_left_to_the_salvage():
 
 
 def test_pieces_read_either_way_are_put_together_in_the_order_of_the_file(monkeypatch):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(values, "BLOCK_BYTES", 300)
     odd = [op(f'odd "{n}"' if n % 3 == 0 else f"op{n}", 5) for n in range(60)]
     data = compact(odd)
     assert 1 < refused(data) < 60
@@ -137,7 +137,7 @@ def test_unknown_categories_are_counted_alike():
 
 @pytest.mark.parametrize("size", [*range(64, 400, 17), 1 << 20])
 def test_where_pieces_are_cut_changes_nothing(monkeypatch, size):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     for write in LAYOUTS.values():
         assert differences(write([*many(20), kernel("k", 50, grid=[1, 2, 3])])) == []
 
@@ -153,11 +153,11 @@ _value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_KEYS = [word.text.decode() for word in library.native_words() if word.role <= 1]
+_KEYS = [word.text.decode() for word in reader.native_words() if word.role <= 1]
 _event = st.dictionaries(st.sampled_from(_KEYS) | st.text(max_size=4), _value, max_size=9)
 _likely = st.builds(
     event,
-    st.sampled_from([word.text.decode() for word in library.native_words() if word.role == 2]),
+    st.sampled_from([word.text.decode() for word in reader.native_words() if word.role == 2]),
     st.text(max_size=9) | st.sampled_from(["nccl:x", "c10d::send", "record_param_comms"]),
     st.integers(0, 10**15) | st.floats(0, 1e9).map(lambda value: round(value, 3)),
     st.integers(0, 10**6) | st.none(),
@@ -194,25 +194,25 @@ def test_the_recorded_runs_are_read_natively_and_alike(corpus, request):
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch):
-    library._loaded.cache_clear()
-    monkeypatch.setattr(library, "REVISION", -1)
+    reader._loaded.cache_clear()
+    monkeypatch.setattr(reader, "REVISION", -1)
     try:
-        assert library.load_library() is None
-        assert library.absence() == "it was built for another version"
+        assert reader.load_library() is None
+        assert reader.absence() == "it was built for another version"
     finally:
         monkeypatch.undo()
-        library._loaded.cache_clear()
+        reader._loaded.cache_clear()
 
 
 def test_a_missing_library_is_no_failure(tmp_path):
-    library._loaded.cache_clear()
-    with mock.patch.object(library, "LIBRARY_FILE", tmp_path / "none.so"):
-        assert library.absence() == "it was not built"
+    reader._loaded.cache_clear()
+    with mock.patch.object(reader, "LIBRARY_FILE", tmp_path / "none.so"):
+        assert reader.absence() == "it was not built"
         assert names(read(bare([op("x", 1)]))) == ["x"]
-    library._loaded.cache_clear()
+    reader._loaded.cache_clear()
 
 
 def test_an_environment_variable_switches_it_off(monkeypatch):
-    monkeypatch.setenv(library.VARIABLE, "0")
-    assert library.absence() == "CCL_BENCH_NATIVE=0"
+    monkeypatch.setenv(reader.VARIABLE, "0")
+    assert reader.absence() == "CCL_BENCH_NATIVE=0"
     assert names(read(bare([op("x", 1)]))) == ["x"]

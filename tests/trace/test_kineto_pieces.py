@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pretty, read
 
-from ccl_bench.trace import json_pieces
+from ccl_bench.trace import values
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -15,7 +15,7 @@ layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_where_pieces_are_cut_changes_nothing(monkeypatch, write, size):
     data = write([*many(), kernel("k", 50)], {"baseTimeNanoseconds": 9_000, "traceName": "x"})
     whole = read(data)
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     cut = read(data)
     assert {n: t.rows() for n, t in cut.tables.items()} == {n: t.rows() for n, t in whole.tables.items()}
     assert cut.findings == whole.findings == []
@@ -27,7 +27,7 @@ def test_every_offset_of_a_piece_boundary_gives_the_same_rows(monkeypatch, write
     expected = read(data).table("cpu_ops").rows()
     assert len(expected) == 6
     for size in range(64, 401):
-        monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+        monkeypatch.setattr(values, "BLOCK_BYTES", size)
         assert read(data).table("cpu_ops").rows() == expected
 
 
@@ -47,7 +47,7 @@ LOOKALIKES = [
 @layouts
 @pytest.mark.parametrize("size", [64, 150, 1 << 20])
 def test_names_that_look_like_boundaries_are_names(monkeypatch, write, size):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     content = read(write([op(name, n) for n, name in enumerate(LOOKALIKES)]))
     assert names(content) == LOOKALIKES
     assert content.findings == []
@@ -64,7 +64,7 @@ def test_names_that_look_like_boundaries_are_names(monkeypatch, write, size):
     ],
 )
 def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     content = read(write([op(f"op{n}", n, snapshot=nested) for n in range(10)]))
     assert names(content) == [f"op{n}" for n in range(10)]
     assert content.table("kernels").height == 0
@@ -96,12 +96,12 @@ def test_objects_inside_arguments_are_no_events(monkeypatch, write, size, nested
     layout=st.sampled_from([pretty, compact]),
 )
 def test_whatever_is_valid_json_is_read_whole(events, size, layout):
-    before = json_pieces.BLOCK_BYTES
+    before = values.BLOCK_BYTES
     try:
-        json_pieces.BLOCK_BYTES = size
+        values.BLOCK_BYTES = size
         content = read(layout(events))
     finally:
-        json_pieces.BLOCK_BYTES = before
+        values.BLOCK_BYTES = before
     in_order = sorted(events, key=lambda e: e["ts"])
     assert names(content) == [e["name"] for e in in_order]
     assert finding_codes(content) == ([] if events else ["no-events"])

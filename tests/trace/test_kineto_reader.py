@@ -195,7 +195,7 @@ def test_what_is_no_trace_is_refused(junk):
 
 
 def test_sorted_keys_are_read(monkeypatch):
-    monkeypatch.setattr("ccl_bench.trace.json_pieces.BLOCK_BYTES", 128)
+    monkeypatch.setattr("ccl_bench.trace.values.BLOCK_BYTES", 128)
     events = [dict(sorted(event("cpu_op", f"op{n}", n, **{"External id": n}).items())) for n in range(50)]
     content = read(compact(events))
     assert content.table("cpu_ops")["external_id"].to_list() == list(range(50))

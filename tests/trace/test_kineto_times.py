@@ -25,7 +25,7 @@ def test_thirteen_digit_microseconds_keep_every_nanosecond(whole):
 
 
 def test_long_times_in_a_later_piece_keep_every_nanosecond(monkeypatch):
-    monkeypatch.setattr("ccl_bench.trace.json_pieces.BLOCK_BYTES", 256)
+    monkeypatch.setattr("ccl_bench.trace.values.BLOCK_BYTES", 256)
     stamps = ["1706850122846030", *(f"170685012284603{n}.123" for n in range(1, 10))]
     content = read(compact([kernel(ts=Text(stamp), correlation=n) for n, stamp in enumerate(stamps)]))
     whole = 1_706_850_122_846_030_000

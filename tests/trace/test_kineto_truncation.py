@@ -20,7 +20,7 @@ from writing import (
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import json_pieces
+from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
@@ -30,7 +30,7 @@ layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 @pytest.mark.parametrize("percent", range(0, 100, 3))
 @pytest.mark.parametrize("size", [100, 1 << 20])
 def test_what_survives_a_cut_is_the_beginning(monkeypatch, write, percent, size):
-    monkeypatch.setattr(json_pieces, "BLOCK_BYTES", size)
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
     data = write(many())
     cut = data[: len(data) * percent // 100]
     if b'"traceEvents"' not in cut:

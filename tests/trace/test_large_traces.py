@@ -16,7 +16,7 @@ from writing import compact, event, kernel, op, pretty, read
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import cache, content, discovery, json_pieces
+from ccl_bench.trace import cache, content, discovery, values
 from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.content import OnDisk
 from ccl_bench.trace.formats.kineto import row_builder
@@ -38,7 +38,7 @@ def limited(patch):
     patch.setattr(row_builder, "MOST_ROWS", 40)
     patch.setattr(content, "LARGE_ROWS", 40)
     patch.setattr(row_builder, "_TAKEN_AT_A_TIME", 1_000)
-    patch.setattr(json_pieces, "BLOCK_BYTES", 2_000)
+    patch.setattr(values, "BLOCK_BYTES", 2_000)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.fields import AcceleratorType, BatchScope, Phase, Precision
 from ccl_bench.card.filling import Filling, fill
-from ccl_bench.card.issues import Reading
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import (
     CardReading,
@@ -15,6 +14,7 @@ from ccl_bench.card.reading import (
     read_card,
 )
 from ccl_bench.card.template import card_text, template, write_card
+from ccl_bench.card.yaml_tree import Reading
 
 __all__ = [
     "AcceleratorType",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
-from ccl_bench.card.issues import shown
+from ccl_bench.card.yaml_tree import shown
 
 if TYPE_CHECKING:
-    from ccl_bench.card.issues import IssueLog
     from ccl_bench.card.model import Card
+    from ccl_bench.card.yaml_tree import IssueLog
 
 KNOWN_VERSION = 1
 PLAN = "Model-executor.model_plan_parallelization"

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.card.issues import IssueLog
 from ccl_bench.card.model import Bandwidth, Card
-from ccl_bench.card.scalars import is_absent, says_absent
 from ccl_bench.card.sections import leaf_paths, spelling
 from ccl_bench.card.template import yaml_scalar
-from ccl_bench.card.yaml_tree import Entry, Mapping, Node, Scalar, Sequence, yaml_mapping
+from ccl_bench.card.yaml_tree import (
+    Entry,
+    IssueLog,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    is_absent,
+    says_absent,
+    yaml_mapping,
+)
 from ccl_bench.storage.files import read_text, replace_text
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def _says_nothing(value: Any) -> bool:
 class _Filler:
     """Edits the lines of one file, guided by the tree that was read from them."""
 
-    def __init__(self, lines: list[str], root: Mapping, file: str) -> None:
+    def __init__(self, lines: list[str], root: MappingNode, file: str) -> None:
         self.lines = lines
         self.root = root
         self.file = file
@@ -95,16 +103,16 @@ class _Filler:
                 return True
             if depth == len(keys) - 1:
                 return self._put_at(entry, value)
-            if isinstance(entry.node, Sequence):
+            if isinstance(entry.node, SequenceNode):
                 return self._put_item(entry.node, Bandwidth.ordered_fields.index(keys[-1]), value)
-            if not isinstance(entry.node, Mapping) or not entry.node.entries:
+            if not isinstance(entry.node, MappingNode) or not entry.node.entries:
                 return self._put_below(entry, keys[depth + 1 :], value)
             inner = entry.node
         return False
 
     def _put_at(self, entry: Entry, value: Any) -> bool:
         node = entry.node
-        if isinstance(node, Sequence) and node.items and all(map(_is_empty, node.items)):
+        if isinstance(node, SequenceNode) and node.items and all(map(_is_empty, node.items)):
             items = list(value) if isinstance(value, list | tuple) else [value]
             for extra in reversed(items[1:]):
                 margin = re.match(r"\s*", self._line(node.items[0]))
@@ -124,7 +132,7 @@ class _Filler:
         self._set(entry.line, f"{indent}{head} {written}{found['comment'].rstrip() if found else ''}", found)
         return True
 
-    def _put_item(self, node: Sequence, index: int, value: Any) -> bool:
+    def _put_item(self, node: SequenceNode, index: int, value: Any) -> bool:
         item = node.items[index] if index < len(node.items) else None
         if item is None or not _is_empty(item):
             return False
@@ -151,7 +159,7 @@ class _Filler:
             new[-1] += f" {yaml_scalar(value)}"
         self.lines[at:at] = new
 
-    def _end(self, mapping: Mapping, indent: int) -> int:
+    def _end(self, mapping: MappingNode, indent: int) -> int:
         """Return the index of the line behind the last line of a mapping in block style."""
         end = max(
             (_last_line(entry.node, entry.line or 0) for entry in mapping.entries), default=len(self.lines)
@@ -198,32 +206,32 @@ def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None
 
 def _said(node: Node, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    if isinstance(node, Mapping):
+    if isinstance(node, MappingNode):
         for entry in node.entries:
             found |= _said(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
-    elif isinstance(node, Sequence):
+    elif isinstance(node, SequenceNode):
         for index, item in enumerate(node.items):
             found |= _said(item, f"{path}[{index}]")
-    elif isinstance(node, Scalar) and not is_absent(node):
+    elif isinstance(node, ScalarNode) and not is_absent(node):
         found[path] = node.text
     return found
 
 
-def _entry(mapping: Mapping, key: str) -> Entry | None:
+def _entry(mapping: MappingNode, key: str) -> Entry | None:
     return next((entry for entry in mapping.entries if spelling(entry.key) == spelling(key)), None)
 
 
 def _is_empty(node: Node) -> bool:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return is_absent(node)
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceNode):
         return not node.items
-    return isinstance(node, Mapping) and not node.entries
+    return isinstance(node, MappingNode) and not node.entries
 
 
 def _last_line(node: Node, line: int) -> int:
-    inner = [entry.node for entry in node.entries] if isinstance(node, Mapping) else []
-    inner += list(node.items) if isinstance(node, Sequence) else []
+    inner = [entry.node for entry in node.entries] if isinstance(node, MappingNode) else []
+    inner += list(node.items) if isinstance(node, SequenceNode) else []
     return max([line, node.line or 0, *(_last_line(item, 0) for item in inner)])
 
 

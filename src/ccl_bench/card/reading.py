@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.checks import check_card
-from ccl_bench.card.issues import IssueLog
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import read_section, spelling
-from ccl_bench.card.yaml_tree import Mapping, mapping_of, yaml_mapping
+from ccl_bench.card.yaml_tree import IssueLog, MappingNode, mapping_of, yaml_mapping
 from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> Card
     return _reading(mapping_of(mapping), IssueLog(file))
 
 
-def _reading(root: Mapping, log: IssueLog) -> CardReading:
+def _reading(root: MappingNode, log: IssueLog) -> CardReading:
     card = read_section(root, Card, log, unknown=log.warning)
     check_card(card, log)
     return CardReading(card, log.in_order(), log.file)
@@ -82,7 +81,7 @@ def is_card_file(path: Location) -> bool:
         return False
     shape = {
         entry.key: dict.fromkeys(inner.key for inner in entry.node.entries)
-        if isinstance(entry.node, Mapping)
+        if isinstance(entry.node, MappingNode)
         else None
         for entry in root.entries
     }

@@ -10,18 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 from pydantic import ValidationError
 
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.card import scalars
+from ccl_bench.card import yaml_tree
 from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, key_of, unit_of
-from ccl_bench.card.issues import shown
-from ccl_bench.card.scalars import NotUnderstoodError, is_absent
-from ccl_bench.card.yaml_tree import Entry, Mapping, Node, Refused, Scalar, Sequence, kind_of
+from ccl_bench.card.yaml_tree import (
+    Entry,
+    MappingNode,
+    Node,
+    NotUnderstoodError,
+    Refused,
+    ScalarNode,
+    SequenceNode,
+    is_absent,
+    kind_of,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic.fields import FieldInfo
 
-    from ccl_bench.card.issues import IssueLog
+    from ccl_bench.card.yaml_tree import IssueLog
 
 MAX_UNKNOWN = 50
 """Unknown keys of one mapping that are reported one by one."""
@@ -108,7 +117,7 @@ class KeyMatcher:
         self.root = root
         self.unknown = unknown
 
-    def by_field(self, node: Mapping, part: type[Section], path: str) -> dict[str, list[Entry]]:
+    def by_field(self, node: MappingNode, part: type[Section], path: str) -> dict[str, list[Entry]]:
         """Return attribute → the entries that mean it."""
         names, grouped = field_names(part), dict[str, list[Entry]]()
         strays: list[Entry] = []
@@ -139,10 +148,13 @@ class KeyMatcher:
             self.log.note(
                 f"{path}.{entry.key}", f"is read as {place}.{entry.key}", "move it there", line=entry.line
             )
-            present = grouped.get(child, [Entry(key, Mapping(()), entry.line)])
+            present = grouped.get(child, [Entry(key, MappingNode(()), entry.line)])
             inner = present[0].node
-            own = inner.entries if isinstance(inner, Mapping) else (Entry("name", inner, inner.line),)
-            grouped[child] = [Entry(key, Mapping((*own, entry), inner.line), present[0].line), *present[1:]]
+            own = inner.entries if isinstance(inner, MappingNode) else (Entry("name", inner, inner.line),)
+            grouped[child] = [
+                Entry(key, MappingNode((*own, entry), inner.line), present[0].line),
+                *present[1:],
+            ]
             return True
         return False
 
@@ -166,7 +178,7 @@ class KeyMatcher:
             return entries[0]
         lines = ", ".join(str(entry.line) for entry in entries if entry.line)
         where = f" (lines {lines})" if lines else ""
-        texts = {entry.node.text if isinstance(entry.node, Scalar) else None for entry in entries}
+        texts = {entry.node.text if isinstance(entry.node, ScalarNode) else None for entry in entries}
         if len(texts) == 1 and None not in texts:
             self.log.warning(
                 path, f"is written {len(entries)} times{where}", "keep one", line=entries[-1].line
@@ -182,13 +194,13 @@ class KeyMatcher:
 
 
 def _says_nothing(entry: Entry) -> bool:
-    return isinstance(entry.node, Scalar) and is_absent(entry.node)
+    return isinstance(entry.node, ScalarNode) and is_absent(entry.node)
 
 
 P = TypeVar("P", bound=Section)
 
 
-def read_section(node: Mapping, part: type[P], log: IssueLog, *, unknown: Callable[..., None]) -> P:
+def read_section(node: MappingNode, part: type[P], log: IssueLog, *, unknown: Callable[..., None]) -> P:
     """Return a whole file's part; `unknown` is the log's method for keys the part does not have."""
     return validated(part, _Walk(log, part, unknown).values(node, part, ""), log)
 
@@ -220,7 +232,7 @@ class _Walk:
         self.log = log
         self.keys = KeyMatcher(log, root, unknown)
 
-    def values(self, node: Mapping, part: type[Section], path: str) -> dict[str, Any]:
+    def values(self, node: MappingNode, part: type[Section], path: str) -> dict[str, Any]:
         """Return attribute → value for everything in `node` that is understood."""
         found: dict[str, Any] = {}
         for name, entries in self.keys.by_field(node, part, path).items():
@@ -249,23 +261,23 @@ class _Walk:
             return None
 
     def _part(self, node: Node, part: type[Section], path: str) -> dict[str, Any]:
-        if isinstance(node, Mapping):
+        if isinstance(node, MappingNode):
             return self.values(node, part, path)
-        if isinstance(node, Scalar) and scalars.is_absent(node):
+        if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):
             return {}
-        if isinstance(node, Scalar) and part.scalar_field:
+        if isinstance(node, ScalarNode) and part.scalar_field:
             key = part.scalar_field
             self.log.note(path, f"is read as {path}.{key}", f"write {key}: below it", line=node.line)
-            return self.values(Mapping((Entry(key, node, node.line),), node.line), part, path)
-        if isinstance(node, Sequence) and part.ordered_fields:
+            return self.values(MappingNode((Entry(key, node, node.line),), node.line), part, path)
+        if isinstance(node, SequenceNode) and part.ordered_fields:
             return self._ordered(node, part, path)
         raise NotUnderstoodError(
             f"is {kind_of(node)} where a mapping belongs", "write `key: value` lines below it"
         )
 
-    def _ordered(self, node: Sequence, part: type[Section], path: str) -> dict[str, Any]:
+    def _ordered(self, node: SequenceNode, part: type[Section], path: str) -> dict[str, Any]:
         names = part.ordered_fields
-        if all(isinstance(item, Scalar) and scalars.is_absent(item) for item in node.items):
+        if all(isinstance(item, ScalarNode) and yaml_tree.is_absent(item) for item in node.items):
             return {}
         if len(node.items) != len(names):
             raise NotUnderstoodError(
@@ -273,7 +285,9 @@ class _Walk:
                 f"write {' and '.join(names)}, in this order",
             )
         pairs = zip(names, node.items, strict=True)
-        found = self.values(Mapping(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path)
+        found = self.values(
+            MappingNode(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path
+        )
         known = [found[name] for name in names if found.get(name) is not None]
         if part.order_rises and known != sorted(known):
             raise NotUnderstoodError(
@@ -283,9 +297,9 @@ class _Walk:
         return found
 
     def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", "write one value")
-        if scalars.is_absent(node) and not is_literal(info):
+        if yaml_tree.is_absent(node) and not is_literal(info):
             return None
         if kind is str:
             return node.text.strip()
@@ -296,19 +310,19 @@ class _Walk:
         return value
 
     def _texts(self, node: Node, path: str) -> tuple[str, ...]:
-        if isinstance(node, Mapping):
+        if isinstance(node, MappingNode):
             raise NotUnderstoodError("is a mapping where a list belongs", "write one `- item` line for each")
-        items = node.items if isinstance(node, Sequence) else (node,)
+        items = node.items if isinstance(node, SequenceNode) else (node,)
         found: list[str] = []
         for index, item in enumerate(items):
-            if not isinstance(item, Scalar):
+            if not isinstance(item, ScalarNode):
                 self.log.error(
                     f"{path}[{index}]", f"is {kind_of(item)} where a single value belongs", line=item.line
                 )
-            elif not scalars.is_absent(item):
+            elif not yaml_tree.is_absent(item):
                 self.log.lines[f"{path}[{len(found)}]"] = item.line or 0
                 found.append(item.text.strip())
-        if isinstance(node, Scalar) and found:
+        if isinstance(node, ScalarNode) and found:
             found = [part.strip() for part in found[0].split(",") if part.strip()]
             self.log.note(
                 path, "a single value is read as a list", "write one `- item` line for each", line=node.line
@@ -316,28 +330,28 @@ class _Walk:
         return tuple(found)
 
     def _variables(self, node: Node, path: str) -> dict[str, str]:
-        if isinstance(node, Scalar) and scalars.is_absent(node):
+        if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):
             return {}
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MappingNode):
             raise NotUnderstoodError(
                 f"is {kind_of(node)} where a mapping belongs", "write `NAME: value` lines"
             )
         found: dict[str, str] = {}
         for entry in node.entries:
-            if not isinstance(entry.node, Scalar):
+            if not isinstance(entry.node, ScalarNode):
                 self.log.error(f"{path}.{shown(entry.key)}", f"is {kind_of(entry.node)}", line=entry.line)
             elif entry.node.value is not None:
                 found[entry.key] = entry.node.text
         return found
 
 
-def _readers(kind: Any, units: list[str]) -> Callable[[Scalar], tuple[Any, str]]:
+def _readers(kind: Any, units: list[str]) -> Callable[[ScalarNode], tuple[Any, str]]:
     if kind is bool:
-        return scalars.truth
+        return yaml_tree.truth
     if kind is int:
-        return lambda node: scalars.whole_number(node, units)
+        return lambda node: yaml_tree.whole_number(node, units)
     if kind is float:
-        return lambda node: scalars.number(node, units)
+        return lambda node: yaml_tree.number(node, units)
     if not issubclass(kind, StrEnum):
         raise TypeError(f"no reader for {kind}")
-    return lambda node: scalars.word(node, set(kind), SYNONYMS.get(kind, {}))
+    return lambda node: yaml_tree.word(node, set(kind), SYNONYMS.get(kind, {}))

@@ -1,30 +1,192 @@
-"""YAML 1.2 text as a tree that keeps lines, repeated keys and the text as written.
+"""A card as a tree that knows the line of each value, and what a person meant by a value.
 
-The parser's events are used and its constructors are not: a tag is therefore only a word, dates and
-times stay text, and every value keeps its line. Nothing in the text is ever executed, and its size is
-limited. YAML: https://yaml.org/spec/1.2.2/.
+Plain values only: no tags, no aliases without end. Numbers written as text, units, and the many ways to
+leave a value out are understood here. Issues are collected, so that all are reported at once.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import abc
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Issue, Severity
 
 if TYPE_CHECKING:
-    from ccl_bench.card.issues import IssueLog
+    from collections.abc import Collection, Mapping
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class IssueLog:
+    """Collects issues about one file, so that all of them are reported at once."""
+
+    file: str = ""
+    entries: list[Issue] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    """Line of every path seen while reading, for checks that run afterwards."""
+
+    def error(self, path: str, message: str, fix: str = "", *, line: int | None = None) -> None:
+        """Record something that could not be used."""
+        self._add(Severity.ERROR, path, message, fix, line)
+
+    def warning(self, path: str, message: str, fix: str = "", *, line: int | None = None) -> None:
+        """Record something the writer should look at."""
+        self._add(Severity.WARNING, path, message, fix, line)
+
+    def note(self, path: str, message: str, fix: str = "", *, line: int | None = None) -> None:
+        """Record something that was understood though written unusually."""
+        self._add(Severity.NOTE, path, message, fix, line)
+
+    def _add(self, severity: Severity, path: str, message: str, fix: str, line: int | None) -> None:
+        known = line or self.lines.get(path)
+        self.entries.append(Issue(severity, message, file=self.file, line=known, path=path, fix=fix))
+
+    def in_order(self) -> list[Issue]:
+        """Return the issues by line, those without a line last, each place in order of recording."""
+        return sorted(self.entries, key=lambda issue: (issue.line is None, issue.line or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """What a file said, and everything that is wrong with it."""
+
+    value: T
+    issues: list[Issue]
+    file: str = ""
+
+    @property
+    def errors(self) -> list[Issue]:
+        """The issues that kept something from being used."""
+        return [issue for issue in self.issues if issue.severity is Severity.ERROR]
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """Return `value` as it can be quoted in a message: on one line and not too long."""
+    text = value if isinstance(value, str) else repr(value)
+    flat = "".join(char if char.isprintable() else "?" for char in text)
+    return f"{flat[:limit]}…" if len(flat) > limit else flat
+
+
+ABSENT = frozenset(
+    {"", "-", "--", "~", "?", "n/a", "na", "n.a.", "none", "null", "nil", "tbd", "unknown", "not applicable"}
+)
+"""Texts that say there is no value; compared in lower case."""
+
+_NUMBER = re.compile(r"([-+]?(?:\d[\d_,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*)", re.DOTALL)
+_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
+_TRUE = frozenset({"yes", "on", "true", "enabled"})
+_FALSE = frozenset({"no", "off", "false", "disabled"})
+
+
+class NotUnderstoodError(ValueError):
+    """A value whose meaning would have to be guessed."""
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+
+def is_absent(scalar: ScalarNode) -> bool:
+    """Whether the value says that there is none."""
+    return scalar.value is None or (isinstance(scalar.value, str) and says_absent(scalar.value))
+
+
+def says_absent(text: str) -> bool:
+    """Whether a text says that there is no value."""
+    return text.strip().lower() in ABSENT
+
+
+def number(scalar: ScalarNode, units: Collection[str]) -> tuple[float | int, str]:
+    """Return the number and a note on its spelling, or raise NotUnderstoodError."""
+    value = scalar.value
+    if isinstance(value, bool) or value is None:
+        raise NotUnderstoodError(f"{scalar.text} is not a number")
+    if isinstance(value, str):
+        return _number_in_text(value.strip(), units)
+    if not math.isfinite(value):
+        raise NotUnderstoodError(f"{scalar.text} is not a finite number")
+    return value, ""
+
+
+def whole_number(scalar: ScalarNode, units: Collection[str]) -> tuple[int, str]:
+    """Return the whole number and a note on its spelling, or raise NotUnderstoodError."""
+    value, note = number(scalar, units)
+    if isinstance(value, float) and not value.is_integer():
+        raise NotUnderstoodError(
+            f"{shown(scalar.text)} is not a whole number", "write a whole number, for example 2"
+        )
+    return int(value), note
+
+
+def truth(scalar: ScalarNode) -> tuple[bool, str]:
+    """Return true or false and a note on its spelling, or raise NotUnderstoodError."""
+    if isinstance(scalar.value, bool):
+        return scalar.value, ""
+    word = str(scalar.value).strip().lower()
+    if word in _TRUE | _FALSE:
+        return word in _TRUE, f"read as {str(word in _TRUE).lower()}"
+    raise NotUnderstoodError(f"{shown(scalar.text)} is neither true nor false", "write true or false")
+
+
+def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
+    """Return one of the `known` words and a note on its spelling, or raise NotUnderstoodError."""
+    written = scalar.text.strip()
+    plain = written.lower()
+    for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
+        meant = synonyms.get(candidate, candidate)
+        if meant in known:
+            return meant, "" if meant == written else f"read as {meant}"
+    raise NotUnderstoodError(
+        f"{shown(written)} is not known here", f"write one of {', '.join(sorted(known))}"
+    )
+
+
+def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str]:
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 40:
+        raise NotUnderstoodError(f"{shown(text)} is not a number", "write a number")
+    digits, unit = match[1], match[2].strip()
+    if unit and not _is_unit(unit, units):
+        expected = f" in {min(units, key=len)}" if units else ""
+        raise NotUnderstoodError(
+            f"{shown(text)}: {shown(unit)} is not a unit of this field", f"write the number alone{expected}"
+        )
+    if "," in digits and not _GROUPED.fullmatch(digits):
+        raise NotUnderstoodError(
+            f"{shown(text)}: the comma can be read in two ways", "write a point for decimals"
+        )
+    return _value(digits.replace(",", "").replace("_", ""), text), f"read {shown(text)} as a number"
+
+
+def _is_unit(unit: str, units: Collection[str]) -> bool:
+    """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
+    anyhow = "b" not in unit.lower() and unit.lower() in {known.lower() for known in units}
+    return anyhow or unit in units
+
+
+def _value(digits: str, text: str) -> float | int:
+    if re.fullmatch(r"[-+]?\d+", digits):
+        return int(digits)
+    value = float(digits)
+    if not math.isfinite(value):
+        raise NotUnderstoodError(f"{shown(text)} is not a finite number")
+    return value
+
 
 Plain = None | bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     """A single value."""
 
     value: Plain
@@ -34,7 +196,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class SequenceNode:
     """A list."""
 
     items: tuple[Node, ...]
@@ -51,7 +213,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class MappingNode:
     """Keys and values in file order; a key may occur more than once."""
 
     entries: tuple[Entry, ...]
@@ -66,7 +228,7 @@ class Refused:
     line: int | None = None
 
 
-Node = Scalar | Sequence | Mapping | Refused
+Node = ScalarNode | SequenceNode | MappingNode | Refused
 
 
 def node_of(value: object) -> Node:
@@ -74,22 +236,22 @@ def node_of(value: object) -> Node:
     if isinstance(value, abc.Mapping):
         return mapping_of(value)
     if isinstance(value, list | tuple):
-        return Sequence(tuple(node_of(inner) for inner in value))
+        return SequenceNode(tuple(node_of(inner) for inner in value))
     if value is None or isinstance(value, bool | int | float | str):
-        return Scalar(value, value if isinstance(value, str) else repr(value))
-    return Scalar(str(value), str(value))
+        return ScalarNode(value, value if isinstance(value, str) else repr(value))
+    return ScalarNode(str(value), str(value))
 
 
-def mapping_of(value: abc.Mapping[str, object]) -> Mapping:
+def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
     """Return the tree for a mapping of plain Python data."""
-    return Mapping(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
+    return MappingNode(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
 
 
 def kind_of(node: Node) -> str:
     """Return the word for what `node` is, for messages."""
-    if isinstance(node, Mapping):
+    if isinstance(node, MappingNode):
         return "a mapping"
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceNode):
         return "a list"
     return "a single value"
 
@@ -116,10 +278,10 @@ _WORDS: dict[str, Plain] = {
 _PARSER_FAULTS = (ValueError, RecursionError, AttributeError, TypeError, IndexError, KeyError)
 
 
-def yaml_mapping(text: str, log: IssueLog) -> Mapping:
+def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
     """Return the mapping that `text` holds, or raise InputError if it is not one."""
     root = _Tree(log).root(text)
-    if isinstance(root, Mapping):
+    if isinstance(root, MappingNode):
         return root
     found = "is empty" if root is None else "holds no mapping at its top level"
     raise InputError(found, where=log.file, fix="write `key: value` lines, as in workload_card_template.yaml")
@@ -206,7 +368,7 @@ class _Tree:
         elif done.is_mapping:
             node = _mapping(done)
         else:
-            node = Sequence(tuple(done.nodes), done.line)
+            node = SequenceNode(tuple(done.nodes), done.line)
         self._add(node, done.size, done.anchor)
 
     def _add(self, node: Node, size: int, anchor: str | None) -> None:
@@ -232,19 +394,19 @@ class _Tree:
         return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
 
 
-def _mapping(done: _Open) -> Mapping:
+def _mapping(done: _Open) -> MappingNode:
     pairs = zip(done.nodes[::2], done.nodes[1::2], strict=True)
     own: list[Entry] = []
     merged: list[Entry] = []
     for key, node in pairs:
-        if isinstance(key, Scalar) and key.text == "<<" and isinstance(node, Mapping):
+        if isinstance(key, ScalarNode) and key.text == "<<" and isinstance(node, MappingNode):
             merged += node.entries
         else:
-            if isinstance(node, Scalar) and not node.text:
+            if isinstance(node, ScalarNode) and not node.text:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
-            own.append(Entry(key.text if isinstance(key, Scalar) else "?", node, key.line))
+            own.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
     names = {entry.key for entry in own}
-    return Mapping((*own, *(entry for entry in merged if entry.key not in names)), done.line)
+    return MappingNode((*own, *(entry for entry in merged if entry.key not in names)), done.line)
 
 
 def _scalar(event: Any) -> Node:
@@ -253,7 +415,7 @@ def _scalar(event: Any) -> Node:
     if tag and tag not in CORE_TAGS:
         return _refused(tag, line)
     is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
-    return Scalar(text if is_text else plain_value(text), text, line)
+    return ScalarNode(text if is_text else plain_value(text), text, line)
 
 
 def _refused(tag: str, line: int) -> Refused:

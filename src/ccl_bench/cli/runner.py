@@ -1,4 +1,7 @@
-"""What every command has around it: errors as messages, exit statuses, interruption, closed pipes."""
+"""What every command has around it: errors as messages, exit statuses, interruption, closed pipes.
+
+A mistake in the command line reads as the other errors do.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,75 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from ccl_bench.base.errors import CclBenchError
+from cyclopts import (
+    CoercionError,
+    MissingArgumentError,
+    RepeatArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
+
+from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
+
+SEE_HELP = "--help shows how it is used"
+
+
+def usage_error(error: CycloptsError) -> UsageError:
+    """Return the error, with what was probably meant."""
+    match error:
+        case UnknownCommandError():
+            return _unknown_command(error)
+        case UnknownOptionError():
+            return _unknown_option(error)
+        case UnusedCliTokensError():
+            return UsageError(f"unexpected argument: {' '.join(error.unused_tokens or [])}", fix=SEE_HELP)
+        case RepeatArgumentError():
+            return UsageError(f"{error.token.keyword} is given several times", fix="give it once")
+        case MissingArgumentError() if error.keyword is None and error.argument is not None:
+            return UsageError(f"{error.argument.name} is missing", fix=SEE_HELP)
+        case CoercionError():
+            text, _, choices = _text(error).partition(". Choose from: ")
+            known = choices.partition(". Did you mean")[0].replace('"', "")
+            return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
+        case ValidationError():
+            return UsageError(_text(error).replace(". ", ": ", 1), fix=SEE_HELP)
+    return UsageError(_text(error), fix=SEE_HELP)
+
+
+def _text(error: CycloptsError) -> str:
+    """Return what cyclopts says, as a clause."""
+    text = str(error).strip().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _unknown_command(error: UnknownCommandError) -> UsageError:
+    word = (error.unused_tokens or [""])[0]
+    if word.startswith("-"):
+        return UsageError(f"unknown option {word}", fix=SEE_HELP)
+    known = _commands(error.app)
+    return UsageError(
+        f"unknown command {word!r}", fix=did_you_mean(word, known) or f"known: {', '.join(known)}"
+    )
+
+
+def _commands(app: App | None) -> list[str]:
+    return sorted(name for name in app or () if not name.startswith("-"))
+
+
+def _unknown_option(error: UnknownOptionError) -> UsageError:
+    word = (error.token.keyword or error.token.value).partition("=")[0]
+    known = [name for argument in error.argument_collection for name in argument.names if name[:2] == "--"]
+    return UsageError(f"unknown option {word}", fix=did_you_mean(word, known) or SEE_HELP)
+
 
 _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
@@ -79,8 +144,6 @@ def _called(app: App, arguments: list[str]) -> int:
     try:
         return app(arguments) or 0
     except CycloptsError as error:
-        from ccl_bench.cli.usage import usage_error
-
         raise usage_error(error) from error
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from ccl_bench.comparison.incomparable import remarks
+from ccl_bench.comparison.comparability import remarks
 from ccl_bench.comparison.noise import FEWEST, Interval, difference_interval, thinned, unstable
 from ccl_bench.comparison.run_results import samples_of
 

@@ -14,7 +14,7 @@ from ccl_bench import __version__, analysis
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine.local import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
-from ccl_bench.run.trace_tables import TraceTables
+from ccl_bench.run.completeness import TraceTables
 from ccl_bench.storage import remote
 from ccl_bench.trace import formats
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine import local
-from ccl_bench.engine.concat_tables import ConcatenatedTables
+from ccl_bench.engine.read_trace import ConcatenatedTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.engine.concat_tables import Tables
     from ccl_bench.engine.local import Engine, Progress
-    from ccl_bench.engine.read_trace import Task, TraceStream
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.engine.read_trace import Tables, Task, TraceStream
+    from ccl_bench.run.completeness import TraceTables
 
 _LOCAL: dict[str, Engine] = {
     "auto": local.auto,

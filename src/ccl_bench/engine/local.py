@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
 
 
 Engine = Callable[["Sequence[Task]", int | None], TraceStream]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ccl_bench.engine.read_trace import Task, TraceStream
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
     from ccl_bench.trace.format import TraceFile
 
 SHARE = 0.8

@@ -14,10 +14,10 @@ from ccl_bench.base.findings import way_out
 from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
 from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
+from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import touched
 from ccl_bench.run.one_run import SEVERAL
 from ccl_bench.run.open import recorder_of
-from ccl_bench.run.trace_tables import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.metrics import Measurement, Metric
     from ccl_bench.run import Run
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
 
 Failures = dict[str, Exception]
 """Metric → what it raised that nobody expects of a metric."""

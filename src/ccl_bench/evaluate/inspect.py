@@ -19,7 +19,7 @@ from ccl_bench.result.inspection import (
     InspectedTrace,
     Inspection,
 )
-from ccl_bench.run.trace_tables import UNREAD
+from ccl_bench.run.completeness import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
     from ccl_bench.run import Run
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
 
 INSPECTED_TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 

@@ -20,8 +20,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import CODES, completeness_findings
-from ccl_bench.run.exclusions import find_exclusions
+from ccl_bench.run.completeness import CODES, completeness_findings, find_exclusions
 from ccl_bench.run.facts import device_contradictions
 from ccl_bench.run.windows import find_windows, renumber_windows
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.run.stated import Stated
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.facts import Stated
     from ccl_bench.trace.formats import Format
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.phases import BACKWARD
-from ccl_bench.metrics import conditions, metric
+from ccl_bench.metrics import metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import phase_time
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="s", better="lower", applies=(conditions.training,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.training,), revision=2)
 def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time in one step in which the device worked on the backward pass, communication left out.
 

@@ -9,7 +9,8 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
 
@@ -63,7 +64,7 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
 
 
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB/s", better="higher", applies=(conditions.several_ranks,), revision=2)(
+    metric(unit="GB/s", better="higher", applies=(checks.several_ranks,), revision=2)(
         _family(_suffix, _collectives)
     )
 

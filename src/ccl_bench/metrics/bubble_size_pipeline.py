@@ -8,7 +8,8 @@ from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import RECORD, need_rows, ranks_in, step_labels
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import BubbleDetails
 
 
-@metric(unit="s", better="lower", applies=(conditions.pipeline,), aliases=("pipeline_bubble_16",), revision=2)
+@metric(unit="s", better="lower", applies=(checks.pipeline,), aliases=("pipeline_bubble_16",), revision=2)
 def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     """Pipeline bubble: time in a step in which a stage neither computes nor moves data.
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
 
 
 @metric(
     unit="calls",
     better="neither",
-    applies=(conditions.several_ranks,),
+    applies=(checks.several_ranks,),
     aliases=("coll_call_num_16",),
     revision=2,
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 
@@ -43,7 +44,7 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
 
 
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB", better="neither", applies=(conditions.several_ranks,), revision=2)(
+    metric(unit="GB", better="neither", applies=(checks.several_ranks,), revision=2)(
         _family(_suffix, _collectives)
     )
 

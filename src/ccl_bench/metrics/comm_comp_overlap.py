@@ -5,7 +5,8 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import listed_parts, shares_by_step
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
@@ -14,7 +15,7 @@ from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows,
     unit="%",
     better="higher",
     revision=2,
-    applies=(conditions.several_ranks,),
+    applies=(checks.several_ranks,),
     variants={"comm_comp_overlap_16": ("ratio", 0.01)},
 )
 def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.metrics import conditions, metric
+from ccl_bench.metrics import metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import share_of_steps
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="%", better="lower", applies=(checks.several_ranks,), revision=2)
 def communication_fraction(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of the time of steps in which communication ran, hidden under compute or not.
 

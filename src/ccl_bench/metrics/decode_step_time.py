@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.forward_passes import DECODE
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import pass_times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.inference,), revision=2)
 def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
     """Mean time of a forward pass that only decodes, from the ranges in traces of vLLM or SGLang.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import conditions, metric
+from ccl_bench.metrics import metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, time_per_step
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
 def exposed_communication_time(
     breakdown: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.serving.benchmark import meeting
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.serving_tools import title
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import BENCHMARK_IT, need_success, needed_benchmark, rate, window_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _STATE_THEM = "write slo_ttft_s, slo_tpot_s or slo_latency_s into run_metadata.j
 _QUANTITIES = ("ttft", "tpot", "latency")
 
 
-@metric(unit="requests/s", better="higher", applies=(conditions.inference,), revision=2)
+@metric(unit="requests/s", better="higher", applies=(checks.inference,), revision=2)
 def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Facts) -> Measurement:
     """Requests in one second of a serving benchmark that keep every service-level objective.
 

@@ -8,7 +8,8 @@ from ccl_bench.analysis.communication.bandwidth import WAIT_FREE, HockneyFit, fi
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
 
 
@@ -63,7 +64,7 @@ def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     """Latency of communication: the time the Hockney model gives an empty message.
 
@@ -83,7 +84,7 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     return Measurement(fit.alpha_s, _details(fit, parts), window=CALLS_OF_STEPS)
 
 
-@metric(unit="s/byte", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s/byte", better="lower", applies=(checks.several_ranks,), revision=2)
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:
     """Inverse bandwidth of communication: the time the Hockney model gives one more byte.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import gaps
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,), aliases=("inter_token_latency",))
+@metric(unit="s", better="lower", applies=(checks.inference,), aliases=("inter_token_latency",))
 def ITL(  # noqa: N802 (the name it has everywhere)
     requests: pl.DataFrame, serving_statistics: pl.DataFrame
 ) -> Measurement:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step, mean_of, seconds_by_rank
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
 
 
-@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=2)
 def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Compute time of the busiest rank over the mean of all ranks: 1 is even.
 

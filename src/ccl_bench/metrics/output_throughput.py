@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import total
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(
-    unit="tokens/s", better="higher", applies=(conditions.inference,), aliases=("output_token_throughput",)
-)
+@metric(unit="tokens/s", better="higher", applies=(checks.inference,), aliases=("output_token_throughput",))
 def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Tokens generated in one second of a serving benchmark, over all requests that succeeded.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import latencies
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="s", better="lower", applies=(conditions.inference,), aliases=("e2e_latency",))
+@metric(unit="s", better="lower", applies=(checks.inference,), aliases=("e2e_latency",))
 def request_latency(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Mean end-to-end latency of a request, from the result of a serving benchmark.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import completed
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="requests/s", better="higher", applies=(conditions.inference,))
+@metric(unit="requests/s", better="higher", applies=(checks.inference,))
 def request_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Requests that succeeded in one second of a serving benchmark.
 

@@ -17,7 +17,8 @@ from ccl_bench.analysis.communication.stragglers import (
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import need_waits
@@ -30,7 +31,7 @@ CAUSE_SHARE = 0.5
 """A cause is named where it explains this share of the lag."""
 
 
-@metric(unit="ratio", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=2)
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 

@@ -7,7 +7,8 @@ from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_an
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
 from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, step_labels
 
@@ -38,7 +39,7 @@ def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
 def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 

@@ -13,7 +13,8 @@ from ccl_bench.analysis.communication.exchanges import (
 )
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import ranks_in
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _FILE = "moe_assignments*.json"
 _SPLITS = "split sizes of all-to-alls"
 
 
-@metric(unit="ratio", better="lower", applies=(conditions.experts_on_devices,))
+@metric(unit="ratio", better="lower", applies=(checks.experts_on_devices,))
 def token_to_expert_assignment(
     moe_assignments: MoeAssignments | None, expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
 ) -> Measurement:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
 
 
-@metric(unit="s", better="lower", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
 def total_communication_time(
     breakdown: pl.DataFrame, communication_time: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import all_tokens, total
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, rate
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="tokens/s", better="higher", applies=(conditions.inference,))
+@metric(unit="tokens/s", better="higher", applies=(checks.inference,))
 def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Tokens of prompts and answers in one second of a serving benchmark.
 

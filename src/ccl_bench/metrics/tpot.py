@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ccl_bench.analysis.serving.benchmark import times_per_output_token
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, times
 
 
-@metric(
-    unit="s", better="lower", applies=(conditions.inference,), aliases=("time_per_output_token",), revision=2
-)
+@metric(unit="s", better="lower", applies=(checks.inference,), aliases=("time_per_output_token",), revision=2)
 def TPOT(  # noqa: N802 (the name it has everywhere)
     requests: pl.DataFrame, serving_statistics: pl.DataFrame
 ) -> Measurement:

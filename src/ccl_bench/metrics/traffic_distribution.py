@@ -11,7 +11,8 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 
@@ -77,7 +78,7 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
-@metric(unit="%", better="neither", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="%", better="neither", applies=(checks.several_ranks,), revision=2)
 def traffic_distribution(
     traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

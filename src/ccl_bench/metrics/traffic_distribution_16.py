@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import attributed, bytes_by_rank
 
 
-@metric(unit="GB", better="neither", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="GB", better="neither", applies=(checks.several_ranks,), revision=2)
 def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Bytes that one GPU communicates in one step, over all collectives.
 

@@ -10,7 +10,8 @@ from ccl_bench.analysis.statistics import spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
@@ -20,7 +21,7 @@ from ccl_bench.metrics.traffic_distribution import (
 )
 
 
-@metric(unit="s", better="neither", applies=(conditions.several_ranks,), revision=2)
+@metric(unit="s", better="neither", applies=(checks.several_ranks,), revision=2)
 def traffic_window(traffic: pl.DataFrame) -> Measurement:
     """Mean gap between the communication of one parallelism dimension and the next of another.
 

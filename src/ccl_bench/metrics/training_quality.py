@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.metrics import Measurement, conditions, metric
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared import checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,7 @@ _LARGEST_EXPONENT = 700
 """exp() of more overflows a double."""
 
 
-@metric(unit="nats", better="lower", applies=(conditions.training,), aliases=("training_quality_16",))
+@metric(unit="nats", better="lower", applies=(checks.training,), aliases=("training_quality_16",))
 def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
     """Final training loss, from `training_metrics.json`.
 

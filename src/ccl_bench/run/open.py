@@ -15,9 +15,8 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings
-from ccl_bench.run.facts import contradictions, fact_sources, merge_facts
+from ccl_bench.run.facts import METADATA, Stated, contradictions, fact_sources, merge_facts, read_stated
 from ccl_bench.run.one_run import keep_one_run
-from ccl_bench.run.stated import METADATA, Stated, read_stated
 from ccl_bench.storage import remote
 from ccl_bench.trace import discovery, formats
 

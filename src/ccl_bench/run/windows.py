@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
+from ccl_bench.run.completeness import CUT_SHORT
 from ccl_bench.run.one_run import listed, several_runs_finding
-from ccl_bench.run.trace_tables import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.run.trace_tables import TraceTables
+    from ccl_bench.run.completeness import TraceTables
 
 EARLIEST_EPOCH_NS = 10**18
 """Times before this (2001) count from the start of a machine or session, and compare with no other's."""

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.card.issues import IssueLog, shown
+from ccl_bench.card.yaml_tree import IssueLog, shown
 from ccl_bench.storage.files import MIB, read_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.card.issues import IssueLog, Reading, shown
+from ccl_bench.card.yaml_tree import IssueLog, Reading, shown
 from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:

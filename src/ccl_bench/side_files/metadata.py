@@ -6,10 +6,9 @@ from pydantic import Field
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card.fields import Section, entry
-from ccl_bench.card.issues import IssueLog, Reading
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
-from ccl_bench.card.yaml_tree import Mapping, node_of
+from ccl_bench.card.yaml_tree import IssueLog, MappingNode, Reading, node_of
 from ccl_bench.side_files.json_file import json_value, key_lines
 from ccl_bench.storage.files import read_text
 
@@ -60,7 +59,7 @@ def metadata_in_text(text: str, *, file: str = "") -> Reading[RunMetadata]:
     """Return the numbers in JSON text; `file` names it in messages."""
     data, log = json_value(text, file)
     root = node_of(data)
-    if not isinstance(root, Mapping):
+    if not isinstance(root, MappingNode):
         raise InputError("holds no mapping at its top level", where=file, fix='write {"world_size": 8, ...}')
     log.lines.update(key_lines(text))
     metadata = read_section(root, RunMetadata, log, unknown=near_miss_warner(RunMetadata, log))

@@ -15,10 +15,9 @@ from pydantic import AfterValidator, Field
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card.fields import Precision, Section, entry
-from ccl_bench.card.issues import IssueLog, Reading
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
-from ccl_bench.card.yaml_tree import mapping_of
+from ccl_bench.card.yaml_tree import IssueLog, Reading, mapping_of
 from ccl_bench.storage.files import Location, read_text
 
 Texts = tuple[str, ...]

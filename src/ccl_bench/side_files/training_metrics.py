@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.card.issues import Reading, shown
+from ccl_bench.card.yaml_tree import Reading, shown
 from ccl_bench.side_files.json_file import finite_number, read_json
 
 if TYPE_CHECKING:
-    from ccl_bench.card.issues import IssueLog
+    from ccl_bench.card.yaml_tree import IssueLog
     from ccl_bench.storage.files import Location
 
 FILE_NAME = "training_metrics.json"

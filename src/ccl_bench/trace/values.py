@@ -1,14 +1,16 @@
-"""Numbers as trace files hold them, to columns; what is none becomes null."""
+"""Pieces of a JSON trace, read a little at a time, and the numbers in them, which become columns."""
 
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.storage import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
 LARGEST = 2**63
 
@@ -66,3 +68,32 @@ def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
     places = {value: place for place, value in enumerate(distinct)}
     rows = [None if value is None else places[tuple(value)] for value in values]
     return pl.Series([list(value) for value in places], dtype=kind)[pl.Series(rows, dtype=pl.UInt32)]
+
+
+BLOCK_BYTES = 256 << 10
+"""Bytes read at a time. What is made of one block fits in a core's cache and in memory that was used before:
+blocks of 1 MB, which the system hands out anew each time, make the read of a small file a third slower."""
+
+
+class Reading(Protocol):
+    """What reading a file came to."""
+
+    size: int
+    """Bytes read, after decompression."""
+    broken_off: str
+    """Why reading stopped before the end of the file, if it did."""
+
+
+def next_block(stream: BinaryIO, reading: Reading, held: int) -> bytes:
+    """Return the next bytes; a damaged compressed stream ends the file where it is damaged.
+
+    As many as are `held` already without an end, if those are more: then what is held is searched again
+    as often as it doubles, and not once for each block.
+    """
+    try:
+        block = b"" if reading.broken_off else stream.read(max(BLOCK_BYTES, held))
+    except DAMAGED as error:
+        reading.broken_off = str(error) or type(error).__name__
+        return b""
+    reading.size += len(block)
+    return block

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
-from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths
-from ccl_bench.analysis.windows import assign_window, device_windows, sum_per_window
+from ccl_bench.analysis.intervals import (
+    assign_window,
+    clip,
+    device_windows,
+    merge_intervals,
+    sum_per_window,
+    union_lengths,
+)
 from ccl_bench.base.lazy_polars import pl
 
 _PPM = 1_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING
-from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.analysis.windows import assign_window, device_windows, sum_per_window
+from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_polars import pl
 
 OWN = (

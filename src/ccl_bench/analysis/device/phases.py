@@ -5,8 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION
-from ccl_bench.analysis.intervals import clip, merge_intervals
-from ccl_bench.analysis.windows import assign_window, device_windows
+from ccl_bench.analysis.intervals import assign_window, clip, device_windows, merge_intervals
 from ccl_bench.base.lazy_polars import pl
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"

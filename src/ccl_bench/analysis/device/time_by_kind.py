@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, FUSED, with_launch
-from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
-from ccl_bench.analysis.windows import assign_step, device_windows
+from ccl_bench.analysis.intervals import (
+    assign_step,
+    clip,
+    device_windows,
+    merge_intervals,
+    subtract,
+    union_lengths,
+)
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 

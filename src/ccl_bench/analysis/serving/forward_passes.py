@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.intervals import outermost
-from ccl_bench.analysis.windows import window_at
+from ccl_bench.analysis.intervals import outermost, window_at
 from ccl_bench.base.lazy_polars import pl
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("

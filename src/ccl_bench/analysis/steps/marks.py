@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.markers import EVALUATE, matching
 from ccl_bench.analysis.device.work import COMMUNICATION
-from ccl_bench.analysis.intervals import outermost
+from ccl_bench.analysis.intervals import PATTERN, outermost
 from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
-from ccl_bench.analysis.windows import PATTERN
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.result import WHOLE_TRACE

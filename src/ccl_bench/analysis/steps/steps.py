@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
-from ccl_bench.analysis.steps import marks
-from ccl_bench.analysis.steps.choice import chosen_ranges
-from ccl_bench.analysis.windows import (
+from ccl_bench.analysis.intervals import (
     BY_START,
     assign_step,
     assign_window,
@@ -14,6 +12,8 @@ from ccl_bench.analysis.windows import (
     sum_per_window,
     window_at,
 )
+from ccl_bench.analysis.steps import marks
+from ccl_bench.analysis.steps.choice import chosen_ranges
 from ccl_bench.base.lazy_polars import pl
 
 

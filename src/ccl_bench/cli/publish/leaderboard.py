@@ -220,7 +220,7 @@ def token(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.leaderboard.publishing import audit, tokens
+    from ccl_bench.leaderboard.publishing import tokens
     from ccl_bench.leaderboard.publishing.moderation import OPERATOR
     from ccl_bench.leaderboard.store import open_store
 
@@ -231,11 +231,11 @@ def token(
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None:
         made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=days)
-        audit.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
+        tokens.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
         sys.stdout.write(f"{made}\n")
     elif revoke is not None:
         tokens.revoke_token(store.engine, revoke)
-        audit.log_event(store.data, "token-revoked", token=revoke, by=OPERATOR.submitter)
+        tokens.log_event(store.data, "token-revoked", token=revoke, by=OPERATOR.submitter)
     else:
         _show_tokens(tokens.list_tokens(store.engine))
     return 0

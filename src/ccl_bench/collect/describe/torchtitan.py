@@ -10,9 +10,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.card.issues import IssueLog
 from ccl_bench.card.sections import read_section
-from ccl_bench.card.yaml_tree import mapping_of
+from ccl_bench.card.yaml_tree import IssueLog, mapping_of
 from ccl_bench.collect import gather
 from ccl_bench.side_files import TrainConfig
 from ccl_bench.side_files.torchtitan import is_train_config

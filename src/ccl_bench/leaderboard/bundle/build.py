@@ -25,7 +25,7 @@ from ccl_bench.leaderboard.bundle.format import (
 from ccl_bench.result import to_json as results_json
 from ccl_bench.result.report_data import to_json as report_json
 from ccl_bench.run.completeness import RANK_MAP
-from ccl_bench.run.stated import CARD as CARD_KIND
+from ccl_bench.run.facts import CARD as CARD_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from ccl_bench.leaderboard.bundle.format import ID
 from ccl_bench.leaderboard.errors import RequestRefused
-from ccl_bench.leaderboard.publishing import audit, queue
+from ccl_bench.leaderboard.publishing import queue, tokens
 from ccl_bench.leaderboard.publishing.models import Receipt, Verification
 from ccl_bench.leaderboard.publishing.publications import (
     find_publication,
@@ -192,5 +192,5 @@ class LocalAdmin:
         return receipts_in_state(self.store, "quarantined")
 
     def _noted(self, event: str, run: str) -> Receipt:
-        audit.log_event(self.store.data, event, run=run, submitter=OPERATOR.submitter)
+        tokens.log_event(self.store.data, event, run=run, submitter=OPERATOR.submitter)
         return receipt(self.store, run)

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.leaderboard.bundle.format import LISTED
-from ccl_bench.leaderboard.publishing import audit, queue
+from ccl_bench.leaderboard.publishing import queue, tokens
 from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads, upload_folder
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
@@ -73,7 +73,7 @@ class Worker:
             try:
                 worked = self._work_once()
             except SQLAlchemyError as error:
-                audit.log_event(self.store.data, "database-failed", reason=str(error))
+                tokens.log_event(self.store.data, "database-failed", reason=str(error))
                 worked = False
             done += worked
             if not worked and until_empty:
@@ -100,7 +100,7 @@ class Worker:
         reconcile(self.store, settings)
         removed = remove_dead_uploads(self.store.data)
         if removed:
-            audit.log_event(self.store.data, "swept", uploads=removed)
+            tokens.log_event(self.store.data, "swept", uploads=removed)
 
     def _work(self, job: Job, settings: Settings) -> None:
         self._renewed = time.monotonic()
@@ -114,7 +114,7 @@ class Worker:
                 error.message if isinstance(error, CclBenchError) else error.strerror or "no reason given"
             )
             queue.release(self.store.engine, job, reason)
-            audit.log_event(
+            tokens.log_event(
                 self.store.data, "recompute-failed", run=job.run, attempt=job.attempt, reason=str(error)
             )
             return
@@ -159,7 +159,7 @@ class Worker:
             self._record(self.store.bundle(job.run), state, message)
             with writing(self.store.engine) as connection:
                 queue.finish(connection, job, state, message)
-        audit.log_event(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
+        tokens.log_event(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
 
     def _record(self, bundle: Bundle, state: JobState, message: str) -> None:
         last = bundle.history[-1].state

@@ -13,7 +13,7 @@ from sqlalchemy import and_, case, func, select, update
 from ccl_bench import metrics
 from ccl_bench.catalog import devices
 from ccl_bench.comparison import comparison_key, unknown_fields
-from ccl_bench.comparison.incomparable import result_rules
+from ccl_bench.comparison.comparability import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS

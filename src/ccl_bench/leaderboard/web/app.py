@@ -18,7 +18,7 @@ from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.pages.render import render_page
-from ccl_bench.leaderboard.publishing import audit
+from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.web import api, page_routes
 from ccl_bench.leaderboard.web import publish_routes as publishing
 from ccl_bench.leaderboard.web.api import Refusal
@@ -117,7 +117,7 @@ def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     said["client"] = request.client.host if request.client else None
     said |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
-        audit.log_event(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
+        tokens.log_event(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
 
 
 def _is_api_call(request: Request) -> bool:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ccl_bench import __version__, metrics
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
-from ccl_bench.leaderboard.publishing import audit, moderation, tokens
+from ccl_bench.leaderboard.publishing import moderation, tokens
 from ccl_bench.leaderboard.publishing.ingest import IngestResult, ingest_archive
 from ccl_bench.leaderboard.publishing.models import (
     Acceptance,
@@ -119,7 +119,7 @@ def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, fol
         "submitter": caller.submitter,
         "token": caller.token,
     }
-    audit.log_event(store.data, "published" if found.is_new else "published-again", **note)
+    tokens.log_event(store.data, "published" if found.is_new else "published-again", **note)
     replaced, remarks = found.replaced, found.remarks
     return Acceptance(**said.model_dump(), is_new=found.is_new, replaced=replaced, remarks=remarks)
 
@@ -168,7 +168,7 @@ def recompute(request: Request, run: str, caller: Maintainer) -> Receipt:
 
 def _log_and_receipt(request: Request, event: str, run: str, caller: Caller) -> Receipt:
     store, _ = _store_and_settings(request)
-    audit.log_event(store.data, event, run=run, submitter=caller.submitter, token=caller.token)
+    tokens.log_event(store.data, event, run=run, submitter=caller.submitter, token=caller.token)
     return receipt(store, run)
 
 
@@ -184,7 +184,7 @@ def make_token(request: Request, wanted: TokenWanted, caller: Admin) -> TokenMad
     """Make a token."""
     store, _ = _store_and_settings(request)
     made = tokens.create_token(store.engine, wanted.submitter, Role(wanted.role), days=wanted.days)
-    audit.log_event(
+    tokens.log_event(
         store.data, "token-made", submitter=wanted.submitter, role=wanted.role, by=caller.submitter
     )
     return TokenMade(token=made)
@@ -195,4 +195,4 @@ def revoke_token(request: Request, token: str, caller: Admin) -> None:
     """Make a token worthless, given its id."""
     store, _ = _store_and_settings(request)
     tokens.revoke_token(store.engine, token)
-    audit.log_event(store.data, "token-revoked", token=token, by=caller.submitter)
+    tokens.log_event(store.data, "token-revoked", token=token, by=caller.submitter)

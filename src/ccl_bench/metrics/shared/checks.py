@@ -1,4 +1,8 @@
-"""What must be recorded before a metric can be computed: communication, kernels, launches, ranges of FSDP."""
+"""When a metric makes sense, and what must be recorded before it can be computed.
+
+A condition returns why a metric makes no sense for a run, or None; a fact that no source states is no reason
+to refuse. A check raises where communication, kernels, launches or ranges were not recorded.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,43 @@ from ccl_bench.metrics.shared.rows import RECORD, label, need_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+
+
+def several_ranks(facts: Facts) -> str | None:
+    """Communication needs a partner."""
+    if facts.world_size and facts.world_size.value == 1:
+        return f"the run has one rank (world_size 1 in {facts.world_size.source}), so nothing is communicated"
+    return None
+
+
+def training(facts: Facts) -> str | None:
+    """The metric is defined for training."""
+    if facts.phase and facts.phase.value != "training":
+        return f"it is defined for training, and this run is {facts.phase.value} ({facts.phase.source})"
+    return None
+
+
+def inference(facts: Facts) -> str | None:
+    """The metric is defined for inference."""
+    if facts.phase and facts.phase.value != "inference":
+        return f"it is defined for inference, and this run is {facts.phase.value} ({facts.phase.source})"
+    return None
+
+
+def pipeline(facts: Facts) -> str | None:
+    """The metric is about pipeline stages."""
+    if facts.pp and facts.pp.value == 1:
+        return f"the run has no pipeline (pp is 1 in {facts.pp.source})"
+    return None
+
+
+def experts_on_devices(facts: Facts) -> str | None:
+    """The metric is about experts that several devices share."""
+    if facts.is_moe and not facts.is_moe.value:
+        return f"the model has no experts ({facts.is_moe.source})"
+    if facts.ep and facts.ep.value == 1:
+        return f"no devices share the experts (ep is 1 in {facts.ep.source})"
+    return None
 
 
 def need_communication(breakdown: pl.DataFrame) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench.trace.json_pieces import next_block
+from ccl_bench.trace.values import next_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

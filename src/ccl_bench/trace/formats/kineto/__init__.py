@@ -51,9 +51,9 @@ def _read(stream: BinaryIO, file: str) -> TraceContent:
 
 
 def _reads_in_threads() -> bool:
-    from ccl_bench.trace.formats.kineto.native import library
+    from ccl_bench.trace.formats.kineto.native import reader
 
-    return library.absence() is None
+    return reader.absence() is None
 
 
 KINETO = register(

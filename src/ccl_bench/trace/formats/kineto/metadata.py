@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.salvage import repaired
+from ccl_bench.trace.formats.kineto.pieces import repaired
 from ccl_bench.trace.values import LATEST_NS, whole
 
 if TYPE_CHECKING:

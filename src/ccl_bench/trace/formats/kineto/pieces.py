@@ -1,23 +1,28 @@
-"""Cut a trace file into pieces that hold whole events, reading a little at a time.
+"""Cut a trace file into pieces of whole events, reading a little at a time, and decode each piece.
 
-A trace is `{head "traceEvents": [ event, event, ... ] tail}` or, as other writers have it, a bare
-`[ event, event, ...`. The events are cut where one object ends and the next begins with
-a key that events begin with; inside a JSON string that sequence cannot stand, since its quotes
-would be escaped. It can stand among objects inside an event or after the events, which shows
-when such a piece does not decode.
+A trace is `{head "traceEvents": [ event, event, ... ] tail}` or, as other writers have it, a bare list of
+events. Damaged pieces are decoded event by event, and what is lost is counted.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING, TypeVar
 
-from ccl_bench.trace.json_pieces import next_block
+import msgspec
+
+from ccl_bench.trace.formats.kineto.events import Event, ExactEvent
+from ccl_bench.trace.values import next_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
+
+    EventType = TypeVar("EventType", bound=Event)
+    Taking = Callable[..., int | None]
+    Decoder = msgspec.json.Decoder[list[Event]]
 
 EVENT_LIMIT = 64 << 20
 """Bytes without an event boundary after which a file is given up as damaged."""
@@ -96,3 +101,264 @@ def pieces(stream: BinaryIO, document: Document) -> Iterator[tuple[int, bytes]]:
             rest = buffer
     if document.found_events:
         yield document.size - len(rest), rest
+
+
+_BETWEEN = b" \t\r\n,"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(
+    rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|' + _PAIR + rb")|(u[dD][89a-fA-F][0-9a-fA-F]{2}))?"
+)
+_NO_VALUE = re.compile(
+    b"(" + _STRING + rb")|(?<=[:\[,])\s*+[+-]?(?:nan|inf(?:inity)?)\b|(?<=:)\s*+(?=[,}])",
+    re.IGNORECASE | re.DOTALL,
+)
+_NAME = re.compile(
+    rb'("name"\s*:\s*")((?:(?!"name"\s*:).)*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:|\}))',
+    re.DOTALL,
+)
+_KEY_OR_VALUE = re.compile(rb'"\s*[:,]')
+_STRAY_QUOTE = re.compile(rb'(?<!\\)"')
+_TEXT = re.compile(_STRING, re.DOTALL)
+_MARK = re.compile(_STRING + rb"|([\[\]{}])", re.DOTALL)
+_ARRAY_END = re.compile(rb"\}\s*+\]")
+_EMPTY_ARRAY = re.compile(rb"\s*+\]")
+_ARRAY_END_GUESSES = 3
+_ENDS_TRIED = 1000
+
+_PARTS_OF_AN_EVENT = 64
+"""Into how many parts an event may have been cut by objects in it that look like events."""
+
+_UNFINISHED_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was repaired and what was lost, over one file."""
+
+    repaired: int = 0
+    """Events read after a repair of their text."""
+    lost: int = 0
+    """Events that could not be read."""
+    first_at: int = -1
+    """Offset of the first damaged event in the decompressed file, bytes."""
+    truncated: bool = False
+    """Whether the file ends inside its events."""
+
+    def note(self, at: int) -> None:
+        """Remember where the first damage is."""
+        if self.first_at < 0:
+            self.first_at = at
+
+
+def repaired(text: bytes) -> bytes:
+    """Return `text` with the damages mended that have one meaning only."""
+    text = text.decode("utf-8", "replace").encode()
+    text = _CONTROL.sub(b" ", text)
+    text = _ESCAPE.sub(lambda m: m[0] if m[1] else rb"\ufffd" if m[2] else rb"\\", text)
+    return _NO_VALUE.sub(lambda m: m[1] or b" null", text)
+
+
+def _with_quotes_escaped(text: bytes) -> bytes:
+    """Return `text` with the quotes inside names escaped, except in names of two torn events."""
+    if any(_KEY_OR_VALUE.search(name[2]) for name in _NAME.finditer(text)):
+        return text
+    return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(lambda _: rb"\"", m[2]) + m[3], text)
+
+
+def decoded(text: bytes, decoder: msgspec.json.Decoder[list[EventType]]) -> list[EventType] | None:
+    """Return the events of `text` if it is made of whole, undamaged events, else None."""
+    try:
+        return decoder.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def salvaged(
+    piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses, *, more: bool
+) -> tuple[list[EventType], bytes]:
+    """Return the events of `piece` that can be read, one by one if need be.
+
+    If `more` of the file follows, the start of an event that may go on there is returned too.
+    """
+    cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
+    depths: list[int] = []
+    found: list[EventType] = []
+    position = 0
+    while position < len(cuts) - 1:
+        start = cuts[position]
+        part = piece[start : cuts[position + 1]].strip(_BETWEEN)
+        position += 1
+        if (events := decoded(part, decoder)) is None:
+            depths = depths or [_depth(piece[begin:end]) for begin, end in pairwise(cuts)]
+            others, may_go_on = _other_parts(depths[position - 1 : position + _PARTS_OF_AN_EVENT - 1])
+            together = piece[start : cuts[position + others]].strip(_BETWEEN)
+            if others and (events := decoded(together, decoder)) is not None:
+                position += others
+            elif more and may_go_on and len(piece) - start < _UNFINISHED_BYTES:
+                return found, piece[start:].strip(_BETWEEN)
+            else:
+                events = _mended(part, offset + start, decoder, losses)
+        found += events
+    return found, b""
+
+
+def _other_parts(depths: list[int]) -> tuple[int, bool]:
+    """Return how many of the parts that follow belong to the event that starts with the first.
+
+    Where its end is not found, also whether it may lie after the piece.
+    """
+    for others, depth in enumerate(accumulate(depths)):
+        if depth <= 0:
+            return (others if depth == 0 else 0), False
+    return 0, len(depths) < _PARTS_OF_AN_EVENT
+
+
+def _depth(text: bytes) -> int:
+    """Return how many brackets outside strings `text` opens and does not close."""
+    bare = _TEXT.sub(b"", text)
+    return sum(bare.count(mark) for mark in (b"[", b"{")) - sum(bare.count(mark) for mark in (b"]", b"}"))
+
+
+def _mended(
+    text: bytes, at: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
+) -> list[EventType]:
+    """Return the events of damaged `text` after mending it, or count it as lost."""
+    losses.note(at)
+    for mend in (repaired, lambda raw: repaired(_with_quotes_escaped(raw))):
+        if (events := decoded(mend(text), decoder)) is not None:
+            losses.repaired += 1
+            return events
+    losses.lost += 1
+    return []
+
+
+def whole_array(
+    piece: bytes, decoder: msgspec.json.Decoder[list[EventType]]
+) -> tuple[list[EventType], bytes] | None:
+    """Return the events of a piece in which the array ends, and what follows; None if it is not so."""
+    if match := _EMPTY_ARRAY.match(piece):
+        return [], piece[match.end() :]
+    for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
+        if (events := decoded(piece[: match.end() - 1], decoder)) is not None:
+            return events, piece[match.end() :]
+    return None
+
+
+def last_events_of(
+    piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
+) -> tuple[list[EventType], bytes]:
+    """Return the events of the piece that ends the array, and what stands after the array."""
+    if ended := whole_array(piece, decoder):
+        return ended
+    closing = _array_end(piece)
+    if closing is None:
+        losses.truncated = True
+        losses.note(offset + len(piece))
+        return salvaged(piece, offset, decoder, losses, more=False)
+    return salvaged(piece[:closing], offset, decoder, losses, more=False)[0], piece[closing + 1 :]
+
+
+def _array_end(piece: bytes) -> int | None:
+    """Return where the array of events closes, or None if it does not.
+
+    What follows it must be the rest of an object, or nothing. Where that is cut off too, the
+    bracket that closes more than was opened is taken, unless events follow it.
+    """
+    end = len(piece)
+    ends: list[int] = []
+    while (end := piece.rfind(b"]", 0, end)) >= 0 and len(ends) < _ENDS_TRIED:
+        ends.append(end)
+    for at in reversed(ends):
+        tail = piece[at + 1 :].strip()
+        before = piece[max(0, at - 99) : at].rstrip()[-1:]
+        if before in {b"", b"}", b","} and (not tail or _ends_object(tail)):
+            return at
+    return _surplus_bracket(piece) if _depth(piece) < 0 else None
+
+
+def _surplus_bracket(piece: bytes) -> int | None:
+    depth = 0
+    for mark in _MARK.finditer(piece):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(mark[1], 0)
+        if depth < 0:
+            at = mark.start()
+            return at if mark[1] == b"]" and not BOUNDARY.search(piece, at) else None
+    return None
+
+
+def _ends_object(text: bytes) -> bool:
+    """Whether `text` is what remains of an object after one of its values."""
+    if text[:1] not in {b",", b"}"}:
+        return False
+    try:
+        msgspec.json.decode(b"{" + text.lstrip(_BETWEEN))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+_LONG_FRACTION = re.compile(rb'"(?:ts|dur)"\s*:\s*"?(?:\d{14,}|[89]\d{12})\.\d')
+"""Microseconds with more digits than a double holds (torch 2.2 and 2.3, kineto#919)."""
+
+_SAMPLE_BYTES = 4 << 10
+"""Bytes at the end of each piece but the first that are looked at for such times."""
+
+_TAIL_LIMIT = 64 << 20
+
+
+def decoder_for(decoder: Decoder | None, piece: bytes) -> Decoder:
+    """Return a decoder that keeps every digit of the times in `piece`; once exact, always exact."""
+    start = max(0, len(piece) - _SAMPLE_BYTES) if decoder else 0
+    if decoder and (decoder.type == list[ExactEvent] or not _LONG_FRACTION.search(piece, start)):
+        return decoder
+    kind = ExactEvent if _LONG_FRACTION.search(piece, start) else Event
+    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+
+
+def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Taking) -> Iterator[list[Event]]:
+    """Yield the events of a file, those of one piece at a time, and fill `document` and `losses`.
+
+    Only those events are decoded here that `taken`, which is `Gathering.taken`, leaves.
+    """
+    decoder: Decoder | None = None
+    unfinished = b""
+    found = pieces(stream, document)
+    offset, piece = next(found, (0, b""))
+    for next_offset, next_piece in found:
+        text = unfinished + b"," + piece if unfinished else piece
+        offset, unfinished = offset - len(text) + len(piece), b""
+        if (end := taken(text, must_end=False)) is not None:
+            if end < len(text):
+                document.tail = _rest_of_file(text[end:], next_piece, found)
+                return
+            offset, piece = next_offset, next_piece
+            continue
+        decoder = decoder_for(decoder, piece)
+        if (events := decoded(text, decoder)) is not None:
+            yield events
+        elif ended := whole_array(text, decoder):
+            yield ended[0]
+            document.tail = _rest_of_file(ended[1], next_piece, found)
+            return
+        else:
+            events, unfinished = salvaged(text, offset, decoder, losses, more=True)
+            yield events
+        offset, piece = next_offset, next_piece
+    if document.found_events:
+        text = unfinished + b"," + piece if unfinished else piece
+        if (end := taken(text, must_end=True)) is not None:
+            document.tail = text[end:]
+            return
+        events, document.tail = last_events_of(text, offset, decoder_for(decoder, piece), losses)
+        yield events
+
+
+def _rest_of_file(first: bytes, second: bytes, others: Iterator[tuple[int, bytes]]) -> bytes:
+    """Return the text after the events that was cut as if it held events too."""
+    tail = first + b"," + second
+    for _, piece in others:
+        if len(tail) < _TAIL_LIMIT:
+            tail += b"," + piece
+    return tail

@@ -11,11 +11,9 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace import content, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
 from ccl_bench.trace.formats.kineto import metadata
-from ccl_bench.trace.formats.kineto.decode import event_lists
-from ccl_bench.trace.formats.kineto.native.rows import native_rows
-from ccl_bench.trace.formats.kineto.pieces import Document
+from ccl_bench.trace.formats.kineto.native.reader import native_rows
+from ccl_bench.trace.formats.kineto.pieces import Document, Losses, event_lists
 from ccl_bench.trace.formats.kineto.row_builder import RowBuilder
-from ccl_bench.trace.formats.kineto.salvage import Losses
 
 if TYPE_CHECKING:
     from collections import Counter

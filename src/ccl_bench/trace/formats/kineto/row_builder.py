@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.content import Scratch
     from ccl_bench.trace.formats.kineto.events import Args, Event
-    from ccl_bench.trace.formats.kineto.native.rows import NativeRows
+    from ccl_bench.trace.formats.kineto.native.reader import NativeRows
 
 MOST_ROWS = 1 << 21
 """Rows that are held in memory; with those of the next piece they take some 250 MB."""

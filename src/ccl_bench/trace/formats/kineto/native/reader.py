@@ -1,0 +1,360 @@
+"""Load the compiled reader, feed it pieces of a trace, and take the rows it made.
+
+Keys, categories and columns of each kind of row are derived from `events`, so that both ways of reading know
+the same words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import Counter
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.trace.formats.kineto import tables
+from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
+from ccl_bench.trace.formats.kineto.events import (
+    CATEGORIES,
+    HEADS,
+    ROWS,
+    TAILS,
+    UNUSED_CATEGORIES,
+    Args,
+    Event,
+    Number,
+)
+from ccl_bench.trace.formats.kineto.pieces import decoder_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ccl_bench.trace.formats.kineto.pieces import Decoder
+
+VARIABLE = "CCL_BENCH_NATIVE"
+"""Set to 0, the environment variable that leaves the native reader out."""
+
+REVISION = 1
+"""As in rows.h."""
+
+LIBRARY_FILE = Path(__file__).with_name("librows.so")
+
+
+class Word(ctypes.Structure):
+    """`Word` of rows.h."""
+
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("length", ctypes.c_int32),
+        ("role", ctypes.c_int32),
+        ("slot", ctypes.c_int32),
+        ("kind", ctypes.c_int32),
+        ("tables", ctypes.c_int32 * 3),
+        ("rule", ctypes.c_int32),
+    )
+
+
+_RESULTS = {
+    "rows_open": (ctypes.c_void_p, ctypes.POINTER(Word), ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32),
+    "rows_close": (None, ctypes.c_void_p),
+    "rows_feed": (ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int32),
+    "rows_calls": (ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
+    "rows_events": (ctypes.c_int64, ctypes.c_void_p),
+    "rows_take": (ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p),
+    "rows_texts": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+}
+
+
+def absence() -> str | None:
+    """Return why the native reader is not used, in a few words; None if it is."""
+    if os.environ.get(VARIABLE) == "0":
+        return f"{VARIABLE}=0"
+    return None if _loaded() else _why_not()
+
+
+def load_library() -> ctypes.CDLL | None:
+    """Return the compiled reader; None where it is absent or switched off."""
+    return None if os.environ.get(VARIABLE) == "0" else _loaded()
+
+
+def _why_not() -> str:
+    return "it was built for another version" if LIBRARY_FILE.exists() else "it was not built"
+
+
+@cache
+def _loaded() -> ctypes.CDLL | None:
+    try:
+        found = ctypes.CDLL(str(LIBRARY_FILE))
+        revision = found.rows_revision()
+    except (OSError, AttributeError):
+        return None
+    if revision != REVISION:
+        return None
+    for name, (result, *arguments) in _RESULTS.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+IGNORED = "ignored"
+"""The rows that hold the category of each event of an unknown one."""
+
+_OLD = "external_id_old"
+
+COLUMNS = {
+    "kernels": (
+        *("ts", "dur", "name", "device", "stream", "correlation", "external_id", _OLD, "collective"),
+        *("blocks_per_sm", "warps_per_sm", "occupancy", "grid", "block", "registers", "shared_memory"),
+    ),
+    "memcpy": (
+        *("ts", "dur", "name", "cat", "device", "stream", "correlation", "external_id", _OLD, "bytes"),
+    ),
+    "cpu_ops": (
+        *("ts", "dur", "pid", "tid", "name", "external_id", _OLD),
+        *("record_function_id", "sequence_number", "forward_thread"),
+    ),
+    "launches": ("ts", "dur", "pid", "tid", "name", "correlation", "external_id", _OLD),
+    "annotations": ("ts", "dur", "pid", "tid", "name", "cat", "external_id", _OLD),
+    TAILS: ("id", "tid", "ts"),
+    HEADS: ("id", "tid", "ts"),
+    IGNORED: ("cat",),
+}
+"""The kinds of rows and the fields of `Event` and `Args` in them; the last takes unknown categories."""
+
+TEXTS = frozenset({"name", "cat", "collective"})
+"""Fields that are handed over as numbers of texts."""
+
+_TIMES = frozenset({"ts", "dur"})
+_REALS = frozenset({"blocks_per_sm", "warps_per_sm", "occupancy"})
+_PRODUCTS = frozenset({"grid", "block"})
+_WHOLES = frozenset().union(*COLUMNS.values()) - TEXTS - _TIMES - _REALS - _PRODUCTS
+
+_FIRST_SLOTS = ("ph", "cat", "name", "collective")
+"""Fields whose place is fixed in rows.h."""
+
+
+class _Role(IntEnum):
+    EVENT_KEY = 0
+    ARGUMENT_KEY = 1
+    CATEGORY = 2
+    CALL_PREFIX = 3
+
+
+class _Kind(IntEnum):
+    TEXT = 0
+    TEXT_OR_NULL = 1
+    WHOLE = 2
+    REAL = 3
+    TIME = 4
+    PRODUCT = 5
+    SCALAR = 6
+    LIST = 7
+    ANY = 8
+    ARGUMENTS = 9
+
+
+_RULES = {None: 0, "name": 1, "collective": 2}
+
+_BY_TYPE: dict[object, _Kind] = {
+    str: _Kind.TEXT,
+    str | None: _Kind.TEXT_OR_NULL,
+    Number: _Kind.SCALAR,
+    list[Number] | str | None: _Kind.LIST,
+    msgspec.Raw: _Kind.ANY,
+    Args | None: _Kind.ARGUMENTS,
+}
+
+_BY_NAME = {
+    **dict.fromkeys(_WHOLES, _Kind.WHOLE),
+    **dict.fromkeys(_REALS, _Kind.REAL),
+    **dict.fromkeys(_TIMES, _Kind.TIME),
+    **dict.fromkeys(_PRODUCTS, _Kind.PRODUCT),
+}
+
+
+@cache
+def _slots() -> dict[str, int]:
+    fields = [*_FIRST_SLOTS, *Event.__struct_fields__, *Args.__struct_fields__]
+    return {name: slot for slot, name in enumerate(dict.fromkeys(fields))}
+
+
+def _key_words(struct: type[msgspec.Struct], role: _Role) -> Iterator[Word]:
+    for field in msgspec.structs.fields(struct):
+        text = field.encode_name.encode()
+        kind = _BY_NAME.get(field.name, _BY_TYPE[field.type])
+        yield Word(text, len(text), role, _slots()[field.name], kind)
+
+
+def _category_word(category: str, kind: str | None) -> Word:
+    tables = list(COLUMNS)
+    complete = tables.index(ROWS[kind]) if kind in ROWS else -1
+    ends = [tables.index(name) if kind == "arrow" else -1 for name in (TAILS, HEADS)]
+    text, rule = category.encode(), _RULES[CALL_KINDS.get(kind or "")]
+    return Word(text, len(text), _Role.CATEGORY, tables=(complete, *ends), rule=rule)
+
+
+@cache
+def native_words() -> ctypes.Array[Word]:
+    """Return every word that the native reader has to know."""
+    found = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
+    kinds: dict[str, str | None] = {**CATEGORIES, **dict.fromkeys(UNUSED_CATEGORIES)}
+    found += [_category_word(category, kind) for category, kind in kinds.items()]
+    prefixes = [name.encode() for name in CALL_NAMES]
+    found += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
+    return (Word * len(found))(*found)
+
+
+@cache
+def native_tables() -> ctypes.Array[ctypes.c_int32]:
+    """Return for each kind of rows how many columns it has, and their slots."""
+    numbers = [n for names in COLUMNS.values() for n in (len(names), *(_slots()[name] for name in names))]
+    return (ctypes.c_int32 * len(numbers))(*numbers)
+
+
+_SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
+"""Sizes of `ArrowSchema` and `ArrowArray`, which the C data interface fixes."""
+
+_RELEASE = {_SCHEMA_BYTES: 56, _ARRAY_BYTES: 64}
+"""Where the function stands in each that frees it."""
+
+_RENAMED = {
+    "pid": "process",
+    "tid": "thread",
+    "occupancy": "occupancy_pct",
+    "grid": "grid_blocks",
+    "block": "block_threads",
+    "shared_memory": "shared_memory_bytes",
+}
+
+_NEW_CAPSULE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+class _Handover:
+    """An array on its way from C to polars, without a copy."""
+
+    def __init__(self, fill: Callable[[int, int], int]) -> None:
+        self._schema = ctypes.create_string_buffer(_SCHEMA_BYTES)
+        self._array = ctypes.create_string_buffer(_ARRAY_BYTES)
+        if fill(ctypes.addressof(self._schema), ctypes.addressof(self._array)):
+            raise MemoryError
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return (
+            _NEW_CAPSULE(ctypes.addressof(self._schema), b"arrow_schema", None),
+            _NEW_CAPSULE(ctypes.addressof(self._array), b"arrow_array", None),
+        )
+
+    def series(self) -> pl.Series:
+        """Return the array; what polars did not take over is freed."""
+        try:
+            return pl.Series(self)
+        finally:
+            for given in (self._schema, self._array):
+                release = ctypes.c_void_p.from_buffer(given, _RELEASE[len(given)]).value
+                if release:
+                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(given))
+
+
+class NativeRows:
+    """The rows that the native reader made of one file."""
+
+    def __init__(self, native: ctypes.CDLL, handle: int) -> None:
+        self._native = native
+        self._handle = handle
+        self._has_rows = False
+        self._decoder: Decoder | None = None
+
+    def __del__(self) -> None:
+        self._native.rows_close(self._handle)
+
+    @property
+    def events(self) -> int:
+        """How many events were taken."""
+        found: int = self._native.rows_events(self._handle)
+        return found
+
+    def feed(self, text: bytes, *, must_end: bool) -> int | None:
+        """Take the events of `text`, all or none; None if there is anything unusual in it.
+
+        Otherwise returns where the text after the array of events begins.
+        """
+        end: int = self._native.rows_feed(self._handle, text, len(text), must_end)
+        if end < 0:
+            return None
+        self._has_rows = True
+        return end or len(text)
+
+    def calls(self, text: bytes) -> list[Event]:
+        """Return the events of `text` that describe communication calls; `text` is what was fed last."""
+        places = ctypes.POINTER(ctypes.c_int64)()
+        count = self._native.rows_calls(self._handle, ctypes.byref(places))
+        parts = [text[places[2 * n] : places[2 * n + 1]] for n in range(count)]
+        if not parts:
+            return []
+        together = b"[" + b",".join(parts) + b"]"
+        self._decoder = decoder_for(self._decoder, together)
+        return self._decoder.decode(together)
+
+    def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
+        """Return the rows made since the last time, and how many events of which unknown category."""
+        if not self._has_rows:
+            return {}, Counter()
+        self._has_rows = False
+        texts = _Handover(lambda *places: self._native.rows_texts(self._handle, *places)).series()
+        rows = {name: self._rows(number) for number, name in enumerate(COLUMNS)}
+        counts = rows.pop(IGNORED).to_series().value_counts(name="count")
+        ignored: Counter[str] = Counter()
+        for number, count in counts.iter_rows():
+            ignored["" if number is None else texts[number]] += count
+        categories = texts.cast(pl.Categorical)
+        found = {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}
+        return found, ignored
+
+    def _rows(self, number: int) -> pl.DataFrame:
+        names = list(COLUMNS.values())[number]
+        fill = _Handover(lambda *places: self._native.rows_take(self._handle, number, *places))
+        frame = fill.series().struct.unnest()
+        frame.columns = list(names)
+        return frame
+
+
+def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+    """Return rows of the native reader as `columns` makes them."""
+    found: dict[str, Any] = rows.to_dict()
+    if name == "memcpy":
+        found["kind"] = _by_row(tables.copy_kind, texts, found.pop("name"), found.pop("cat"))
+    if name == "annotations":
+        found["on_device"] = _by_row(tables.is_on_device, texts, found.pop("cat"))
+    found |= {field: texts[found[field].cast(pl.UInt32)] for field in TEXTS & found.keys()}
+    if name == "kernels":
+        found["collective"] = found["collective"].cast(pl.String)
+    if "external_id" in found:
+        old = found.pop("external_id_old")
+        if found["external_id"].null_count():
+            found["external_id"] = pl.select(pl.coalesce(found["external_id"], old)).to_series()
+    if "dur" not in found:
+        found["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
+    return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in found.items()])
+
+
+def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Series) -> pl.Series:
+    """Return what `function` makes of the texts in each row; each combination is asked once."""
+    rows = list(zip(*(field.to_list() for field in fields), strict=True))
+    made = {row: function(*(None if n is None else texts[n] for n in row)) for row in set(rows)}
+    return pl.Series([made[row] for row in rows])
+
+
+def native_rows() -> NativeRows | None:
+    """Return a place for the rows of one file; None without the native reader."""
+    if (native := load_library()) is None:
+        return None
+    words, tables = native_words(), native_tables()
+    handle = native.rows_open(words, len(words), tables, len(COLUMNS))
+    return NativeRows(native, handle) if handle else None
