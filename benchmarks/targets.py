@@ -79,7 +79,7 @@ def of_memory(sizes: dict[str, Timed], largest: str, kind: str) -> Iterator[Targ
 
 def table(targets: Iterable[Target]) -> str:
     """Return the targets as a Markdown table."""
-    rows = [("what", "target", "measured", "", "beside it"), ("---",) * 5]
+    rows = [("what", "target", "measured", "", "for comparison"), ("---",) * 5]
     rows += [(t.what, t.aim, t.measured, "reached" if t.is_reached else "missed", t.beside) for t in targets]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

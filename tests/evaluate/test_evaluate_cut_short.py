@@ -1,4 +1,4 @@
-"""Runs of which every trace ends early: what is told is told of whole steps."""
+"""Runs of which every trace ends early: numbers of steps use complete steps only."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_the_finding_counts_the_steps_that_are_left(whole: Path, tmp_path: Path)
     steps = len(found.details["per_step"])
     assert 1 <= steps < 5
     (told,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
-    assert told.endswith(f"told of {4 * steps} steps that are known to be whole")
+    assert told.endswith(f"numbers of steps are of the {4 * steps} steps that are known to be whole")
 
 
 def test_without_a_whole_step_there_is_no_number_of_what_steps_hold(whole: Path, tmp_path: Path):

@@ -19,7 +19,7 @@ def refused(folder: Path, name: str = "gpu_busy") -> str:
     """Return why there is no number of a folder of several runs."""
     (found,) = measured(folder, name)
     assert found.status == "not_measurable"
-    assert found.fix == "name the folder of one run, or give each run a folder of its own"
+    assert found.fix == "name the folder of one run, or give each run its own folder"
     return found.reason
 
 
