@@ -44,7 +44,7 @@ def test_inspect_tells_what_is_missing(sharded: Path, tmp_path: Path, capsys: Ca
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "ranks 1 of 4: 1; missing 0, 2-3" in lines
     assert "warning 3 of 4 ranks have no trace: 0, 2, 3 (ranks-missing)" in lines
-    assert "notes.txt not understood, not used" in lines
+    assert "notes.txt not recognised, not used" in lines
 
 
 def test_inspect_as_json_has_a_place_for_everything(sharded: Path, capsys: Captured) -> None:

@@ -94,7 +94,7 @@ def test_a_full_device_is_told_without_a_traceback(arguments: list[str], sharded
     assert done.returncode == 1
     assert done.stderr == (
         f"{arguments[0]}: the output cannot be written: No space left on device\n"
-        "  fix: make room there, or write elsewhere\n"
+        "  fix: free space there, or write elsewhere\n"
     )
 
 

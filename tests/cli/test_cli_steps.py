@@ -88,7 +88,7 @@ def test_numbers_of_different_choices_are_not_judged(sharded: Path, tmp_path: Pa
         (["--steps", "4-2"], "'4-2' names no steps"),
         (["--skip-steps", "-1"], "must be 0 or more"),
         (["--skip-steps", "10"], "no step is left of"),
-        (["--marker", "("], "the marker '(' is no regular expression: unclosed group"),
+        (["--marker", "("], "the marker '(' is not a regular expression: unclosed group"),
         (
             ["--marker", "ProfilerSteps"],
             "no range is named 'ProfilerSteps'\n  fix: did you mean ProfilerStep#",

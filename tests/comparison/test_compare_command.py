@@ -104,7 +104,7 @@ def test_a_crossed_limit_counts_more_than_one_that_cannot_be_judged(bundles: tup
 
 def test_a_limit_on_runs_that_do_not_compare_is_not_kept(capsys: Captured) -> None:
     assert main(["compare", PIPELINE, SHARDED, "-m", STEP, "--fail-on", f"{STEP}:90%"]) == 3
-    assert "the runs do not compare" in capsys.readouterr().out
+    assert "the runs are not comparable" in capsys.readouterr().out
 
 
 def test_json_holds_everything_and_reads_back(bundles: tuple[str, str], capsys: Captured) -> None:
@@ -195,8 +195,8 @@ def test_a_comparison_is_not_written_over_a_file(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([PIPELINE], "a comparison is of two runs at least"),
-        ([PIPELINE, PIPELINE, "--fail-on", "slow"], "'slow' is no limit"),
+        ([PIPELINE], "a comparison needs at least two runs"),
+        ([PIPELINE, PIPELINE, "--fail-on", "slow"], "'slow' is not a limit"),
         ([PIPELINE, PIPELINE, "--study", "colour"], "unknown field 'colour'"),
         ([PIPELINE, PIPELINE, "-m", "mfv"], "did you mean mfu"),
         ([PIPELINE, PIPELINE, "-o", "c.md"], "a comparison cannot be markdown"),

@@ -104,7 +104,7 @@ def test_an_assumed_group_in_which_one_call_does_not_fit_tells_no_waiting_at_all
     assert found["wait_ns"].to_list() == [None] * 6
     [finding] = cross_rank_findings({"matched": found})
     assert (finding.code, finding.severity) == ("groups-assumed", "warning")
-    assert "the calls of 1 do not fit together" in finding.message
+    assert "the calls of 1 do not match" in finding.message
 
 
 def test_ranks_that_are_not_known_count_one_by_one():

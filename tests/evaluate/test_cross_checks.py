@@ -76,5 +76,5 @@ def test_a_card_with_a_syntax_error_is_told(run):
 
 
 def test_a_file_named_as_card_must_be_one(run):
-    with pytest.raises(InputError, match="is no workload card"):
+    with pytest.raises(InputError, match="is not a workload card"):
         open_run(run, card=run / "run_metadata.json")

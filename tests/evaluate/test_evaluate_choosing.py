@@ -339,7 +339,7 @@ def test_a_choice_means_the_same_however_it_is_written():
         ((",".join(map(str, range(0, 1_000, 2))), None, None), "characters of steps are too many"),
         ((None, 10**30, None), "steps cannot be left out"),
         ((None, -1, None), "-1 steps cannot be left out"),
-        ((None, None, "("), "'(' is no regular expression: unclosed group"),
+        ((None, None, "("), "'(' is not a regular expression: unclosed group"),
         ((None, None, "(?=a)"), "look-around"),
         ((None, None, ""), "a marker has 1 to 1,000 characters, not 0"),
         ((None, None, "a{1000}{1000}{1000}"), "exceeds size limit"),

@@ -43,14 +43,14 @@ def test_the_finding_counts_the_steps_that_are_left(whole: Path, tmp_path: Path)
     steps = len(found.details["per_step"])
     assert 1 <= steps < 5
     (told,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
-    assert told.endswith(f"numbers of steps are of the {4 * steps} steps that are known to be whole")
+    assert told.endswith(f"numbers of steps use the {4 * steps} steps that are known to be complete")
 
 
 def test_without_a_whole_step_there_is_no_number_of_what_steps_hold(whole: Path, tmp_path: Path):
     found = measured(cut(whole, tmp_path, 0.1), *OF_CONTENTS)
 
     assert {r.status for r in found} == {"not_measurable"}
-    assert {r.reason for r in found} == {"every trace is cut short, and no step is known to be whole"}
+    assert {r.reason for r in found} == {"every trace is truncated, and no step is known to be complete"}
     assert all(r.fix == "record it again, and let the job write its traces before it ends" for r in found)
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_ends_before_the_device_begins_does_not_pass_off_the_cpu_as_
 
     (found,) = measured(tmp_path, "gpu_busy")
 
-    assert found.reason == "every trace is cut short, and no step is known to be whole"
+    assert found.reason == "every trace is truncated, and no step is known to be complete"
 
 
 def test_one_whole_rank_is_enough_to_leave_the_others_out(whole: Path, tmp_path: Path):

@@ -72,7 +72,7 @@ def test_results_come_back_from_json_as_they_were():
 
 def test_json_holds_no_number_that_json_does_not_have():
     def refuse(word: str) -> None:
-        pytest.fail(f"{word} is no JSON")
+        pytest.fail(f"{word} is not JSON")
 
     for folder in (FSDP, PIPELINE):
         json.loads(everything(folder, use_cache=False, jobs=1), parse_constant=refuse)

@@ -1,4 +1,4 @@
-"""A share above 100 % is no number, whatever metric it is of."""
+"""A share above 100 % is not a number, whatever metric it is of."""
 
 import json
 from pathlib import Path
@@ -38,5 +38,5 @@ def test_more_than_the_memory_can_do_is_refused(copied_bytes: int, status: str, 
     if status == "ok":
         assert found.value == pytest.approx(100 * 1_000 / 2_039, rel=0.001)
     else:
-        assert found.reason == "it comes to 980.9 %, and no share is that"
+        assert found.reason == "it comes to 980.9 %, which no share can be"
         assert "check" in found.fix

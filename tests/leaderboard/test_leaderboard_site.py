@@ -249,14 +249,14 @@ def test_a_site_is_replaced_only_when_told_and_nothing_else_is_ever(small: Store
     target = tmp_path / "public"
     write_site(small, target)
     (target / "stale.html").write_text("old")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_site(small, target)
     write_site(small, target, force=True)
     assert not (target / "stale.html").exists()
     other = tmp_path / "home"
     other.mkdir()
     (other / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="is no leaderboard"):
+    with pytest.raises(UsageError, match="is not a leaderboard"):
         write_site(small, other, force=True)
     assert [path.name for path in other.iterdir()] == ["thesis.tex"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

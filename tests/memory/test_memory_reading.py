@@ -165,7 +165,7 @@ def test_what_is_no_snapshot_says_so(root: object) -> None:
     if root == []:
         assert content_of(root).table("memory_segments").is_empty()
         return
-    with pytest.raises(InputError, match="is no memory snapshot"):
+    with pytest.raises(InputError, match="is not a memory snapshot"):
         content_of(root)
 
 

@@ -68,7 +68,7 @@ def test_a_directory_and_a_missing_file_are_refused(tmp_path):
 
 def test_a_database_of_something_else_is_refused(tmp_path):
     place = changed(tmp_path / "x.sqlite", "CREATE TABLE users (id, password)")
-    with pytest.raises(InputError, match="no export of Nsight Systems"):
+    with pytest.raises(InputError, match="not an export of Nsight Systems"):
         content(place)
 
 

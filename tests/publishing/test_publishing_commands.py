@@ -144,7 +144,7 @@ def test_a_dry_run_lists_what_would_leave_and_sends_nothing(tmp_path: Path) -> N
     ("arguments", "status", "message"),
     [
         (["--to", "http://example.com"], 2, "is not encrypted"),
-        (["--to", "pigeon://coop"], 2, "is no address of a leaderboard"),
+        (["--to", "pigeon://coop"], 2, "is not the address of a leaderboard"),
         (["--to", "http://127.0.0.1:1"], 4, "cannot be reached"),
         (["--to", "README.md"], 2, "is not a directory"),
         (["--to", "data", "--traces", "somewhere"], 2, "is not an address"),
@@ -166,7 +166,7 @@ def test_what_cannot_be_done_ends_with_its_status_and_a_way_out(
 def test_a_server_says_no_to_a_caller_without_a_token_and_to_a_forged_one(leaderboard: Leaderboard) -> None:
     command = ["ccl-bench", "publish", str(EXAMPLE), "--to", leaderboard.address]
     without = invoke(command, CCL_BENCH_TOKEN="")
-    assert (without.returncode, "publishing takes a token" in without.stderr) == (2, True)
+    assert (without.returncode, "publishing needs a token" in without.stderr) == (2, True)
     forged = invoke(command, CCL_BENCH_TOKEN=f"cclb_{'0' * 12}_{'A' * 43}")
     assert (forged.returncode, "forged, revoked or expired" in forged.stderr) == (4, True)
     assert leaderboard.runs() == []

@@ -233,7 +233,11 @@ def test_an_archive_that_was_cut_off_is_refused(leaderboard: Leaderboard, bundle
 
 
 def test_what_is_no_archive_is_refused(leaderboard: Leaderboard) -> None:
-    _refused(leaderboard, hashlib.sha256(b"noise").digest() * 1000, "is damaged, or no tar inside gzip")
+    _refused(
+        leaderboard,
+        hashlib.sha256(b"noise").digest() * 1000,
+        "is damaged, or not a gzip-compressed tar archive",
+    )
 
 
 def test_a_zip_is_refused_wherever_its_names_lead(leaderboard: Leaderboard, bundle: Files) -> None:
@@ -241,12 +245,12 @@ def test_a_zip_is_refused_wherever_its_names_lead(leaderboard: Leaderboard, bund
     with zipfile.ZipFile(raw, "w") as packed:
         for name, content in {**bundle, "../../evil": b"evil"}.items():
             packed.writestr(name, content)
-    _refused(leaderboard, raw.getvalue(), "is damaged, or no tar inside gzip")
+    _refused(leaderboard, raw.getvalue(), "is damaged, or not a gzip-compressed tar archive")
 
 
 def test_something_behind_the_end_is_refused(leaderboard: Leaderboard, bundle: Files) -> None:
     raw = gzip.decompress(archive(bundle))
-    _refused(leaderboard, gzip.compress(raw + b"x" * 512), "goes on behind its end")
+    _refused(leaderboard, gzip.compress(raw + b"x" * 512), "has data after its end")
 
 
 def test_an_archive_over_the_limit_is_refused(leaderboard: Leaderboard) -> None:

@@ -244,7 +244,7 @@ def test_pages_of_a_site_share_their_files() -> None:
 
 
 def test_what_is_no_report_is_refused() -> None:
-    with pytest.raises(InputError, match="this is no report"):
+    with pytest.raises(InputError, match="this is not a report"):
         from_json(b'{"results": 3}')
     with pytest.raises(InputError, match="has schema 99"):
         from_json(to_json(ReportData(made().inspection, [], schema_version=99)))

@@ -62,7 +62,7 @@ def test_an_empty_run_is_a_short_page() -> None:
         "traces 0 files, 0 B",
         "",
         "Findings about the data",
-        "Nothing wrong was found.",
+        "No problem was found.",
         "",
         "Headline numbers",
         "No metric has a value for this run.",

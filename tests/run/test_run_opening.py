@@ -141,7 +141,7 @@ def test_a_map_that_is_none_is_refused_with_an_example(tmp_path: Path):
     write_trace(tmp_path / "a.json")
     (tmp_path / "ranks.json").write_text("[0, 1]")
 
-    with pytest.raises(InputError, match="no map of files to ranks") as error:
+    with pytest.raises(InputError, match="not a map of files to ranks") as error:
         open_run(tmp_path)
 
     assert '{"host1_trace.json": 0' in error.value.fix

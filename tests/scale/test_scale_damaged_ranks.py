@@ -104,7 +104,7 @@ def test_what_is_left_out_is_told_with_every_number(results: dict[str, dict[str,
         "rank11_trace.json, rank5_trace.json, rank8_trace.json"
     )
     assert told["trace-left-out", 3] == (
-        "rank3_trace.json is left out: it is cut short, so that what its steps hold would come out too low"
+        "rank3_trace.json is left out: it is truncated, so numbers of what its steps hold would be too low"
     )
     assert told["trace-unreadable", 14] == "no array of trace events in it"
 

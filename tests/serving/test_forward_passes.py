@@ -148,7 +148,7 @@ def test_passes_that_mix_both_are_neither(tmp_path: Path) -> None:
 def test_ranges_that_do_not_say_give_no_step_time(tmp_path: Path) -> None:
     (prefill,) = _measured(tmp_path, "prefill_step_time", rank0_trace=_trace(("execute_model", 0, 9)))
     assert prefill.status == "not_measurable"
-    assert "no range in the traces says that it is a forward pass" in prefill.reason
+    assert "no range in the traces is marked as a prefill or decode pass" in prefill.reason
 
 
 def _launched(*work: tuple[int, int, int], kind: str = "kernel") -> list[dict]:

@@ -38,7 +38,7 @@ def test_an_impossible_time_leaves_its_request_out_and_says_which(value: Any) ->
     assert content.table("requests")["request"].to_list() == ["0", "2"]
     assert codes(content) == ["requests-lost"]
     assert _lost(content).startswith(
-        "1 requests are left out, being damaged or impossible: request 1: ttft is"
+        "1 requests are damaged or impossible and were left out: request 1: ttft is"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_line_cut_off_leaves_the_lines_before_it() -> None:
     text = as_lines(aiperf())
     content = read(text[:-40], "profile_export.jsonl")
     assert content.table("requests")["request"].to_list() == ["r0", "r1"]
-    assert "line 3: it is no whole JSON" in _lost(content)
+    assert "line 3: it is not complete JSON" in _lost(content)
 
 
 def test_a_damaged_line_in_the_middle_leaves_the_others() -> None:
@@ -117,7 +117,7 @@ def test_a_damaged_line_in_the_middle_leaves_the_others() -> None:
 
 
 def test_a_damaged_line_of_several_results_is_refused_with_its_number() -> None:
-    with pytest.raises(InputError, match="line 2 is no whole JSON"):
+    with pytest.raises(InputError, match="line 2 is not complete JSON"):
         read(as_lines([sglang(), sglang()])[:-20])
 
 

@@ -60,11 +60,11 @@ def test_a_summary_alone_gives_the_goodput_that_the_tool_stored(tmp_path: Path, 
 def test_a_goodput_without_its_objectives_stands_for_nothing(tmp_path: Path) -> None:
     result = _goodput(tmp_path, bench__json=summary_only(request_goodput=1.5))
     assert result.reason == (
-        "no service-level objective is given; vLLM stored 1.5 requests/s and not under which"
+        "no service-level objective is given; vLLM stored 1.5 requests/s but not the objectives"
     )
 
 
 def test_an_objective_whose_time_nobody_measured_is_refused_and_not_missed_by_all(tmp_path: Path) -> None:
     not_streamed = vllm(ttfts=[0.0] * 3, itls=[[]] * 3, mean_ttft_ms=0.0, mean_tpot_ms=0.0)
     result = _goodput(tmp_path, bench__json=not_streamed, run_metadata__json={"slo_ttft_s": 1.0})
-    assert result.reason == "no request has a ttft that could keep the objective"
+    assert result.reason == "no request has a ttft to compare with the objective"

@@ -1,4 +1,4 @@
-"""Benchmarks that failed, streamed nothing or counted nothing: what they store as 0 is no number."""
+"""Benchmarks that failed, streamed nothing or counted nothing: what they store as 0 is not a number."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_requests_and_a_summary_of_two_benchmarks_are_refused(
     summary = AIPERF_STATISTICS | {"error_request_count": {"unit": "requests", "avg": 0.0}} | changes
     results = _named(tmp_path, *METRICS, **files, profile_export_aiperf__json=summary)
     assert all(result.value is None for result in results.values())
-    assert "of two benchmarks, or one is not whole" in results["TTFT"].reason
+    assert "of two benchmarks, or one is incomplete" in results["TTFT"].reason
 
 
 @pytest.mark.parametrize("duration", [0.3, 0.0, -2.0])

@@ -67,4 +67,4 @@ def test_a_sweep_of_one_run_is_that_benchmark(tmp_path: Path) -> None:
 def test_a_list_of_something_else_is_refused_with_its_place(tmp_path: Path, junk: list[Any]) -> None:
     text = json.dumps([*SWEEP[:1], *junk])
     (result,) = measured(tmp_path, "TTFT", summary__json=text)
-    assert "result 1 is no object" in result.fix
+    assert "result 1 is not an object" in result.fix

@@ -94,7 +94,7 @@ def read(path: Path) -> TraceFile:
 
 
 def _refuse(text: str) -> None:
-    raise AssertionError(f"{text} is no JSON")
+    raise AssertionError(f"{text} is not JSON")
 
 
 def _ns(microseconds: Decimal | int) -> int:

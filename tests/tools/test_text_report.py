@@ -104,7 +104,7 @@ def test_a_file_that_is_there_is_kept_without_force(
     written = _report(capsys, str(iteration))
     written.write_text("mine")
     assert main([str(iteration)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert written.read_text() == "mine"
     assert _report(capsys, str(iteration), "--force") == written
     assert written.read_text().startswith("CCL-Bench report")

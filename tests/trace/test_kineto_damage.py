@@ -1,4 +1,4 @@
-"""Kineto files whose text is no JSON: what is whole is read, what is lost is counted."""
+"""Kineto files whose text is not JSON: what is whole is read, what is lost is counted."""
 
 import json
 

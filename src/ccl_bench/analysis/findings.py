@@ -42,7 +42,7 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
         return []
     message = (
         f"a step takes {ours:.4g} s in {source} and {theirs:.4g} s in the traces; the file gives the step "
-        "time, and shares of a step are of the traced one"
+        "time; shares of a step refer to the traced step"
     )
     return [Finding("step-times-differ", "note", message, touches=_ABOUT)]
 

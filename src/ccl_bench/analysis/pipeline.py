@@ -146,7 +146,7 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null where that is unknown"),
     unmatched=(
         "Int64",
-        "exposed messages of which the other side is not known; their whole time counts as waiting",
+        "exposed messages whose other side is unknown; their whole time counts as waiting",
     ),
 )
 def bubbles(

@@ -52,7 +52,7 @@ def _missing(card: Card, log: IssueLog) -> None:
     failed = {issue.path for issue in log.entries}
     for path, value in needed.items():
         if not value and path not in failed:
-            log.warning(path, "is not written; metrics that need it will refuse", "fill it in")
+            log.warning(path, "is not written; metrics that need it are refused", "fill it in")
 
 
 def _version(card: Card, log: IssueLog) -> None:
@@ -114,7 +114,7 @@ def _experts(card: Card, log: IssueLog) -> None:
             "correct the degree",
         )
     if card.model.is_moe is False and ((plan.ep or 1) > 1 or (sizes.num_experts or 1) > 1):
-        log.warning(f"{MODEL}.moe", "is false although the card speaks of several experts", "write moe: true")
+        log.warning(f"{MODEL}.moe", "is false although the card states several experts", "write moe: true")
     if card.model.is_moe and sizes.num_params and not sizes.num_params_active:
         log.warning(
             f"{MODEL}.model_arch.num_params_active",

@@ -57,12 +57,12 @@ def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Expo
     traces = [trace for trace in run.traces if trace.form.name == execution_trace.NAME]
     if not traces:
         fix = "record one with torch.profiler.ExecutionTraceObserver"
-        raise InputError("holds no Execution Trace to make a Chakra trace of", where=str(run.path), fix=fix)
+        raise InputError("holds no Execution Trace to export", where=str(run.path), fix=fix)
     folder = Path(directory)
     places = [folder / _file_name(trace, place) for place, trace in enumerate(traces)]
     existing = next((path for path in places if path.exists()), None)
     if existing and not force:
-        raise UsageError(f"{existing} exists", fix="give another directory, or say --force to replace it")
+        raise UsageError(f"{existing} exists", fix="give another directory, or --force to replace it")
     return [_exported(run, trace, path) for trace, path in zip(traces, places, strict=True)]
 
 

@@ -26,7 +26,7 @@ Card = Annotated[
 ]
 ProfileMode = Annotated[
     Literal["auto", "torch", "nsys"],
-    Parameter(help="Whose traces to read where a run has both; auto lets each metric choose."),
+    Parameter(help="Profiler whose traces to read if a run has both; auto lets each metric choose."),
 ]
 
 
@@ -69,7 +69,7 @@ class Steps:
     """Options that choose the steps which numbers rest on."""
 
     steps: Annotated[
-        str | None, Parameter(metavar="STEPS", help="Steps that count, such as 3-5 or 2,4; all unless given.")
+        str | None, Parameter(metavar="STEPS", help="Steps that count, such as 3-5 or 2,4; all by default.")
     ] = None
     skip_steps: Annotated[
         int | None,
@@ -125,16 +125,16 @@ def app(name: str, about: str, examples: Iterable[str]) -> App:
 Output = Annotated[
     str | None, Parameter(alias="-o", metavar="FILE", help="File to write in place of stdout.")
 ]
-Force = Annotated[bool, Parameter(help="Overwrite a file that is there already.")]
+Force = Annotated[bool, Parameter(help="Overwrite an existing file.")]
 
 
 def file_to_write(output: str, *, force: bool) -> Path:
-    """Return the file to write; raise UsageError where one is there already."""
+    """Return the file to write; raise UsageError where one already exists."""
     path = Path(output)
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:
-        raise UsageError(f"{path} is there already", fix="give --force to overwrite it, or another name")
+        raise UsageError(f"{path} already exists", fix="give --force to overwrite it, or another name")
     return path
 
 

@@ -85,7 +85,7 @@ _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_WAYS_OUT = dict.fromkeys(_NO_ROOM, "make room there, or write elsewhere")
+_WAYS_OUT = dict.fromkeys(_NO_ROOM, "free space there, or write elsewhere")
 _WAYS_OUT |= dict.fromkeys(_CLOSED, "check the permissions of it and of its folder, or name another place")
 """What to do about errors of the system that are no fault of this program."""
 

@@ -123,7 +123,7 @@ class CopyResult:
 
 
 def copy_files(left: FoundFiles, target: Path) -> CopyResult:
-    """Copy traces and small files below `target`, unless the same file is there already."""
+    """Copy traces and small files below `target`, unless the same file already exists."""
     result = CopyResult()
     for source, places in _files_to_copy(left):
         if _is_below(source, target):

@@ -39,7 +39,7 @@ class Pair:
     comparability: Comparability
     changes: tuple[Change, ...]
     attribution: Attribution | None = None
-    """Where the step got longer; None where details lack or the runs do not compare."""
+    """Where the step got longer; None where details lack or the runs are not comparable."""
     judgements: tuple[Judgement, ...] = ()
 
 
@@ -51,7 +51,7 @@ class Comparison:
     """The baseline, as given."""
     pairs: tuple[Pair, ...]
     tolerance: float = TOLERANCE
-    """Relative change below which nothing is called better or worse."""
+    """Relative change below which a change is called neither better nor worse."""
     confidence: float = CONFIDENCE
     """Share of intervals that hold the true difference."""
     tool_version: str = __version__

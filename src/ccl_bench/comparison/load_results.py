@@ -80,7 +80,7 @@ def _stored(path: Path) -> list[Result] | None:
     except msgspec.ValidationError as error:
         raise InputError(f"holds no results: {error}", where=str(path), fix=_WRITE) from error
     except msgspec.DecodeError as error:
-        raise InputError(f"is no JSON: {error}", where=str(path), fix=_WRITE) from error
+        raise InputError(f"is not JSON: {error}", where=str(path), fix=_WRITE) from error
     return found
 
 

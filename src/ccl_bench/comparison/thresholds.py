@@ -60,11 +60,11 @@ def parse_threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
     found = _LIMIT.fullmatch(text.strip())
     limit = float(found["number"]) if found else math.inf
     if found is None or not math.isfinite(limit):
-        raise UsageError(f"{text!r} is no limit", fix=GRAMMAR)
+        raise UsageError(f"{text!r} is not a limit", fix=GRAMMAR)
     is_relative = bool(found["percent"])
     metric, sign = canonical(found["metric"]) if found["metric"] else "", found["sign"] or ":"
     if sign == ":" and limit < 0:
-        raise UsageError(f"{text!r}: nothing gets worse by less than nothing", fix=GRAMMAR)
+        raise UsageError(f"{text!r}: a change for the worse cannot be negative", fix=GRAMMAR)
     if not metric and not is_relative:
         raise UsageError(f"{text!r} names no metric, and metrics have different units", fix=GRAMMAR)
     return Threshold(text, limit / 100 if is_relative else limit, is_relative, metric, sign)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def judge_threshold(limit: Threshold, changes: Sequence[Change]) -> Judgement:
     known = [each for each in changes if each.better != "neither" and each.interval and _is_judged(each)]
     if not known:
         return Judgement(
-            limit.text, "not judged", reason="no metric with a better side and known noise compares"
+            limit.text, "not judged", reason="no comparable metric has a direction and known noise"
         )
     crossed = tuple(each.metric for each in known if _crosses(limit, each))
     return Judgement(limit.text, "crossed" if crossed else "kept", crossed)
@@ -94,7 +94,7 @@ def _one(limit: Threshold, change: Change | None) -> Judgement:
         reason = (
             "; ".join(change.remarks) or "the baseline is 0" if change.verdict != "not comparable" else ""
         )
-        return Judgement(limit.text, "not judged", reason=reason or "the runs do not compare")
+        return Judgement(limit.text, "not judged", reason=reason or "the runs are not comparable")
     crossed = _crosses(limit, change)
     return Judgement(limit.text, "crossed" if crossed else "kept", (change.metric,) if crossed else ())
 

@@ -36,7 +36,7 @@ PATIENCE_S = 60.0
 
 _TALKATIVE = ("distributed", "tornado.application")
 _LOOK_S = 0.05
-_SAME_FILES = "give the workers the file system that the run lies on, or name the run by its URL"
+_SAME_FILES = "mount the file system of the run on the workers, or name the run by its URL"
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def _client(address: str) -> Iterator[Client]:
         try:
             client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="ccl-bench")
         except (OSError, ValueError, RuntimeError) as error:
-            fix = "check the address, that the scheduler runs, and that its version of Dask is this one's"
+            fix = "check the address, that the scheduler runs, and that it has the same version of Dask"
             message = f"no Dask scheduler answers within {CONNECT_S:.0f} s"
             raise InputError(message, where=address, fix=fix) from error
         with client:

@@ -122,7 +122,7 @@ def _read_alone(task: Task) -> TraceTables:
 def abandoned_trace(task: Task, attempts: int) -> TraceTables:
     """Return what a trace comes to that killed whoever read it."""
     times = f"each of {attempts} workers" if attempts > 1 else "the worker"
-    return unread_trace(task, "worker-died", f"{times} that read it died, as when memory runs out")
+    return unread_trace(task, "worker-died", f"{times} that read it died, probably because memory ran out")
 
 
 @contextlib.contextmanager

@@ -62,7 +62,9 @@ def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile)
     count = overlapping_ranges(content.table("annotations"), choice.marker) if choice.marker else 0
     if not count:
         return []
-    message = f"ranges that {choice.marker!r} names overlap with earlier ones, which alone are steps"
+    message = (
+        f"ranges that {choice.marker!r} names overlap with earlier ones; only the earlier ones are steps"
+    )
     return [Finding("marker-overlaps", "warning", message, trace.relative, trace.rank, count, ("steps",))]
 
 
@@ -101,8 +103,8 @@ def _several(devices: list[int], file: str) -> Finding | None:
     if len(devices) < 2:
         return None
     message = (
-        f"{file} is of a process that worked on devices {_listed(devices)}: each counts for itself, "
-        "numbers of a device are means over them, and nothing is matched with other ranks"
+        f"{file} comes from a process that used devices {_listed(devices)}: each device counts separately, "
+        "numbers are means over devices, and calls are not matched with other ranks"
     )
     return Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
 
@@ -344,9 +346,7 @@ def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, 
         return trace.rank, []
     if trace.rank is None:
         return content.rank, []
-    message = (
-        f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file is believed"
-    )
+    message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file counts"
     return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]
 
 

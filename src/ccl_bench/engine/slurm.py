@@ -54,7 +54,7 @@ def parse_options(text: str) -> dict[str, str]:
             fix = did_you_mean(name, OPTIONS) or f"one of: {', '.join(OPTIONS)}"
             raise UsageError(f"unknown option of Slurm {name!r}", fix=fix)
         if not value or (name in {"cores", "processes"} and not value.isdecimal()):
-            raise UsageError(f"{value!r} is no value of Slurm's {name}", fix=f"write it as in {name}=4")
+            raise UsageError(f"{value!r} is not a value of Slurm's {name}", fix=f"write it as in {name}=4")
         found[name] = value
     return found
 
@@ -83,7 +83,7 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
     distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node from which jobs are submitted"
-        raise UsageError("there is no Slurm here: sbatch is not on the PATH", fix=fix)
+        raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
     with silence_dask(), _end_on_signals(), _shared_folder() as folder:
         security = _security(folder)
         with jobqueue.SLURMCluster(**_settings(chosen), security=security, log_directory=folder) as cluster:

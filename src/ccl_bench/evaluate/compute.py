@@ -54,7 +54,7 @@ _NAMED = 12
 """Steps that are named at most."""
 
 _SEE_PLUGINS = "ccl-metrics --list-metrics shows which plug-ins could not be loaded"
-_BREAK_CIRCLE = "a plug-in defines them; one of them must do without the other"
+_BREAK_CIRCLE = "a plug-in defines them; change one of them so that it does not need the other"
 _SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
 _SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
 
@@ -127,7 +127,7 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:
-        raise NotMeasurable(f"it comes to {found.value:.4g} %, and no share is that", fix=_SEE_FACTS)
+        raise NotMeasurable(f"it comes to {found.value:.4g} %, which no share can be", fix=_SEE_FACTS)
     return found
 
 
@@ -161,7 +161,7 @@ def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance
         return answer
     if provenance.steps:
         return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.words))))
-    message = f"this number is not of single steps: it does not depend on the choice {evidence.choice.words}"
+    message = f"this number is not about single steps and ignores the choice {evidence.choice.words}"
     return replace(
         answer, findings=[*answer.findings, ResultFinding("choice-without-effect", "note", message)]
     )

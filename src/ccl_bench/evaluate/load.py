@@ -124,7 +124,7 @@ def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator
         if missing:
             touches = "steps" if name == "the traces" else "step_times"
             have = sum(map(choice.has, steps))
-            rest = f"what comes from there is of {have} steps" if have else "nothing comes from there"
+            rest = f"{have} steps are taken from there" if have else "nothing is taken from there"
             message = f"{name} hold no step {_listed(missing)}, which was chosen: {rest}"
             yield Finding("chosen-steps-missing", "warning", message, touches=(touches,))
 

@@ -91,7 +91,7 @@ def _absent(run: Run, place: str) -> list[Issue]:
                 "has no workload card",
                 "card-missing",
                 place,
-                fix="write workload_card.yaml; metrics that need model or hardware refuse without it",
+                fix="write workload_card.yaml; metrics that need model or hardware are refused without it",
             )
         )
     return found

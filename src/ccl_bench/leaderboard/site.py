@@ -167,9 +167,9 @@ def _check_target(folder: Path, *, force: bool) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / MARK).is_file():
-        raise UsageError(f"{folder} is there already and is no leaderboard", fix="choose another directory")
+        raise UsageError(f"{folder} already exists and is not a leaderboard", fix="choose another directory")
     if not force:
-        raise UsageError(f"{folder} is there already", fix="give --force to replace it, or another directory")
+        raise UsageError(f"{folder} already exists", fix="give --force to replace it, or another directory")
 
 
 class _SiteWriter:

@@ -107,7 +107,7 @@ def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Findin
     bus, algorithm = (most[f"{name}_bandwidth_gb_per_s"] for name in ("bus", "algorithm"))
     message = f"the bus bandwidth of {kind} comes to {share:.4g} % of the link that the card states"
     if share * min(bus, algorithm) / bus <= WHOLE_PCT:
-        message += ", which takes switches that reduce (NVLink SHARP)"
+        message += ", which needs switches that reduce (NVLink SHARP)"
         yield Finding("share-above-limit", "warning", message)
     else:
         yield Finding("share-above-limit", "error", message + ": the link, a size or a time is wrong")

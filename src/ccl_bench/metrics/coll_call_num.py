@@ -39,7 +39,7 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     inside = calls.drop_nulls("step")
     if inside.is_empty():
         raise NotMeasurable(
-            "no communication is recognised in any step of a run that is not known to have one rank",
+            "no communication is recognised in any step, and the run may have several ranks",
             fix="check that the traces are of all ranks, or write world_size into run_metadata.json",
         )
     per_step = _counts(steps, inside)

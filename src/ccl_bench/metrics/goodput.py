@@ -55,7 +55,7 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
 
 def _why_no_objective(found: Benchmark) -> str:
     said = found.stored.get(("goodput", "total"))
-    more = "" if said is None else f"; {title(found.tool)} stored {said:g} requests/s and not under which"
+    more = "" if said is None else f"; {title(found.tool)} stored {said:g} requests/s but not the objectives"
     return f"no service-level objective is given{more}"
 
 
@@ -68,7 +68,7 @@ def _of_requests(found: Benchmark, given: Mapping[str, float], source: str) -> M
         needed = "latency_s" if quantity == "latency" else "ttft_s"
         if found.ok[needed].null_count() == found.ok.height:
             raise NotMeasurable(
-                f"no request has a {quantity} that could keep the objective", fix=BENCHMARK_IT
+                f"no request has a {quantity} to compare with the objective", fix=BENCHMARK_IT
             )
     kept = {f"{name}_s": _kept(found, {name: value}) for name, value in given.items()}
     good = _kept(found, given)

@@ -30,7 +30,7 @@ def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measur
     times = seconds_by_rank(breakdown, steps, "compute_ns")
     if times.height < 2:
         raise NotMeasurable(
-            "one rank has a trace, and imbalance is between ranks", fix="record the traces of all ranks"
+            "only one rank has a trace, and imbalance compares ranks", fix="record the traces of all ranks"
         )
     mean = mean_of(times, "s")
     if not mean:

@@ -56,7 +56,7 @@ def memory_fragmentation(
     at = "peak_" if basis == PEAKS else ""
     used = _shares(devices, "allocated_bytes", at)
     if not used:
-        raise NotMeasurable("the recorded counters do not hold what is reserved and allocated", fix=WRITE)
+        raise NotMeasurable("the recorded counters lack reserved and allocated memory", fix=WRITE)
     unused = {who: 1 - share for who, share in used.items()}
     highest = max(unused, key=lambda who: unused[who])
     details: FragmentationDetails = {

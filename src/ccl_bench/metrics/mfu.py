@@ -167,7 +167,7 @@ def _flops_per_token(facts: Facts) -> _Flops:
                 fix="write num_params_active into the workload card",
             )
         raise NotMeasurable(
-            "FLOPs per token are not known: neither stated nor to be had from an architecture",
+            "FLOPs per token are not known: neither stated nor computable from an architecture",
             fix="write model_flops_per_token into run_metadata.json, "
             "or workload.model.model_arch into the card",
         )

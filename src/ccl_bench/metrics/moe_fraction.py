@@ -86,7 +86,7 @@ def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
     if facts.is_moe and facts.is_moe.value:
         return NotMeasurable(
             "the model is a mixture of experts, but no kernel's name shows them",
-            fix="use fused or grouped kernels for experts; ordinary products do not say whose they are",
+            fix="use fused or grouped kernels for experts; ordinary matrix products do not show experts",
         )
     return NotApplicable(
         "no kernel's name shows experts: the model is dense, or its experts run in ordinary kernels"

@@ -69,7 +69,7 @@ def peak_memory_allocated(
     devices = need_devices(memory_stats, seen)
     peaks = counter_values(devices, "peak_allocated_bytes")
     if not peaks:
-        raise NotMeasurable("what was recorded holds no peak of the allocated memory", fix=WRITE)
+        raise NotMeasurable("the recording holds no peak of the allocated memory", fix=WRITE)
     highest = max(peaks, key=lambda who: peaks[who])
     rank = next(device.rank for device in devices if label(device) == highest)
     counters = {name: values for name in _COUNTERS if (values := counter_values(devices, name))}

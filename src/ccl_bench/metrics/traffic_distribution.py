@@ -122,7 +122,7 @@ def traffic_distribution(
         details=TrafficDetails(busiest=ordered["dimension"][0], per_dimension=per_dimension),
         window=CALLS_OF_STEPS,
         ranks=ranks_in(inside),
-        findings=unknown_dimensions(inside, "their bytes count in the whole and for none"),
+        findings=unknown_dimensions(inside, "their bytes count in the total and in no dimension"),
     )
 
 

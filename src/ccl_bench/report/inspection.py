@@ -168,7 +168,7 @@ def _files(found: Inspection) -> RenderableType | None:
     rows: list[tuple[str, str | Text]] = [
         (name, "read" if kind == name else kind) for name, kind in found.files.items()
     ]
-    rows += [(name, Text("not understood, not used", "dim")) for name in found.unknown_files[:ROWS]]
+    rows += [(name, Text("not recognised, not used", "dim")) for name in found.unknown_files[:ROWS]]
     if len(found.unknown_files) > ROWS:
         rows.append((f"... and {len(found.unknown_files) - ROWS:,} more", ""))
     return aligned(("", ""), rows) if rows else None

@@ -91,7 +91,7 @@ def _status(result: Result) -> Text:
 
 
 def refusal(result: Result) -> str:
-    """Return why a result has no value, and on a second line what would give one."""
+    """Return why a result has no value, and on a second line the fix."""
     text = f"{result.metric}: {STATUS_WORDS[result.status]}: {result.reason}"
     return f"{text}\n  fix: {result.fix}" if result.fix else text
 

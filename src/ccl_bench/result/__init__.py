@@ -101,7 +101,7 @@ def to_json(results: list[Result]) -> bytes:
 
 
 def _plain(value: object) -> object:
-    raise TypeError(f"a result holds {type(value).__name__}, which is no JSON")
+    raise TypeError(f"a result holds {type(value).__name__}, which is not JSON")
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.

@@ -153,7 +153,7 @@ def from_json(text: bytes) -> ReportData:
         observed = _DECODER.decode(text)
     except msgspec.DecodeError as error:
         raise InputError(
-            f"this is no report: {error}", fix="make it with ccl-bench report RUN --format json"
+            f"this is not a report: {error}", fix="make it with ccl-bench report RUN --format json"
         ) from error
     if observed.schema_version > SCHEMA_VERSION:
         raise InputError(

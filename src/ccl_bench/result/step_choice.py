@@ -93,7 +93,7 @@ def _range(part: str) -> Range:
 
 
 def _check_marker(pattern: str) -> None:
-    """Raise UsageError for what is no regular expression, or one that no name of a range needs."""
+    """Raise UsageError for what is not a regular expression, or one that no name of a range needs."""
     fix = "write a regular expression such as 'train_step_(\\d+)', without look-ahead"
     if not 0 < len(pattern) <= _LONGEST:
         raise UsageError(f"a marker has 1 to {_LONGEST:,} characters, not {len(pattern):,}", fix=fix)
@@ -101,5 +101,5 @@ def _check_marker(pattern: str) -> None:
         pl.Series([""]).str.contains(pattern)
     except pl.exceptions.ComputeError as error:
         why = str(error).partition("\n\nThis error")[0].removeprefix("regex error: ").rpartition("error: ")[2]
-        message = f"the marker {pattern!r} is no regular expression: {why.strip()}"
+        message = f"the marker {pattern!r} is not a regular expression: {why.strip()}"
         raise UsageError(message, fix=fix) from error

@@ -190,8 +190,8 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     cut, whole = _cut_short(_without(rest, lacking))
     reasons = (
         ("steps-unmarked", other_steps, "its steps are not marked as those of other ranks are", ("steps",)),
-        ("no-device-work", lacking, "it holds no work of a device, and those of other ranks do", ()),
-        ("trace-left-out", cut, "it is cut short, so that what its steps hold would come out too low", ()),
+        ("no-device-work", lacking, "it holds no work of a device, but the traces of other ranks do", ()),
+        ("trace-left-out", cut, "it is truncated, so numbers of what its steps hold would be too low", ()),
     )
     left_out = tuple(
         _finding(code, read[position], why, (*more, *contents))
@@ -255,8 +255,8 @@ def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
     backends = sorted({trace.attributes.get("backend", "") for trace in expected} - {""})
     over = f" over {', '.join(backends)}" if backends else ""
     message = (
-        f"a run of several ranks{over} in which no communication is recognised: what its kernels or ranges "
-        "of communication are called is not known, and their time counts as compute"
+        f"a run of several ranks{over} in which no communication is recognised: the names of its "
+        "communication kernels or ranges are unknown, and their time counts as compute"
     )
     touches = ("kernels", "cpu_ops", "annotations")
     return [Finding("communication-unrecognised", "error", message, count=len(expected), touches=touches)]
@@ -303,11 +303,11 @@ def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> F
     """Return the finding for a run of which every trace is cut short."""
     count = sum(map(len, whole.values()))
     if not count:
-        message = "every trace is cut short, and no step is known to be whole"
+        message = "every trace is truncated, and no step is known to be complete"
         return Finding(
             "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
         )
     message = (
-        f"every trace is cut short; numbers of steps are of the {count} steps that are known to be whole"
+        f"every trace is truncated; numbers of steps use the {count} steps that are known to be complete"
     )
     return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

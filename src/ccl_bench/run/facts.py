@@ -122,7 +122,7 @@ def read_stated(
         stated.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
             fix = "name the YAML file that describes the workload; `ccl-bench validate` lists what one needs"
-            raise InputError("is no workload card", where=str(card_path), fix=fix)
+            raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
     readers: dict[str, tuple[str, Callable[[Path], Any]]] = {

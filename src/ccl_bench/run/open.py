@@ -197,7 +197,7 @@ def _rank_map(root: Path) -> dict[str, int]:
         raise storage.unreadable(root, error) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
-            f"is no map of files to ranks: {error}",
+            f"is not a map of files to ranks: {error}",
             where=str(path),
             fix='write it as {"host1_trace.json": 0, "host2_trace.json": 1}',
         ) from error

@@ -134,8 +134,8 @@ def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> lis
     if len(ranks) < 2 or len(together) < 2 or not (are_disjoint or all(len(each) < 2 for each in ranks)):
         return []
     message = (
-        f"each of {len(ranks)} recording windows holds other ranks, or a single one, of {len(together)}: "
-        "ranks of different windows are compared with each other in no number"
+        f"each of {len(ranks)} recording windows holds different ranks, or a single one, of {len(together)}: "
+        "ranks of different windows are not compared"
     )
     return [Finding("windows-of-other-ranks", "warning", message, count=len(ranks))]
 

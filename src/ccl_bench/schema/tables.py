@@ -208,13 +208,13 @@ _TABLES = (
     ),
     _table(
         "identity",
-        "Whose trace it is; one row, filled in once the file has been read and its rank settled.",
+        "Whose trace it is; one row, filled in once the file has been read and its rank determined.",
         rank=("Int64", "rank; null where neither file, map nor name states it"),
         world_size=("Int64", "number of ranks in the job, as the file says"),
     ),
     _table(
         "marker",
-        "Which ranges are the steps; one row where whoever asks names them, else none.",
+        "Which ranges are the steps; one row if the user names them, else none.",
         pattern=("String", "regular expression for the names of the ranges"),
     ),
     _table(

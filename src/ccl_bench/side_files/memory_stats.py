@@ -200,7 +200,9 @@ def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
         if number is None:
             continue
         if number < 0 or (unit is None and not number.is_integer()):
-            log.error(inner, f"{number:g} is no number of bytes", "write whole bytes, or name the unit: _gib")
+            log.error(
+                inner, f"{number:g} is not a number of bytes", "write whole bytes, or name the unit: _gib"
+            )
             continue
         if unit == 10**9:
             log.note(inner, "is read as 10^9 bytes", "write _gib for 2^30, or bytes")

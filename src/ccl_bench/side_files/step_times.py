@@ -124,7 +124,7 @@ def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
             step, value, inner = item.get("step", index), item[key], f"{inner}.{key}"
         if isinstance(step, bool) or not isinstance(step, int) or step in found:
             log.error(
-                inner, f"{shown(repr(step))} is no step number of its own", "number the steps once each"
+                inner, f"{shown(repr(step))} is not a separate step number", "number the steps once each"
             )
         elif (seconds := _seconds(value, inner, log)) is not None:
             found[step] = seconds
@@ -152,7 +152,7 @@ def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
     seconds = finite_number(value, path, log)
     if seconds is not None and seconds <= 0:
-        log.error(path, f"{seconds:g} s is no duration of a step", "write seconds above 0")
+        log.error(path, f"{seconds:g} s is not the duration of a step", "write seconds above 0")
         return None
     return seconds
 

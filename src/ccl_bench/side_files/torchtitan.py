@@ -25,7 +25,7 @@ Texts = tuple[str, ...]
 
 def _not_zero(value: int) -> int:
     if value == 0:
-        raise ValueError("is no degree; write -1 for the rest of the ranks, or at least 1")
+        raise ValueError("is not a degree; write -1 for the rest of the ranks, or at least 1")
     return value
 
 
@@ -296,7 +296,7 @@ def _check(config: TrainConfig, log: IssueLog) -> None:
     if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
         log.warning(
             "training.global_batch_size",
-            f"{training.global_batch_size} is no multiple of local batch and degrees = {degrees}",
+            f"{training.global_batch_size} is not a multiple of local batch and degrees = {degrees}",
             "correct one of them",
         )
 

@@ -148,7 +148,7 @@ def _raw(name: Location, limit: int) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from error
     except ValueError as error:
-        raise InputError(f"is no path: {error}", where=repr(name), fix="check the path") from error
+        raise InputError(f"is not a path: {error}", where=repr(name), fix="check the path") from error
 
 
 def replace_text(target: Path, text: str) -> None:

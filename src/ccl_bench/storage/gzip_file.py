@@ -53,7 +53,7 @@ class GzipFile(igzip.IGzipFile):
                 self._given += len(block)
                 if not self._is_bomb():
                     return block
-                self._damage = f"decompresses to more than {MOST_RATIO} times its size, as no trace does"
+                self._damage = f"decompresses to more than {MOST_RATIO} times its size, more than any trace"
         if found := self._rest.read(size):
             return found
         raise OSError(self._damage)

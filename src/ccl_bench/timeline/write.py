@@ -149,18 +149,18 @@ def _left_out(run: Run, found: Common, written: Written, most: int, has_extras: 
     """Yield everything that a reader would otherwise miss without knowing."""
     if written.merged_below_ns:
         yield (
-            f"{written.slices_of_run:,} slices are merged into {written.slices:,}: neighbours shorter than "
-            f"{format_duration(written.merged_below_ns)} and less than that apart"
+            f"{written.slices_of_run:,} slices are merged into {written.slices:,}: neighbours that are "
+            f"shorter and closer than {format_duration(written.merged_below_ns)}"
         )
     if written.slices > most:
-        yield f"more than the {most:,} slices wanted are left: one for each kind on a track in a step"
+        yield f"more than {most:,} slices are left: one for each kind on a track in a step"
     if not has_extras:
         yield "arrows between the ranks of a collective, and the counter of ranks that wait, are left out"
     if found.chosen is not None:
         yield f"nothing is shown but step {', '.join(map(str, sorted(found.chosen)))}"
     uncounted = [run.traces[position].relative for position in found.traces if position not in found.counted]
     if uncounted:
-        yield f"{len(uncounted)} traces are shown that no number rests on: {', '.join(uncounted[:_NAMED])}"
+        yield f"{len(uncounted)} traces are shown that no number uses: {', '.join(uncounted[:_NAMED])}"
 
 
 def _about(run: Run, written: Written) -> dict[str, Any]:

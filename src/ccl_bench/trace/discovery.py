@@ -56,7 +56,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
             elif not _is_something_else(path):
                 plain[f"{real}/{path.name}"] = path
         if len(plain) + len(links) > MOST_FILES:
-            what = f"holds more than {MOST_FILES:,} files, and is no directory of one run"
+            what = f"holds more than {MOST_FILES:,} files, so it is not the directory of one run"
             raise InputError(what, where=str(root), fix="name the directory of the run itself")
     for link in links:
         if not _is_something_else(link):
@@ -69,7 +69,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
 def _refuse_the_kernels(root: Path) -> None:
     real = Path(_real(root))
     if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
-        what = "is a view into the kernel, and holds no run"
+        what = "is a view into the kernel, not a run"
         raise InputError(what, where=str(root), fix="name the directory of the run itself")
 
 

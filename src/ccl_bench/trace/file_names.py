@@ -224,7 +224,7 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
 
 def _implausible(traces: Sequence[TraceFile]) -> Finding:
     files = ", ".join(t.relative for t in traces[:_SHOWN]) + (", ..." if len(traces) > _SHOWN else "")
-    message = f"the numbers in {files} are no ranks: they are not below the number of ranks or traces"
+    message = f"the numbers in {files} are not ranks: they are not below the number of ranks or traces"
     return Finding("rank-implausible", "warning", message, traces[0].relative, count=len(traces))
 
 

@@ -54,7 +54,9 @@ def drop_impossible(
     if "kernels" in kept:
         alone = _one_after_the_other(kept["kernels"])
         if count := kept["kernels"].height - alone.height:
-            message = f"{count} kernels run beside {BESIDE} others or more of their stream and were left out"
+            message = (
+                f"{count} kernels overlap with {BESIDE} others or more of their stream and were left out"
+            )
             findings.append(
                 Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
             )
@@ -155,5 +157,5 @@ def _is_shared(starts: pl.Series) -> pl.Series:
 
 
 def _finding(name: str, count: int, file: str) -> Finding:
-    message = f"{count} rows of {name} are copies of others, and are counted once"
+    message = f"{count} rows of {name} are copies of others and count once"
     return Finding("events-repeated", "warning", message, file, count=count, touches=(name,))

@@ -63,9 +63,9 @@ def _lacking(matched: pl.DataFrame) -> list[Finding]:
     lacking = broken.filter(pl.col("lacks") > 0)
     ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
     used = (
-        f"waits are those of the other {total - count}"
+        f"waits are taken from the other {total - count}"
         if count < total
-        else "waits are those of the traces that lack no more than a few"
+        else "waits are taken from the traces that lack only a few"
     )
     message = (
         f"in {count} of {total} steps traces lack collectives that others of their groups have"
@@ -79,8 +79,8 @@ def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
     if refused.is_empty():
         return []
     message = (
-        f"the order of arrival at {refused.height} of {arrivals.height} collectives is unknown: clocks are "
-        "less certain than its members were apart"
+        f"the order of arrival at {refused.height} of {arrivals.height} collectives is unknown: the "
+        "uncertainty of the clocks exceeds the time between arrivals"
     )
     return [Finding("arrival-refused", "note", message, count=refused.height, touches=("arrivals",))]
 
@@ -90,7 +90,7 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
     if unclear.is_empty():
         return []
     message = (
-        f"{unclear.height} process groups do not say who their members are, and several may go by one name; "
+        f"{unclear.height} process groups do not list their members, and several may share a name; "
         "their calls are not matched"
     )
     return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
@@ -102,7 +102,7 @@ def _groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
         return []
     first = off.row(0, named=True)
     message = (
-        f"{off.height} process groups are described as of one axis and lie along another in the stated mesh, "
+        f"{off.height} process groups are described as one axis but lie along another in the stated mesh, "
         f"first {first['group']}: stages, and dimensions of groups without a description, may be wrong"
     )
     return [Finding("mesh-contradicted", "warning", message, count=off.height, touches=("groups",))]
@@ -114,11 +114,11 @@ def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
         return []
     silent = assumed["group"].n_unique()
     message = (
-        f"{silent} process groups have no recorded members or size; calls on the same stream are "
-        "taken for one group of all ranks that use it"
+        f"{silent} process groups have no recorded members or size; calls on the same stream are treated as "
+        "one group of all ranks that use it"
     )
     if unfit := assumed.filter(~pl.col("agrees"))["group"].n_unique():
-        message += f"; the calls of {unfit} do not fit together, and their waiting is unknown"
+        message += f"; the calls of {unfit} do not match, and their waiting is unknown"
     return [Finding("groups-assumed", "warning", message, count=silent, touches=("matched",))]
 
 
@@ -149,8 +149,8 @@ def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
     if not silent:
         return []
     message = (
-        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: of uneven ones, sizes "
-        "and waiting would be wrong"
+        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: if they are not, their "
+        "sizes and waiting are wrong"
     )
     return [Finding("splits-unknown", "warning", message, count=silent, touches=(touches,))]
 
@@ -174,15 +174,13 @@ def _peers(traffic: pl.DataFrame) -> list[Finding]:
     found = []
     if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
         message = (
-            f"{to_self} messages go from a rank to itself: the trace names the other rank wrongly, so who "
-            "sent to whom is not known"
+            f"{to_self} messages go from a rank to itself: the trace names the wrong rank, so senders and "
+            "receivers are unknown"
         )
         touches = ("traffic", "bubbles", "traffic_matrix")
         found.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
     if silent := messages["peer"].null_count():
-        message = (
-            f"{silent} of {messages.height} sends and receives do not say which rank is at the other end"
-        )
+        message = f"{silent} of {messages.height} sends and receives do not name the other rank"
         found.append(Finding("peers-unknown", "warning", message, count=silent, touches=("traffic",)))
     return found
 

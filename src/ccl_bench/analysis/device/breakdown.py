@@ -139,7 +139,7 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
     other_ns=(
         "Int64",
-        "of it, in longer gaps before work that was launched earlier or by nobody knows whom, ns",
+        "of it, in longer gaps before work that was launched earlier or by an unknown call, ns",
     ),
 )
 def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:

@@ -215,7 +215,7 @@ def lost_work(found: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
     silent, operators = found["silent_operators"], found["launching_operators"]
     if silent > FEW * operators:
         message = (
-            f"{silent} of {operators} operators of communication launched kernels, none of which is known as "
+            f"{silent} of {operators} communication operators launched kernels that are not recognised as "
             f"communication, such as {found['silent_kernel']}: their time counts as compute"
         )
         yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))

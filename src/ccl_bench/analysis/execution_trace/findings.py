@@ -74,7 +74,7 @@ def unlinked(et_links: pl.DataFrame) -> list[Finding]:
             "warning",
             f"{row['linked']:,} of {min(row['nodes'], row['ops']):,} operators of the Execution Trace of "
             f"rank {row['rank']} were found in its Kineto trace"
-            + ("" if row["rate"] >= LEAST_RATE else "; the two are taken for recordings of other steps"),
+            + ("" if row["rate"] >= LEAST_RATE else "; the two are treated as recordings of different steps"),
             rank=row["rank"],
             count=min(row["nodes"], row["ops"]) - row["linked"],
             touches=("et_links", "et_calls"),

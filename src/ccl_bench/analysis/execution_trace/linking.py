@@ -51,7 +51,7 @@ class Link:
     rf_id=("Int64", "id shared with Kineto's operators"),
     name=("Categorical", "name as recorded"),
     thread=("Int64", "number of the thread in this file"),
-    is_operator=("Boolean", "whether it is an operator and no range that somebody marked"),
+    is_operator=("Boolean", "whether it is an operator, not a marked range"),
 )
 def linkable_nodes(et_nodes: pl.DataFrame) -> pl.DataFrame:
     """One node of an Execution Trace that may be a Kineto operator."""
@@ -87,7 +87,7 @@ def linkable_ops(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     rf_id=("Int64", "id shared with Kineto's operators"),
     name=("Categorical", "name as recorded"),
     thread=("Int64", "number of the thread in this file"),
-    is_operator=("Boolean", "whether it is an operator and no range that somebody marked"),
+    is_operator=("Boolean", "whether it is an operator, not a marked range"),
 )
 def communication_nodes(linkable_nodes: pl.DataFrame) -> pl.DataFrame:
     """One linkable node that starts communication."""

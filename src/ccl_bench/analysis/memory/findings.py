@@ -37,8 +37,8 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
         return []
     most = int(late["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
     message = (
-        f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; what was before "
-        "is not seen, so the true peaks may be higher"
+        f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; earlier peaks are "
+        "not visible and may be higher"
     )
     return [Finding("memory-history-late", "warning", message, count=late.height, touches=TOUCHES)]
 
@@ -47,7 +47,7 @@ def _contradicting(peaks: pl.DataFrame) -> list[Finding]:
     count = int(peaks["contradictions"].sum())
     if not count:
         return []
-    message = f"{count} events of allocators do not fit the events after them or the state at the snapshot"
+    message = f"{count} events of allocators contradict later events or the state at the snapshot"
     return [Finding("memory-history-contradicts", "error", message, count=count, touches=TOUCHES)]
 
 

@@ -92,7 +92,7 @@ def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> 
         what = f"the mean latency is {own:.6g} s by the requests of one file, and {mean:.6g} s by the summary"
     else:
         return
-    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is not whole", fix=_ONE_OF_THEM)
+    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
 
 
 def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:
@@ -123,7 +123,8 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
     has_summary_apart = listed.height == apart.height == 1 == said.height and both["tool"].n_unique() == 1
     if both.height > 1 and not has_summary_apart:
         raise NotMeasurable(
-            f"the run holds {both.height} results of serving benchmarks; a mean over them would be of none",
+            f"the run holds {both.height} results of serving benchmarks; a mean over them would describe "
+            "none of them",
             fix=_ONE_OF_THEM,
         )
     return str(both["tool"][0]) if both.height else None

@@ -31,10 +31,7 @@ def _not_marked(steps: pl.DataFrame) -> list[Finding]:
     whole = steps.filter(pl.col("source") == WHOLE_TRACE)
     if whole.is_empty():
         return []
-    message = (
-        f"nothing marks a step in {_traces(whole)}: all of it counts as one, so that the numbers of a step "
-        "are of the whole trace"
-    )
+    message = f"nothing marks a step in {_traces(whole)}: the whole trace counts as one step"
     return [Finding("steps-not-found", "warning", message, count=whole.height, touches=_STEPS)]
 
 
@@ -47,8 +44,8 @@ def _unequal(steps: pl.DataFrame) -> list[Finding]:
     calls = odd["calls"].list.unique().list.sort()[0].to_list()
     seen = ", ".join(map(str, calls if len(calls) <= _LISTED else [*calls[: _LISTED - 1], "...", calls[-1]]))
     message = (
-        f"steps of {_traces(odd)} hold different numbers of communication calls, as {seen}: they may "
-        "not be the program's steps, or not whole"
+        f"steps of {_traces(odd)} hold different numbers of communication calls, as {seen}: they may not be "
+        "the program's steps, or not complete"
     )
     return [Finding("steps-unequal", "warning", message, count=odd.height, touches=_STEPS)]
 
@@ -63,7 +60,7 @@ def _without_launch(steps: pl.DataFrame) -> list[Finding]:
         return []
     message = (
         f"{missing:,} of {work:,} kernels, copies and sets in steps have no recorded launch: they count to "
-        "the step in whose time they ran, whichever launched them"
+        "the step during which they ran, whichever step launched them"
     )
     return [Finding("launches-missing", "warning", message, count=missing, touches=_STEPS)]
 

@@ -16,7 +16,7 @@ ABOUT = """Export the Execution Traces of a run as Chakra files, one for each ra
 
 Operators get their durations, and collectives their kernels, from the Kineto trace of the same rank.
 
-Exit status: 0; 2 wrong usage, or a file is there already; 4 where there is nothing to export.
+Exit status: 0; 2 wrong usage, or a file already exists; 4 where there is nothing to export.
 """
 
 
@@ -32,7 +32,7 @@ def chakra(
     /,
     *,
     output: Annotated[str, Parameter(alias="-o", metavar="DIR", help="Directory to write into.")],
-    force: Annotated[bool, Parameter(help="Overwrite files that are there already.")] = False,
+    force: Annotated[bool, Parameter(help="Overwrite existing files.")] = False,
 ) -> int:
     """Export a run."""
     from ccl_bench.chakra import export

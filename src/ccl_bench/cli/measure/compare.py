@@ -33,8 +33,8 @@ The form follows the name of the file: .html is a page with charts, .json data; 
 A LIMIT is 5% (no metric gets worse by more), METRIC:5% (gets worse by more), METRIC>5% (rises by more) or \
 METRIC<-5% (falls by more); without % it is in the metric's unit. What may be noise crosses no limit.
 
-Exit status: 0; 2 wrong usage; 3 the runs do not compare, or a limit cannot be judged; 4 where nothing can \
-be read; 5 a limit is crossed.
+Exit status: 0; 2 wrong usage; 3 the runs are not comparable, or a limit cannot be judged; 4 where nothing \
+can be read; 5 a limit is crossed.
 """
 
 _FEWEST = 2
@@ -62,7 +62,7 @@ Runs = Annotated[
     str, Parameter(negative="", metavar="", help="Runs or files of results, the baseline first.")
 ]
 Metrics = Annotated[
-    list[str] | None, Parameter(alias="-m", metavar="NAME", help="Metric to compare; all unless given.")
+    list[str] | None, Parameter(alias="-m", metavar="NAME", help="Metric to compare; all by default.")
 ]
 Study = Annotated[
     list[str] | None,
@@ -71,14 +71,14 @@ Study = Annotated[
 FailOn = Annotated[
     list[str] | None,
     Parameter(
-        metavar="LIMIT", help="Limit on a change, with status 5 where it is crossed; repeat it for several."
+        metavar="LIMIT", help="Limit on a change, with status 5 if it is crossed; repeat it for several."
     ),
 ]
 Tolerance = Annotated[
     float,
     Parameter(
         metavar="PERCENT",
-        help="Change below which nothing is better or worse; 1 unless given.",
+        help="Smaller changes are neither better nor worse; 1 by default.",
         validator=_percent,
     ),
 ]
@@ -93,7 +93,7 @@ def compare(
     tolerance: Tolerance = 1.0,
     output: options.Output = None,
     form: Annotated[
-        Form | None, Parameter(name="--format", alias="-f", help="Form, whatever the file is called.")
+        Form | None, Parameter(name="--format", alias="-f", help="Form, whatever the file name.")
     ] = None,
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
@@ -111,7 +111,7 @@ def compare(
     from ccl_bench.engine import use_engine
 
     if len(run) < _FEWEST:
-        raise UsageError("a comparison is of two runs at least", fix="name the baseline, then a run")
+        raise UsageError("a comparison needs at least two runs", fix="name the baseline, then a run")
     chosen = form or _form_of(output)
     target = options.file_to_write(output, force=force) if output else None
     registry = metrics.load()

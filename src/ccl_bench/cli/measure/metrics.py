@@ -56,9 +56,9 @@ Metrics = Annotated[
 All = Annotated[bool, Parameter(name="--all", alias="-a", help="Compute every metric.")]
 Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
-    Parameter(name="--format", alias="-f", help="Value for one metric, table for several, unless given."),
+    Parameter(name="--format", alias="-f", help="By default the value of one metric, a table of several."),
 ]
-ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List the metrics that there are.")]
+ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List all metrics.")]
 Debug = Annotated[bool, Parameter(help="Show the traceback of every metric that fails.")]
 Explain = Annotated[
     str | None, Parameter(metavar="NAME", help="Show the manual page of a metric.", completer=_completions)

@@ -24,7 +24,7 @@ Every trace is read and every metric is tried. The form follows the name of the 
 charts that opens without a network, .md, .json and .txt are its twins; without a file it is text. The same \
 run gives the same report.
 
-Exit status: 0; 2 wrong usage, or a file is there already; 3 where --charts finds nothing to draw; 4 where \
+Exit status: 0; 2 wrong usage, or a file already exists; 3 where --charts finds nothing to draw; 4 where \
 nothing can be read.
 """
 
@@ -32,7 +32,7 @@ ABOUT_HISTORICAL = """Report one run as text: what is wrong, throughput, overlap
 
 Every trace is read and every metric is tried. The text is written below trace_analysis, and its path printed.
 
-Exit status: 0; 2 wrong usage, or a file is there already; 4 where nothing can be read.
+Exit status: 0; 2 wrong usage, or a file already exists; 4 where nothing can be read.
 """
 
 FOLDER = "trace_analysis"
@@ -59,7 +59,7 @@ def report(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Form of the report, whatever the file is called."),
+        Parameter(name="--format", alias="-f", help="Form of the report, whatever the file name."),
     ] = None,
     text: Annotated[bool, Parameter(help="Report as text; the same as --format text.")] = False,
     charts: Annotated[

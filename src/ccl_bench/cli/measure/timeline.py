@@ -17,7 +17,7 @@ ABOUT = """Write a run as one timeline, all ranks on one clock, for Perfetto (ui
 Each rank has tracks for steps, waiting in collectives, exposed communication, pipeline bubbles, and its \
 kernels or operators. Where there is too much for a viewer, short neighbours are merged, and it is said.
 
-Exit status: 0; 2 wrong usage, or the file is there already; 4 where there is nothing to show.
+Exit status: 0; 2 wrong usage, or the file already exists; 4 where there is nothing to show.
 """
 
 
@@ -37,7 +37,7 @@ def timeline(
         str, Parameter(alias="-o", metavar="FILE", help="File to write; compressed if it ends in .gz.")
     ],
     max_slices: Annotated[
-        int | None, Parameter(metavar="N", help="Most slices in the file; 500,000 unless given.")
+        int | None, Parameter(metavar="N", help="Maximum number of slices in the file; 500,000 by default.")
     ] = None,
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,

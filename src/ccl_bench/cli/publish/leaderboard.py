@@ -97,7 +97,7 @@ ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host
 
 A script in the page filters, sorts and chooses columns; every run is readable without it.
 
-Exit status: 0; 2 wrong usage, or the directory is there already; 4 the directory or database cannot be used.
+Exit status: 0; 2 wrong usage, or the directory already exists; 4 the directory or database cannot be used.
 """
 
 
@@ -114,7 +114,7 @@ def site(
     *,
     output: Annotated[str, Parameter(alias="-o", metavar="DIR", help="Directory to write into.")],
     database: Database = None,
-    force: Annotated[bool, Parameter(help="Replace a leaderboard that is there already.")] = False,
+    force: Annotated[bool, Parameter(help="Replace an existing leaderboard.")] = False,
 ) -> int:
     """Write the leaderboard."""
     from ccl_bench.cli.progress import progress_bar
@@ -210,7 +210,7 @@ def token(
         Parameter(help="What they may do: publish; also approve and withdraw; also create tokens."),
     ] = "submitter",
     days: Annotated[
-        int | None, Parameter(metavar="N", help="Validity in days; unlimited unless given.")
+        int | None, Parameter(metavar="N", help="Validity in days; unlimited by default.")
     ] = None,
     listing: Annotated[bool, Parameter(name="--list", help="List all tokens.")] = False,
     revoke: Annotated[str | None, Parameter(metavar="ID", help="Revoke a token.")] = None,

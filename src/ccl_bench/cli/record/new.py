@@ -60,7 +60,9 @@ def app(program: str) -> App:
     ) -> int:
         folder = Path(output) / name
         if not name or Path(name).name != name:
-            raise UsageError(f"{name!r} is no name of a folder", fix="leave out the path; --output names it")
+            raise UsageError(
+                f"{name!r} is not the name of a folder", fix="leave out the path; --output names it"
+            )
         if base is None:
             if changes:
                 raise UsageError("--set changes a definition, and none is given", fix="name one with --from")

@@ -142,7 +142,7 @@ def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as error:
-            raise _refusal(f"is damaged, or no tar inside gzip: {error}") from error
+            raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error
         if info.type not in _PLAIN or info.size < 0:
             kind = _KINDS.get(info.type, "an extended header")
             raise _refusal(f"holds {kind} ({info.name[:100]!r}), and only plain files are taken")
@@ -158,7 +158,7 @@ def _check_end(stream: BinaryIO) -> None:
             return
         if block.strip(b"\0"):
             break
-    raise _refusal("goes on behind its end")
+    raise _refusal("has data after its end")
 
 
 def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, found: Unpacked, limits: Limits) -> None:
@@ -171,11 +171,11 @@ def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, found: Unpacked, limi
     elif below != info.name and not (problem := name_problem(below)):
         found.sha256[below] = _write_file(stream, info, found.run / below)
     else:
-        why = problem if below != info.name else "is none that a bundle holds"
+        why = problem if below != info.name else "is not allowed in a bundle"
         raise _refusal(f"holds a file whose name {why}: {info.name[:100]!r}")
     padding = -info.size % _TAR_BLOCK
     if _read_exactly(stream, padding).strip(b"\0"):
-        raise _refusal("is damaged: there is something between two files")
+        raise _refusal("is damaged: there is data between two files")
 
 
 def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
@@ -203,7 +203,7 @@ def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     while len(found) < size:
         block = _read(stream, size - len(found))
         if not block:
-            raise _refusal("ends too early: it was cut off on its way")
+            raise _refusal("ends too early: it was truncated on its way")
         found += block
     return bytes(found)
 
@@ -212,7 +212,7 @@ def _read(stream: BinaryIO, size: int) -> bytes:
     try:
         return stream.read(size)
     except _DAMAGE as error:
-        raise _refusal(f"is damaged, or no tar inside gzip: {error}") from error
+        raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error
 
 
 def _sync(folder: Path) -> None:

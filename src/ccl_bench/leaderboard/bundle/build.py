@@ -92,7 +92,7 @@ def build_bundle(
     card = run.stated.origins.get("card")
     if card is None:
         fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
-        raise InputError("has no workload card, so nobody knows what ran", where=str(run.path), fix=fix)
+        raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
     (folder / CARD).write_bytes(card.read_bytes())
     stripped = _strip_paths(run, observed, metrics)
     for name, text in ((RESULTS, results_json(stripped.results)), (REPORT, report_json(stripped))):

@@ -102,10 +102,10 @@ def read_history(folder: Path) -> list[Event]:
         return [Event(State.SELF_REPORTED, "")]
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
-            f"is no history: {error}", where=str(path), fix="restore it from a backup"
+            f"is not a history: {error}", where=str(path), fix="restore it from a backup"
         ) from error
     if not events or not all(map(_is_valid_event, events)):
-        wrong = "is no history: it has no events, or a time or an identifier is none"
+        wrong = "is not a history: it has no events, or a time or an identifier is invalid"
         raise InputError(wrong, where=str(path), fix="restore it from a backup")
     return events
 
@@ -258,13 +258,13 @@ def open_bundle(folder: Path) -> Bundle:
     """Return the bundle in a folder of its name, or raise InputError where files are not what they were."""
     for path in folder.iterdir():
         if path.name not in {*FILES, HISTORY} or path.is_symlink() or not path.is_file():
-            raise InputError("does not belong into a bundle", where=str(path), fix="remove it")
+            raise InputError("does not belong in a bundle", where=str(path), fix="remove it")
     for name in REQUIRED:
         if not (folder / name).exists():
             raise InputError("is missing", where=str(folder / name), fix="publish the run again")
     if bundle_id(folder) != folder.name:
         raise InputError(
-            "the files are not those that were published: their hash is another than the folder's name",
+            "the files changed after they were published: their hash differs from the folder's name",
             where=str(folder),
             fix="restore them from a backup, or remove the folder and publish the run again",
         )
@@ -319,7 +319,7 @@ def name_problem(name: str) -> str:
     """Return why a file below a run may not be called so, empty where it may."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts):
-        return "leads out of the run or is no plain path"
+        return "leads out of the run or is not a plain path"
     if not name.isprintable() or "\\" in name:
         return "holds characters that are not printable, or a backslash"
     if any(part.startswith(".") for part in parts):

@@ -89,9 +89,9 @@ STYLES, SCRIPT = "leaderboard.css", "leaderboard.js"
 SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
 
 BADGES = {
-    "verified": ("verified", "The numbers were computed again from the traces, and agree."),
-    "self_reported": ("self-reported", "The numbers are the submitter's; nobody computed them again."),
-    "withdrawn": ("withdrawn", "Taken back by its submitter; kept, and not ranked."),
+    "verified": ("verified", "The numbers were recomputed from the traces, and agree."),
+    "self_reported": ("self-reported", "The numbers are the submitter's and were not recomputed."),
+    "withdrawn": ("withdrawn", "Withdrawn by its submitter; kept, and not ranked."),
     "superseded": ("superseded", "Replaced by another run; kept, and not ranked."),
     "quarantined": ("in quarantine", "Received, and not checked yet."),
 }

@@ -30,7 +30,7 @@ TOKEN_VARIABLE = "CCL_BENCH_TOKEN"  # noqa: S105  the name of a variable
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _TIMEOUT = httpx.Timeout(30.0, read=600.0, write=120.0)
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0)
-"""Waits between attempts to send a bundle. It may arrive twice: the second time it is there already."""
+"""Waits between attempts to send a bundle. It may arrive twice: the second time it already exists."""
 _RETRY_STATUSES = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 _BLOCK_BYTES = 1 << 20
 _TERMS, _ACCEPTANCE = TypeAdapter(Terms), TypeAdapter(Acceptance)
@@ -61,11 +61,11 @@ class LeaderboardClient:
         parts = urlsplit(self.address)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(
-                f"{self.address} is no address of a leaderboard", fix="give https://HOST or a directory"
+                f"{self.address} is not the address of a leaderboard", fix="give https://HOST or a directory"
             )
         if self.token and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise UsageError(
-                f"{self.address} is not encrypted, and everybody on the way could read the token",
+                f"{self.address} is not encrypted, so the token could be read on its way",
                 fix="use https://, or a tunnel: ssh -L 8000:localhost:8000 HOST",
             )
 
@@ -207,7 +207,7 @@ class ServerDestination:
         where = self.leaderboard.address
         if self.terms.submitter is None:
             fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
-            raise UsageError("publishing takes a token", where=where, fix=fix)
+            raise UsageError("publishing needs a token", where=where, fix=fix)
         archive = scratch / "bundle.tar.gz"
         write_archive(archive, upload.bundle.folder, upload.sent)
         size, most = archive.stat().st_size, self.terms.archive_bytes

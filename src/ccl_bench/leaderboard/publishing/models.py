@@ -30,9 +30,7 @@ class Receipt(BaseModel):
 class Acceptance(Receipt):
     """The answer to an uploaded bundle."""
 
-    is_new: bool = Field(
-        description="False where the same bundle was there already; nothing is changed then."
-    )
+    is_new: bool = Field(description="False if the same bundle existed already; then nothing changes.")
     replaced: list[str] = Field(description="Runs of the same recording that it replaces.")
     remarks: list[str] = Field(description="What its submitter should know.")
 

@@ -108,7 +108,7 @@ def _own_publication(store: Store, caller: Caller, run: str) -> Publication:
     if current_state(store, run) is State.QUARANTINED:
         raise run_not_found(run)
     raise RequestRefused(
-        "it is somebody else's", fix="ask a maintainer to withdraw it", status=HTTPStatus.FORBIDDEN
+        "it belongs to another submitter", fix="ask a maintainer to withdraw it", status=HTTPStatus.FORBIDDEN
     )
 
 

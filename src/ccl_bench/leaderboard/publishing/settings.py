@@ -62,7 +62,7 @@ def load_settings(data: Path) -> Settings:
     except FileNotFoundError:
         return Settings()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        fix = "mend the file, or remove it to have the defaults"
+        fix = "correct the file, or remove it to use the defaults"
         raise InputError(f"cannot be used: {error}", where=str(path), fix=fix) from error
     for address in found.trace_storage:
         _check_storage(address, path)
@@ -76,7 +76,7 @@ STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")
 def _check_storage(address: str, path: Path) -> None:
     if not address.startswith(STORAGE) or not address.endswith("/"):
         raise InputError(
-            f"trace_storage: {address!r} is no beginning of addresses in object storage",
+            f"trace_storage: {address!r} is not a prefix of addresses in object storage",
             where=str(path),
             fix="write for example s3://bucket/folder/, with the slash at its end",
         )

@@ -40,12 +40,12 @@ def open_engine(data: Path, url: str | None) -> Engine:
         address = make_url(url or f"sqlite:///{data / FILE}")
     except ArgumentError as error:
         fix = "write postgresql+psycopg://user@host/name or sqlite:///path"
-        raise UsageError(f"{url!r} is no address of a database", fix=fix) from error
+        raise UsageError(f"{url!r} is not the address of a database", fix=fix) from error
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
     kind = address.get_backend_name()
     if kind not in {"sqlite", "postgresql"}:
-        raise UsageError(f"{kind} is no database that is supported", fix="take SQLite or PostgreSQL")
+        raise UsageError(f"{kind} is not a supported database", fix="take SQLite or PostgreSQL")
     if kind == "sqlite":
         made = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
         event.listen(made, "connect", _prepare_sqlite)

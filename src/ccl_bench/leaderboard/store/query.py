@@ -74,14 +74,14 @@ class RunQuery(_Filters):
     workload: Annotated[Word, Field(description="Key of a workload, or its beginning.")] = ""
     state: Annotated[
         Literal["", "self_reported", "verified", "withdrawn", "superseded"],
-        Field(description="Nothing for both that are ranked."),
+        Field(description="Nothing for both ranked states."),
     ] = ""
     sort: Annotated[Word, Field(description="A metric, or a field such as submitted_at or model.")] = ""
     order: Annotated[
         Literal["", "asc", "desc"], Field(description="Nothing for the best, or the newest, first.")
     ] = ""
     together: Annotated[
-        Literal["", "yes", "no"], Field(description="Whether runs of one workload stand together.")
+        Literal["", "yes", "no"], Field(description="Whether runs of one workload are grouped.")
     ] = ""
     columns: Annotated[Words, Field(description="Metrics to give.")] = []  # noqa: RUF012  pydantic copies it
     page: Annotated[int, Field(ge=1, le=100_000)] = 1

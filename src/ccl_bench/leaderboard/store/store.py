@@ -61,8 +61,8 @@ class Store:
     def add(self, prepared: Path, event: Event) -> tuple[str, bool]:
         """Take a bundle in, and return its identifier and whether it is new.
 
-        `prepared` is a folder on the same file system; it becomes the run's in one step. A bundle that is
-        there already is left as it is, and the folder removed.
+        `prepared` is a folder on the same file system; it becomes the run's in one step. If the bundle exists
+        already, it stays as it is and the folder is removed.
         """
         run = bundle_id(prepared)
         target = self.folder / run

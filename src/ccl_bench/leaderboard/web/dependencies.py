@@ -52,7 +52,7 @@ OptionalCaller = Annotated[Caller | None, Depends(optional_caller)]
 def required_caller(caller: OptionalCaller) -> Caller:
     """Return who calls, or a refusal without a token."""
     if caller is None:
-        raise _unauthorized("this takes a token")
+        raise _unauthorized("this needs a token")
     return caller
 
 

@@ -81,11 +81,11 @@ def terms(request: Request, caller: OptionalCaller) -> Terms:
 @router.post(
     "/bundles",
     status_code=HTTPStatus.CREATED,
-    responses={200: {"model": Acceptance, "description": "The same bundle was there already."}},
+    responses={200: {"model": Acceptance, "description": "The same bundle existed already."}},
     openapi_extra=_ARCHIVE,
 )
 async def publish(request: Request, response: Response, caller: AnyCaller) -> Acceptance:
-    """Take in a bundle; the answer is 201 for a new one, 200 for one that is there already."""
+    """Take in a bundle; the answer is 201 for a new one, 200 for one that already exists."""
     store, settings = await to_thread.run_sync(_store_and_settings, request)
     check_upload_headers(request, settings.archive_bytes, store.data)
     await to_thread.run_sync(upload.count_upload, store.engine, caller.submitter, settings)

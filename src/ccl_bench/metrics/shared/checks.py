@@ -83,7 +83,7 @@ def need_launches(launching: pl.DataFrame, steps: pl.DataFrame) -> None:
     if not launching["launches"].sum():
         raise NotMeasurable(
             "no launch is recorded in any step, so the launch time of work is unknown",
-            fix="record CPU activity beside CUDA activity with torch.profiler",
+            fix="record CPU and CUDA activity with torch.profiler",
         )
 
 
@@ -98,7 +98,7 @@ def need_sharding(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> None
             f"dp_shard is {degree.value} in {degree.source}, but the traces hold no ranges of FSDP",
             fix="record CPU activity with torch.profiler; FSDP2 marks FSDP::all_gather and the like",
         )
-    raise NotApplicable("the traces hold no ranges of FSDP, and nothing says that weights are sharded")
+    raise NotApplicable("the traces hold no ranges of FSDP, and nothing states that weights are sharded")
 
 
 def need_attribution(fsdp: pl.DataFrame) -> None:

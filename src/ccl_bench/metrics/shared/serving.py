@@ -111,12 +111,12 @@ def rate(found: Benchmark, amount: int | None, what: str, **more: Any) -> Measur
     if found.duration_s is None:
         raise NotMeasurable(
             f"the {title(found.tool)} result does not say how long the benchmark took",
-            fix="put the tool's summary beside it, which does",
+            fix="add the tool's summary file, which does",
         )
     if longest(found) > found.duration_s * (1 + _TOLERANCE):
         raise NotMeasurable(
-            f"a request took {longest(found):.4g} s in a benchmark of {found.duration_s:.4g} s, which is not "
-            "the length of all of it",
+            f"a request took {longest(found):.4g} s in a benchmark of {found.duration_s:.4g} s, so the "
+            "length of the benchmark is wrong",
             fix="copy the result again, or repeat the benchmark",
         )
     details = {
@@ -175,7 +175,7 @@ def _each(timed: pl.DataFrame) -> list[float]:
 
 def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> str:
     if forward_passes.is_empty():
-        return "no range in the traces says that it is a forward pass, and whether of prefill or decode"
+        return "no range in the traces is marked as a prefill or decode pass"
     others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
     said = " and ".join(f"{count} {name}" for name, count in others)
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""

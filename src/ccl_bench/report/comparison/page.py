@@ -52,8 +52,8 @@ def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
         key,
         "Changes with their noise",
         _spec(shown, reach),
-        f"{counts}. A bar is where the change lies, as far as the spread over steps shows; equal numbers are "
-        "left out.",
+        f"{counts}. A bar is the interval of the change, estimated from the spread over steps; equal "
+        "numbers are left out.",
         _data(shown),
         f"{cut} wider than the chart." if cut else "",
     )
@@ -196,7 +196,7 @@ def _fields(found: Comparability) -> Iterator[Table]:
 
 def _field_table(caption: str, found: Iterable[Difference]) -> Table:
     rows = tuple((each.field, *phrases.field_values(each), each.reason) for each in found)
-    return Table(("field", "baseline", "run", "why it counts so"), rows, caption, wide=frozenset({3}))
+    return Table(("field", "baseline", "run", "reason"), rows, caption, wide=frozenset({3}))
 
 
 def _changes(key: str, title: str, pair: Pair) -> Section:

@@ -95,7 +95,7 @@ def comparability(found: Comparability) -> str:
     if found.verdict == "unknown":
         return (
             f"comparable only if they did the same work: {', '.join(found.unknown)} "
-            "must be in both cards for that to be known"
+            "must be in both cards to decide this"
         )
     return "comparable: they did the same work"
 
@@ -103,7 +103,7 @@ def comparability(found: Comparability) -> str:
 def on_one_side(found: Comparability) -> str:
     """Return which fields that are compared only one side says; empty where there is none."""
     names = [each.field for each in found.studied if each.baseline is None or each.other is None]
-    return f"only one side says {', '.join(names)}" if names else ""
+    return f"only one side states {', '.join(names)}" if names else ""
 
 
 def on_both_sides(found: Comparability) -> tuple[Difference, ...]:
@@ -136,7 +136,7 @@ def step_sentence(found: Attribution) -> str:
         return f"{changed}, which may be noise."
     largest = sorted(found.parts, key=lambda part: -abs(part.difference_s))
     parts = ", ".join(f"{words(part.name)} {seconds(part)}" for part in largest if part.difference_s)
-    unknown = "" if found.interval else " Nothing is known of its noise."
+    unknown = "" if found.interval else " Its noise is unknown."
     return f"{changed}: {parts}.{unknown}"
 
 
@@ -162,8 +162,9 @@ def judgement(found: Judgement) -> str:
 def noise_note(comparison: Comparison) -> str:
     """Return how verdicts come about."""
     return (
-        f"{100 * comparison.confidence:.0f} % of such intervals hold the true difference, as far as the "
-        f"spread over steps shows. Below {100 * comparison.tolerance:g} % nothing is called better or worse."
+        f"{100 * comparison.confidence:.0f} % of such intervals contain the true difference, estimated from "
+        f"the spread over steps. Below {100 * comparison.tolerance:g} % changes are called neither better "
+        "nor worse."
     )
 
 

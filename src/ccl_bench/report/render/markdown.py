@@ -19,7 +19,7 @@ _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": 
 def markdown(page: Page) -> str:
     """Return the whole report."""
     blocks = [f"# {_text(page.title)}", *_identity(page.identity), f"## {TITLES['findings']}"]
-    blocks += _findings(page.findings) if page.findings else ["Nothing wrong was found."]
+    blocks += _findings(page.findings) if page.findings else ["No problem was found."]
     blocks += [f"## {TITLES['headline']}"]
     blocks += [_numbers(page.headline)] if page.headline else ["No metric has a value for this run."]
     for section in page.sections:

@@ -41,7 +41,7 @@ def text_page(page: Page) -> Group:
 
 def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
     """Yield everything below the identity, as (title, content), in the order of every form."""
-    wrong = Group(*map(_finding, page.findings)) if page.findings else Text("Nothing wrong was found.")
+    wrong = Group(*map(_finding, page.findings)) if page.findings else Text("No problem was found.")
     yield TITLES["findings"], wrong
     first = _numbers(page.headline) if page.headline else Text("No metric has a value for this run.")
     yield TITLES["headline"], first

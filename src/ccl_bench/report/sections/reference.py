@@ -62,7 +62,7 @@ def _missing(results: Iterable[Result]) -> Section:
         (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
         for result in results
     ]
-    head = ("metric", "status", "why", "what would give one")
+    head = ("metric", "status", "why", "fix")
     shown = table(head, rows, left=range(4), wide=(2, 3))
     return Section("no-value", "No value for", "Why other metrics have no value.", tables=(shown,))
 
@@ -73,7 +73,7 @@ def _facts(context: Context) -> Section:
         for name, fact in context.found.facts.items()
     ]
     shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
-    return Section("facts", "Facts", "What is known of the run beyond its traces.", tables=(shown,))
+    return Section("facts", "Facts", "Facts about the run, with their sources.", tables=(shown,))
 
 
 def _files(context: Context) -> Section:

@@ -33,7 +33,7 @@ def training(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "As the training wrote it. A fast run that learns nothing is not a good run.",
+        "As the training run recorded it. A fast run that learns nothing is not a good run.",
         tuple(tile(context, "training_quality", "Loss at the last step", note=note)),
         tuple(_charts(result.details.get("series", {}))),
     )

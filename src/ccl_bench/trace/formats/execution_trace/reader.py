@@ -98,7 +98,7 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
     if losses.lost:
         yield Finding("events-lost", "error", f"{losses.lost} nodes are unreadable", file, count=losses.lost)
     if losses.mended:
-        message = f"{losses.mended} nodes were read after mending their text"
+        message = f"{losses.mended} nodes were read after their text was repaired"
         yield Finding("events-repaired", "note", message, file, count=losses.mended)
 
 

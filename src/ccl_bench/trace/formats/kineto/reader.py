@@ -36,13 +36,11 @@ def _check_one_process(tables: Mapping[str, pl.DataFrame | OnDisk], file: str) -
         raise _mixed(f"events of several processes ({listed}) are mixed in it", file)
     annotations = tables.get("annotations")
     if isinstance(annotations, pl.DataFrame) and _steps_run_at_once(annotations):
-        raise _mixed("events of several processes are mixed in it: two loops of steps run at once", file)
+        raise _mixed("events of several processes are mixed in it: two loops of steps run concurrently", file)
 
 
 def _mixed(message: str, file: str) -> InputError:
-    return InputError(
-        message, where=file, fix="let each rank write a trace of its own, and do not merge them"
-    )
+    return InputError(message, where=file, fix="let each rank write its own trace, and do not merge them")
 
 
 def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
@@ -134,7 +132,7 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
         yield Finding(
             "events-repaired",
             "note",
-            f"{losses.repaired} events were read after mending their text, {place}",
+            f"{losses.repaired} events were read after their text was repaired, {place}",
             file,
             count=losses.repaired,
         )
@@ -153,7 +151,7 @@ def _unknown(gathering: RowBuilder, file: str) -> Iterator[Finding]:
 
 def _unlabelled(gathering: RowBuilder, file: str) -> Iterator[Finding]:
     if gathering.unlabelled:
-        message = f"{gathering.unlabelled} events lack the name or phase that says what they are"
+        message = f"{gathering.unlabelled} events have no name or no phase"
         yield Finding("events-unlabelled", "error", message, file, count=gathering.unlabelled)
 
 

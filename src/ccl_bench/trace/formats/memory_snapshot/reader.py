@@ -90,9 +90,9 @@ def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
     given, traces = root.get("segments"), root.get("device_traces", [])
     segments = mappings(given)
     if not isinstance(given, list | tuple) or len(segments) < len(given):
-        raise InputError("is no memory snapshot: it has no list of segments", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_WAY_OUT)
     if not isinstance(traces, list | tuple):
-        raise InputError("is no memory snapshot: its history is no list", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_WAY_OUT)
     rows = (
         len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
     )

@@ -44,12 +44,12 @@ def flag(value: object) -> bool | None:
 
 
 def mappings(value: object) -> list[dict[str, object]]:
-    """Return the dictionaries in a list; none where it is no list."""
+    """Return the dictionaries in a list; none where it is not a list."""
     return [item for item in value if type(item) is dict] if isinstance(value, list | tuple) else []
 
 
 def length(value: object) -> int:
-    """Return how many items a list has; none where it is no list."""
+    """Return how many items a list has; none where it is not a list."""
     return len(value) if isinstance(value, list | tuple) else 0
 
 

@@ -33,7 +33,7 @@ class Refused(Exception):  # noqa: N818 (a reason, which the caller turns into a
 
 
 def _too_much(claimed: int, left: int) -> str:
-    return f"claims {claimed:,} bytes where {left:,} are left, as where a file is cut short"
+    return f"claims {claimed:,} bytes where {left:,} are left, probably because the file is truncated"
 
 
 class Machine:
@@ -81,7 +81,7 @@ class Machine:
 
 def _filled(target: object, keys: list[object], values: list[object]) -> None:
     if type(target) is not dict or len(keys) != len(values):
-        raise Refused("sets items of something that is no dictionary")
+        raise Refused("sets items of something that is not a dictionary")
     if not _TEXTS.issuperset(map(type, keys)):
         for key in keys:
             if type(key) is not str and not (type(key) is int and abs(key) < _LARGEST_KEY):
@@ -101,7 +101,7 @@ def _set_item(machine: Machine) -> None:
 
 def _extended(target: object, items: list[object]) -> None:
     if type(target) is not list:
-        raise Refused("appends to something that is no list")
+        raise Refused("appends to something that is not a list")
     target.extend(items)
 
 
@@ -272,7 +272,7 @@ def unpickle(code: bytes, name: str) -> Unpickled:
     """Return what a pickle holds; `name` names it in messages.
 
     Raises InputError at the first opcode that does more than build plain data, that claims more than
-    the file holds, or that does not fit what stands before it; also where containers are nested too deep.
+    the file holds, or that does not fit what precedes it; also where containers are nested too deep.
     """
     machine = Machine(code)
     try:
@@ -322,7 +322,7 @@ def _execute(machine: Machine) -> None:
                 ADMITTED[opcode](machine)
                 at, stack = machine.at, machine.stack
             else:
-                raise Refused("is none that plain data needs")
+                raise Refused("is not needed for plain data")
     finally:
         machine.at = at
 
@@ -333,7 +333,7 @@ def _refusal(machine: Machine, error: Exception, name: str) -> InputError:
 
     code, at = machine.code, machine.at
     if at >= len(code):
-        return InputError(f"is cut short: it ends at byte {at:,} without a STOP", where=name, fix=_WAY_OUT)
+        return InputError(f"is truncated: it ends at byte {at:,} without a STOP", where=name, fix=_WAY_OUT)
     names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
     opcode = names.get(code[at], f"unknown opcode 0x{code[at]:02x}")
     if opcode in _CALLING:
@@ -341,7 +341,7 @@ def _refusal(machine: Machine, error: Exception, name: str) -> InputError:
     elif isinstance(error, Refused):
         why = str(error)
     else:
-        why = "does not fit what stands before it"
+        why = "does not fit what precedes it"
     return InputError(f"is refused: {opcode} at byte {at:,} {why}", where=name, fix=_WAY_OUT)
 
 

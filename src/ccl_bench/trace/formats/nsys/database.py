@@ -270,7 +270,7 @@ def open_database(path: Path, name: str = "") -> Iterator[Database]:
             database = Database(connection, name, size)
             if not any(table in database for table in _SIGNS):
                 fix = "leave it out of the run, or name it otherwise than .sqlite"
-                raise InputError("is no export of Nsight Systems", where=name, fix=fix)
+                raise InputError("is not an export of Nsight Systems", where=name, fix=fix)
             yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=_WAY_OUT) from error

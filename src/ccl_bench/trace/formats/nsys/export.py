@@ -167,7 +167,7 @@ def _becoming(place: Path) -> Iterator[Path]:
 
 def _unwritable(place: Path, error: OSError) -> InputError:
     reason = error.strerror or str(error)
-    fix = f"name a folder with room in ${storage.CACHE_VARIABLE}"
+    fix = f"name a folder with free space in ${storage.CACHE_VARIABLE}"
     return InputError(f"cannot be written: {reason}", where=str(place), fix=fix)
 
 

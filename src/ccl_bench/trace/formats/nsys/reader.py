@@ -73,13 +73,13 @@ def _dropped(database: Database, process: Process, file: str) -> Iterator[Findin
     kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
     for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
         if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):
-            yield Finding("events-dropped", "warning", f"the profiler said: {text.strip()[:200]}", file)
+            yield Finding("events-dropped", "warning", f"the profiler reported: {text.strip()[:200]}", file)
 
 
 def _refused(database: Database, file: str) -> Iterator[Finding]:
     views = [name for name in database.refused if name in _TABLES or name == "StringIds"]
     if views:
-        message = f"not read, for it is no table: {', '.join(views)}"
+        message = f"not read, because it is not a table: {', '.join(views)}"
         touched = tuple({name: None for view in views for name in _TABLES.get(view, ())})
         yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched)
 
@@ -87,7 +87,7 @@ def _refused(database: Database, file: str) -> Iterator[Finding]:
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
     """Yield what of the file could not be read."""
     if database.cut:
-        message = f"the database is cut short or damaged ({database.cut}); what can be read is used"
+        message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)
     for table, why in database.damage.items():
         touches = _TABLES.get(table, ())
@@ -159,11 +159,13 @@ def _about(
     tables: dict[str, pl.DataFrame], ranges: pl.DataFrame, start: int | None, file: str
 ) -> Iterator[Finding]:
     if start is None:
-        message = "the start of the session is not recorded: times do not compare with those of other files"
+        message = (
+            "the start of the session is not recorded: times cannot be compared with those of other files"
+        )
         yield Finding("clock-unanchored", "warning", message, file)
     unended = ranges["end_ns"].null_count()
     if unended:
-        message = f"{unended} ranges had not ended when the recording did, and are left out"
+        message = f"{unended} ranges were still open when the recording ended, and are left out"
         yield Finding("ranges-unended", "note", message, file, count=unended, touches=("annotations",))
     if not any(table.height for name, table in tables.items() if name != "devices"):
         yield Finding("no-events", "error", "the file holds no events", file)

@@ -59,7 +59,7 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     if not is_aiperf_records(raw[:_HEAD_BYTES]):
         summary = one_value(raw, damage, file)
         if not isinstance(summary, dict):
-            raise InputError("is no object", where=file)
+            raise InputError("is not an object", where=file)
         rows.stored += [*_stored(summary), *_failures(summary), *_objectives(summary)]
         if summary.get("was_cancelled") is True:
             rows.findings.append(_cut_short(file))
@@ -124,7 +124,7 @@ def _objectives(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
 
 
 def _cut_short(file: str) -> Finding:
-    message = "the benchmark was cancelled before its end: its numbers are of the part that ran"
+    message = "the benchmark was cancelled before its end: its numbers describe the part that ran"
     return Finding("benchmark-cut-short", "warning", message, file, touches=("requests",))
 
 
@@ -132,9 +132,9 @@ def _record(line: bytes, number: int) -> Request:
     try:
         entry = parse_json(line)
     except ValueError as error:
-        raise Impossible(f"it is no whole JSON: {error}") from error
+        raise Impossible(f"it is not complete JSON: {error}") from error
     if not isinstance(entry, dict):
-        raise Impossible("it is no object")
+        raise Impossible("it is not an object")
     about, measured = _mapping(entry, "metadata"), _mapping(entry, "metrics")
     name = text(about.get("x_request_id")) or f"line {number}"
     sent = _value(measured, "min_request_timestamp"), about.get("request_start_ns"), about.get("timestamp_ns")
@@ -182,7 +182,7 @@ def _is_cancellation(error: dict[str, Any]) -> bool:
 def _mapping(entry: dict[str, Any], key: str) -> dict[str, Any]:
     found = {} if entry.get(key) is None else entry[key]
     if not isinstance(found, dict):
-        raise Impossible(f"{key} is no object")
+        raise Impossible(f"{key} is not an object")
     return found
 
 
@@ -208,6 +208,6 @@ def _gaps(measured: dict[str, Any]) -> list[float] | None:
     if values is None:
         return None
     if not isinstance(values, list):
-        raise Impossible(f"{key} is no list")
+        raise Impossible(f"{key} is not a list")
     unit_s = _unit_s(measured, key)
     return [gap for value in values if (gap := seconds(value, key, unit_s)) is not None]

@@ -76,7 +76,7 @@ def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[St
 
 def _request(entry: object, index: int, benchmark: int, unit_s: float) -> Request:
     if not isinstance(entry, dict):
-        raise Impossible("it is no object")
+        raise Impossible("it is not an object")
     if entry.get("error_code") is not None:
         error = text(entry.get("error_message")) or f"error {text(entry['error_code'])}"
         return Request(benchmark, str(index), "failed", error=error)

@@ -57,7 +57,7 @@ def read_objects(stream: BinaryIO, file: str) -> list[dict[str, Any]]:
     found = _by_line(raw, file) if value is None else value if isinstance(value, list) else [value]
     for number, value in enumerate(found):
         if not isinstance(value, dict):
-            raise InputError(f"result {number} is no object", where=file, fix=_COPY_AGAIN)
+            raise InputError(f"result {number} is not an object", where=file, fix=_COPY_AGAIN)
     return found
 
 
@@ -86,7 +86,7 @@ def _by_line(raw: bytes, file: str) -> list[Any]:
             found.append(parse_json(line))
         except ValueError as error:
             raise InputError(
-                f"line {number} is no whole JSON: {error}", where=file, fix=_COPY_AGAIN
+                f"line {number} is not complete JSON: {error}", where=file, fix=_COPY_AGAIN
             ) from error
     return found
 
@@ -133,7 +133,7 @@ def instant_ns(value: object, name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 0 <= value < _LATEST_NS:
-        raise Impossible(f"{name} is no time in nanoseconds")
+        raise Impossible(f"{name} is not a time in nanoseconds")
     return value
 
 
@@ -160,7 +160,7 @@ def _number(value: object, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Impossible(f"{name} is no number")
+        raise Impossible(f"{name} is not a number")
     try:
         found = float(value)
     except OverflowError as error:

@@ -68,7 +68,7 @@ def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
 
 def _request(entry: object, index: int) -> Request:
     if not isinstance(entry, dict):
-        raise Impossible("it is no object")
+        raise Impossible("it is not an object")
     if entry.get("error_code") is not None:
         error = text(entry.get("error_msg")) or f"error {text(entry['error_code'])}"
         return Request(0, str(index), "failed", error=error)

@@ -94,7 +94,7 @@ class RequestRows:
         if not self.lost:
             return []
         shown = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
-        message = f"{len(self.lost)} requests are left out, being damaged or impossible: {shown}"
+        message = f"{len(self.lost)} requests are damaged or impossible and were left out: {shown}"
         return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
 
     def _failed(self) -> list[Finding]:
@@ -128,8 +128,8 @@ class RequestRows:
         if not short or short <= _MANY_UNCOUNTED * len(counted):
             return []
         message = (
-            f"{short} of {len(counted)} answers came in more pieces than they are said to have tokens, "
-            "as where nobody counted the tokens"
+            f"{short} of {len(counted)} answers came in more pieces than their stated tokens, so tokens "
+            "were probably not counted"
         )
         return [Finding("tokens-uncounted", "error", message, self.file, count=short, touches=_TOUCHES)]
 

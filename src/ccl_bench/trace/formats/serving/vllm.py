@@ -92,12 +92,14 @@ def _lists(document: dict[str, Any], benchmark: int, file: str) -> dict[str, lis
     found = {name: document[name] for name in _LISTS if document.get(name) is not None}
     for name, values in found.items():
         if not isinstance(values, list):
-            raise InputError("is no list", where=f"{file}: {name} of result {benchmark}")
+            raise InputError("is not a list", where=f"{file}: {name} of result {benchmark}")
     found = {name: values for name, values in found.items() if values}
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        message = f"the lists of result {benchmark} differ in length, so what is whose is not known: {said}"
+        message = (
+            f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {said}"
+        )
         raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
     return found
 
@@ -129,7 +131,7 @@ def _gaps(values: object) -> list[float] | None:
     if values is None:
         return None
     if not isinstance(values, list):
-        raise Impossible("itl is no list")
+        raise Impossible("itl is not a list")
     found = [seconds(value, f"itl {place}") for place, value in enumerate(values)]
     if None in found:
         raise Impossible("an itl is missing")
