@@ -72,7 +72,7 @@ def _once(client: httpx.Client, address: str) -> tuple[float, float]:
 def main() -> None:
     """Print the median and the shortest time of each answer, and the median over the limit.
 
-    On a machine that is busy with something else, the time of the processor tells more; it is that of client
+    On a machine that is busy with something else, CPU time is more meaningful; it is that of client
     and server, without the database's own.
     """
     parser = argparse.ArgumentParser(description=__doc__)

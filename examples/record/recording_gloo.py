@@ -1,6 +1,7 @@
 """Register `rgloo`: gloo whose calls also appear as `record_param_comms`, as NCCL's do.
 
-Plain gloo tells the profiler a collective's name and tensor shapes only. NCCL also tells group, ranks, dtype,
+Plain gloo passes the profiler a collective's name and tensor shapes only. NCCL also passes group, ranks,
+dtype,
 element counts and sequence number. `recording_gloo.cpp` adds those and leaves the communication to gloo.
 Needs a C++ compiler and ninja. Run this file once to build before several ranks need it at the same time.
 """

@@ -46,7 +46,7 @@ def main() -> None:
             x = torch.ones(512, 512, device=device)
             dist.all_reduce(x @ x)
             if device.type == "cuda":
-                torch.cuda.synchronize()  # or the clock tells when work was handed over, not when it was done
+                torch.cuda.synchronize()  # or the clock shows when work was submitted, not when it finished
             seconds.append(time.perf_counter() - began)
             profiler.step()
     write_step_times(folder, rank, ranks, seconds)

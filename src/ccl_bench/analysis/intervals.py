@@ -151,7 +151,8 @@ def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """Return for each piece of work the row of the step that it belongs to; null for none.
 
     Work belongs to the step that launched it, whenever it ran, and to none if it was launched before the
-    recording. Where nobody knows, it belongs to the step in whose device window it started. `work` has
+    recording. Where the launch is unknown, it belongs to the step in whose device window it started. `work`
+    has
     `start_ns`, `launch_ns` and `launched_before`.
     """
     started = window_at(work[START], device_windows(steps))

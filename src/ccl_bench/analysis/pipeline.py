@@ -64,7 +64,7 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
             last=pl.max_horizontal("first", pl.col("forward_ns").clip(upper_bound=pl.col("end_ns")))
         )
     )
-    told = bounds.filter("known")
+    separable = bounds.filter("known")
     parts = [
         bounds.filter(~pl.col("known")).select("step", pl.lit(WHOLE).alias("part"), "start_ns", "end_ns")
     ]
@@ -73,7 +73,7 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
         (STEADY, "first", "last"),
         (COOL_DOWN, "last", "end_ns"),
     ):
-        parts.append(told.select("step", pl.lit(name).alias("part"), start_ns=start, end_ns=end))
+        parts.append(separable.select("step", pl.lit(name).alias("part"), start_ns=start, end_ns=end))
     return pl.concat(parts).sort("start_ns", "end_ns", maintain_order=True)
 
 

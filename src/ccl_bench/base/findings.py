@@ -1,4 +1,4 @@
-"""What is wrong with data or with what somebody wrote: never hidden, and never fatal by itself.
+"""Problems in data and in files that people write: never hidden, and never fatal by itself.
 
 A finding concerns data: it has a stable code and the tables that it touches. An issue concerns a place in a
 file and has a fix; reports show findings as issues too, each with its way out.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Plain = str | int | float | bool | list[str]
 Fields = dict[str, Plain]
-"""Name of a field, such as `data.seq_len` → its value; what nobody wrote is absent."""
+"""Name of a field, such as `data.seq_len` → its value; what is not written is absent."""
 
 Role = Literal["workload", "studied", "ignored"]
 

@@ -120,7 +120,7 @@ def _read_alone(task: Task) -> TraceTables:
 
 
 def abandoned_trace(task: Task, attempts: int) -> TraceTables:
-    """Return what a trace comes to that killed whoever read it."""
+    """Return the result for a trace that killed every process that read it."""
     times = f"each of {attempts} workers" if attempts > 1 else "the worker"
     return unread_trace(task, "worker-died", f"{times} that read it died, probably because memory ran out")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccl_bench.run.completeness import TraceTables
 
 Failures = dict[str, Exception]
-"""Metric → what it raised that nobody expects of a metric."""
+"""Metric → the unexpected error that it raised."""
 
 _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "communication-unrecognised": ("calls",),

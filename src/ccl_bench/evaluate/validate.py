@@ -1,4 +1,4 @@
-"""Check what somebody wrote and recorded: cards, side files, whole runs; every mistake at once."""
+"""Check cards, side files and whole runs, and report every mistake at once."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
         average_memory_bandwidth = bytes of copies / sum of their durations, mean over ranks
 
     Caveats:
-        Rate of copies, not of the memory: what kernels read and write is not in a trace. Small
+        The rate describes copies, not the memory: a trace does not show what kernels read and write. Small
         copies are bound by latency and pull it down. A copy inside the device reads and writes each
-        byte, which counts once here. Kinds differ by a factor of a hundred; see the details. Memory
+        byte, which counts once here. Rates of kinds differ by a factor of a hundred; see the details. Memory
         sets are left out, and copies of unknown size.
 
     Reference:

@@ -28,9 +28,9 @@ def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
 
     Caveats:
         Gradient accumulation (`AccumulateGrad`) and the reduction of gradients with its copies are
-        not in it and stand in the details. What activation checkpointing repeats of the forward
+        excluded; the details list them. What activation checkpointing repeats of the forward
         pass is in it; the details list what could be recognised: operators that record for
-        autograd inside its nodes. A range that a person marked as backward may hold the loss.
+        autograd inside its nodes. A range that the user marked as backward may contain the loss.
 
     Reference:
         Launch correlation as in HolisticTraceAnalysis; torch/csrc/autograd/engine.cpp.

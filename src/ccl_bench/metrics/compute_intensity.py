@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @metric(unit="FLOP/byte", better="higher")
 def compute_intensity(facts: Facts) -> Measurement:
-    """Operations for each byte between a device and its memory; no trace that is read here holds those bytes.
+    """Operations for each byte between a device and its memory; no supported trace records those bytes.
 
     Formula:
         compute_intensity = model FLOPs per step and device / bytes read from and written to its memory
 
     Caveats:
         Operations are those the model needs (see `mfu`). The bytes are those of kernels, in and out of
-        device memory: torch.profiler and the CUDA timeline record none of them. The bytes of copies are
-        a small and unrelated part, so no number is made of them; nor of communication, which is traffic
-        of links and not of memory.
+        device memory: torch.profiler and the CUDA timeline record none of them. The bytes of copies are a
+        small and unrelated part and are not used; nor are those of communication, which is traffic on
+        links, not memory.
 
     Reference:
         Arithmetic intensity of the roofline model, Williams et al. 2009.

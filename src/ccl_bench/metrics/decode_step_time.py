@@ -21,7 +21,7 @@ def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
         decode_step_time = mean over ranks of mean over decode passes of (end - start)
 
     Caveats:
-        Passes that mix prefill and decode are counted apart and timed nowhere. With speculative
+        Passes that mix prefill and decode are counted separately and not timed. With speculative
         decoding a pass gives several tokens. The time on the device is that of its twin
         of the range, else from the first to the last work that was launched inside the range; a range whose
         launches lead to nothing has no time. The profiler slows a server down. It is the time of a step,

@@ -14,7 +14,7 @@ _LISTED = 10
 
 @metric(unit="%", better="neither", revision=2)
 def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
-    """Share of kernel time that goes to the one kernel with the most.
+    """Share of kernel time that the kernel with most time takes.
 
     Formula:
         dominant_kernel_concentration = 100 * max over names of kernel time / total kernel time

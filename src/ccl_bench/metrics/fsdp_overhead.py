@@ -18,12 +18,12 @@ _PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "oth
 
 @metric(unit="%", better="lower", revision=2)
 def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
-    """Share of the time of steps that goes to FSDP's own work and to no compute of the model.
+    """Share of the time of steps that goes to FSDP's own work while the model computes nothing.
 
     FSDP's own work is all that its ranges launch (`FSDP::*`, `FullyShardedDataParallel._*`, those of
     DeepSpeed's ZeRO): all-gathers of parameters, reductions of gradients, copies into and out of their
     buffers, resharding, and `other`, such as moving offloaded weights or casting inputs.
-    `FullyShardedDataParallel.forward` is no such range, because the model runs in it.
+    `FullyShardedDataParallel.forward` is not such a range, because the model runs in it.
 
     Formula:
         fsdp_overhead = 100 * |U(work of FSDP) - U(compute of the model)| / time of steps, mean over ranks
@@ -31,9 +31,9 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
     Caveats:
         Waiting for a late peer in an all-gather counts. Hidden work still slows down what it runs
         beside; the times of the parts, hidden or not, are in the details. The all-reduce of hybrid
-        sharding counts as reduction. The older FullyShardedDataParallel does not mark its copies out.
-        A rank with ranges of FSDP to which no work can be traced back is no rank without overhead:
-        the metric then refuses.
+        sharding counts as reduction. The older FullyShardedDataParallel does not mark its copies.
+        A rank with ranges of FSDP to which no work can be traced back may still have overhead: the metric
+        then refuses.
 
     Reference:
         Ranges of torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.

@@ -32,8 +32,9 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
 
     Caveats:
         The objectives are those that `run_metadata.json` states, else those that AIPerf was given and
-        recorded; `objectives_from` names the source. Without one there is no goodput. vLLM stores its goodput
-        and not its objectives, so that it stands for nothing here. A request whose tokens all came with the
+        recorded; `objectives_from` names the source. Without one there is no goodput. vLLM stores its
+        goodput but not its objectives, so the stored value is not used. A request whose tokens all came
+        with the
         first one keeps any `slo_tpot_s`, where AIPerf lets it keep none; one that lacks a time which an
         objective needs keeps none.
 

@@ -23,7 +23,7 @@ def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataF
     Caveats:
         Busy means that something was resident, not that the multiprocessors were full: see `sm`.
         Communication kernels that wait count as busy. On a run without a device the CPU stands in. A
-        process that works on several devices has a share for each of them, and none of all together.
+        process that uses several devices has a share for each of them, and none for all of them.
 
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.

@@ -27,7 +27,7 @@ def idle_breakdown(
 
     Caveats:
         The whole gap counts, although part of it is the delay of launching. A gap that no work ends
-        counts as waiting for the host. HTA takes each stream for itself, where a stream is idle
+        counts as waiting for the host. HTA looks at each stream separately, so a stream may be idle
         although others work; that split is in the details as `streams_s`. Kernels of CUDA graphs
         share one launch, and kernels that a profiler does not see inside graphs look like gaps.
 

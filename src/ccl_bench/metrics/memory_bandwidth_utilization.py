@@ -28,7 +28,7 @@ def memory_bandwidth_utilization(
         mean over ranks; each byte is read once and written once.
 
     Caveats:
-        It says nothing of kernels, whose memory traffic is not in a trace: that needs
+        It does not describe kernels, whose memory traffic is not in a trace: that needs
         hardware counters (Nsight Compute, or DRAM bandwidth sampled by Nsight Systems). Small copies are
         bound by latency. Small copies may stay in the cache; more than the memory's peak has no value.
 

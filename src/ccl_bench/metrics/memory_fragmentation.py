@@ -32,7 +32,7 @@ def memory_fragmentation(
     memory_layouts: pl.DataFrame,
     memory_rates: pl.DataFrame,
 ) -> Measurement:
-    """Share of the memory reserved from the device that no tensor took, where that is highest.
+    """Share of the reserved device memory that no tensor used, on the device where it is highest.
 
     Formula:
         memory_fragmentation = max over devices of (reserved - allocated) / reserved
@@ -43,9 +43,9 @@ def memory_fragmentation(
         inactive split / reserved, and 1 - largest free block / all free blocks.
 
     Caveats:
-        There is no one measure of fragmentation. The peaks need not have been at the same time. What is
+        There is no single measure of fragmentation. The peaks need not have been at the same time. What is
         reserved and free may be used again at once; only free parts of split blocks are lost to
-        other programs. The largest free block is known from a snapshot's segments alone.
+        other programs. Only a snapshot's segments show the largest free block.
 
     Reference:
         torch.cuda.memory_stats; efficiency is active / reserved.

@@ -49,7 +49,7 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
         The peak is the dense one of the run's precision; an unknown device or precision gives no
         value, never a default. The convention is named in the details, with the value under
         others: causal attention counted by half (Megatron-LM), and HFU with full recomputation.
-        Only values of the same convention compare. Above 100 % something stated is wrong.
+        Only values of the same convention compare. Above 100 % a stated value is wrong.
 
     Reference:
         PaLM, arXiv 2204.02311, appendix B; HFU: arXiv 2205.05198.

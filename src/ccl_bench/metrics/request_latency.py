@@ -21,7 +21,7 @@ def request_latency(requests: pl.DataFrame, serving_statistics: pl.DataFrame) ->
         request_latency = mean over requests that succeeded of (last token - request sent)
 
     Caveats:
-        It grows with the length of the answers, so that it compares only between equal loads. vLLM and
+        It grows with the length of the answers, so compare it only between equal loads. vLLM and
         SGLang record no latency: it is the time to the first token and the gaps after it.
 
     Reference:

@@ -21,7 +21,7 @@ def request_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame)
         request_throughput = requests that succeeded / length of the benchmark
 
     Caveats:
-        Below saturation it is the rate at which the client sends, and says little of the server. The
+        Below saturation it is the rate at which the client sends, and shows little about the server. The
         length is what the tool recorded, else from the first request sent to the last token received.
 
     Reference:

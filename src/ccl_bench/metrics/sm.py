@@ -35,7 +35,7 @@ def sm(
         The estimate comes from launch shapes: a resident block need not make progress, and a
         communication kernel that waits counts as occupied, so compute and communication
         are listed apart. Achieved occupancy is the static upper bound that Kineto computes. Measured and
-        estimated values do not compare.
+        estimated values are not comparable.
 
     Reference:
         "Est. SM Efficiency" of PyTorch's torch-tb-profiler; libkineto DeviceProperties.cpp; "SM Active"

@@ -41,15 +41,17 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
 
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
-        communication time points at the wrong one. A rank that is late in one group because it waited in
+        communication time points to the wrong rank. A rank that is late in one group because it waited in
         another only passes the delay on. The `slowest_rank` waits least in its group; of several it is the
         one with more work than its peers, where that explains the lag (a late pipeline stage makes the next
-        one late), else the one that caused most waiting. Groups across pipeline stages count in the lag and
-        name nobody: stages end a step one after the other by design. Below 1 % of the step the answer is
+        one late), else the one that caused most waiting. Groups across pipeline stages count in the lag but
+        name no rank: stages end a step one after the other by design. Below 1 % of the step the answer is
         "none". Only symmetric collectives show waiting. The cause is where late ranks spend more time than
-        their peers: computing, copying, or with an idle device, which is the host; it explains half of the
-        lag at least. Steps count in which no trace lacks a collective that others have; without any, traces
-        that lack some are left out. Lag and step are of one recording, not of step times beside it.
+        their peers: computing, copying, or with an idle device, which is the host; it explains at least
+        half of the lag. Steps count in which no trace lacks a collective that others have; without any,
+        traces
+        that lack some are left out. Lag and step come from the same recording, not from side files with
+        step times.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.

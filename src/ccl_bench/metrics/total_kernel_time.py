@@ -22,9 +22,9 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
         total_kernel_time = sum of the durations of kernels inside the step, mean over steps and ranks
 
     Caveats:
-        Kernels that run at the same time count each for itself, so this can exceed the step; the time
+        Kernels that run at the same time are each counted, so this can exceed the step; the time
         with any kernel is `gpu_busy`. Communication kernels that wait for a peer count in full.
-        Copies and memory sets are no kernels. The types come from names, and a name may show nothing
+        Copies and memory sets are not kernels. The types come from names, and a name may show nothing
         (`other`).
 
     Reference:

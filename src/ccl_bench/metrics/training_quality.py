@@ -27,7 +27,7 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
         perplexity = exp(loss)
 
     Caveats:
-        Losses compare only between runs with the same data, tokeniser and number of steps. Perplexity
+        Compare losses only between runs with the same data, tokeniser and number of steps. Perplexity
         holds where the loss is a mean cross-entropy in nats.
 
     Reference:

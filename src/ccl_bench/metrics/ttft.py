@@ -23,7 +23,7 @@ def TTFT(  # noqa: N802 (the name it has everywhere)
         TTFT = mean over requests that succeeded of (first non-empty token - request sent)
 
     Caveats:
-        Failed, cancelled and warm-up requests are counted apart and averaged nowhere. A client's TTFT
+        Failed, cancelled and warm-up requests are counted separately and are in no mean. A client's TTFT
         contains queueing, tokenisation and the network. AIPerf's contains reasoning tokens. Answers that
         were not streamed come in one piece and have none. Traces alone give `prefill_step_time`, the time
         of a forward pass: no request was timed, and it does not stand in for this.

@@ -81,5 +81,5 @@ def table(
 
 
 def neighbours_note(each: int, what: str) -> str:
-    """Return how neighbours were drawn together, or nothing where each stands for itself."""
+    """Return how neighbours were merged in a chart, or nothing where none were."""
     return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

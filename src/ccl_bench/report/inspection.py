@@ -47,7 +47,7 @@ def _overview(found: Inspection) -> RenderableType:
 
 
 def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
-    """Yield what is said of the run as a whole, as (name, text)."""
+    """Yield the facts about the run as a whole, as (name, text)."""
     traces = found.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
     volume = size(sum(trace.size_bytes for trace in traces))

@@ -1,4 +1,4 @@
-"""Which steps of a run numbers rest on, as whoever asks for them chooses."""
+"""The steps that the user chose for the numbers of a run."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _listed(items: Sequence[object], count: int | None = None, *, most: int = _S
 
 
 CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
-"""Findings after which nobody knows how much of a trace is missing."""
+"""Findings after which it is unknown how much of a trace is missing."""
 
 
 UNREAD = frozenset({"trace-unreadable", "worker-died"})

@@ -213,7 +213,7 @@ class OtherFile:
 
 
 def other_file(head: bytes) -> OtherFile | None:
-    """Return what a file is that begins with `head` and is no trace; None where nobody knows."""
+    """Return what a file is that begins with `head` and is not a trace; None where that is unknown."""
     for row in load_data("other_files")["file"]:
         if all(mark.encode() in head for mark in row["marks"]):
             return OtherFile(row["is"], row["way_out"])

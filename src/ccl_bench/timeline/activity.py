@@ -129,11 +129,13 @@ def shown_waits(matched: pl.DataFrame, offsets_ns: Mapping[int, int]) -> pl.Data
     Beside the columns of `matched`: `counts`, whether the wait is in the metrics; `last` and `longest_ns`
     where it is; `offset_ns` of the trace's clock; `flow`, the collective that it is part of, and its `role`.
     """
-    told = matched.drop_nulls("wait_ns")
+    waiting_members = matched.drop_nulls("wait_ns")
     marks = attributable_waits(matched).select(
         *_KEY, "trace", "last", "longest_ns", counts=pl.lit(value=True)
     )
-    joined = told.join(marks, on=[*_KEY, "trace"], how="left", nulls_equal=True, maintain_order="left")
+    joined = waiting_members.join(
+        marks, on=[*_KEY, "trace"], how="left", nulls_equal=True, maintain_order="left"
+    )
     offset = pl.col("trace").replace_strict(dict(offsets_ns), default=0, return_dtype=pl.Int64)
     placed = joined.with_columns(
         pl.col("counts", "last").fill_null(value=False),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     key: f',"cname":"{colour}"' for key, colour in {WAIT: "bad", LATE: "terrible", BUBBLE: "grey"}.items()
 }
-"""Colours of chrome://tracing for time that nobody wants; Perfetto chooses its own."""
+"""Colours of chrome://tracing for wasted time; Perfetto chooses its own."""
 
 _LANES = 1_000
 """Numbers of threads that each row of a rank has for its lanes."""

@@ -194,9 +194,9 @@ def _content(trace: TraceFile) -> Hashable:
 
 
 def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable:
-    """Return what a look at a trace shows; one that cannot be read any more is like no other.
+    """Return what a look at a trace shows; one that can no longer be read matches no other.
 
-    Whoever reads it for its tables reports it.
+    The reader of its tables reports it.
     """
     try:
         return look(trace.path)
@@ -314,7 +314,7 @@ def _size(path: Path) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file exists; also where it may not be looked at, so that whoever reads it says so."""
+    """Whether a file exists; also where it may not be looked at, so that its reader reports it."""
     try:
         return path.exists()
     except PermissionError:

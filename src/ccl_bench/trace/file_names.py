@@ -53,7 +53,7 @@ _NS_DIGITS = 19
 
 
 class Place(NamedTuple):
-    """Where a rank stands in the mesh of a serving engine, as its file name says."""
+    """Where a rank is in the mesh of a serving engine, as its file name says."""
 
     engine: str
     dp: int

@@ -143,7 +143,7 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
         clocks, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left"
     ).with_columns((pl.col("start_ns") - pl.col("offset_ns")).alias("arrival_ns"))
     start = pl.col("arrival_ns")
-    told = (
+    by_collective = (
         placed.sort("arrival_ns", maintain_order=True)
         .group_by("iteration", "group", "number")
         .agg(
@@ -156,17 +156,17 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
         )
     )
     known = {name: pl.when("comparable").then(name).alias(name) for name in ("skew_ns", "residual_ns")}
-    is_told = pl.col("comparable") & (pl.col("skew_ns") >= pl.col("residual_ns"))
+    is_ordered = pl.col("comparable") & (pl.col("skew_ns") >= pl.col("residual_ns"))
     has_last = pl.col("comparable") & (pl.col("margin_ns") > pl.col("residual_ns"))
     return (
-        told.select(
+        by_collective.select(
             "iteration",
             "group",
             "number",
             "collective",
             "present",
             *known.values(),
-            pl.when(is_told).then("order").alias("order"),
+            pl.when(is_ordered).then("order").alias("order"),
             pl.when(has_last).then(pl.col("order").list.last()).alias("last_rank"),
         )
         .select(*DERIVED.get("arrivals").table.columns)

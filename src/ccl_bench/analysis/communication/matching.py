@@ -125,7 +125,7 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
 def _agreement_of_assumed_groups() -> pl.Expr:
     """Whether members agree; those of a group that nobody recorded must do so in every collective.
 
-    That they agree is all that speaks for such a group, and after one call too many on a rank the k-th
+    Only this agreement supports such a group, and after one call too many on a rank the k-th
     is no longer the k-th of its peers.
     """
     everywhere = pl.col("agrees").all().over("iteration", "group")

@@ -81,7 +81,7 @@ def _mean(table: pl.DataFrame, column: str) -> float:
 def within_stages(waits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Return the waits in groups that lie in one pipeline stage.
 
-    The first stage ends a step last by design, so whoever waits for it says nothing of its being late.
+    The first stage ends a step last by design, so a rank that waits for it does not show that it is late.
     """
     staged = waits.with_columns(stages_of(waits["rank"], facts).alias("_stage"))
     one_stage = pl.col("_stage").n_unique().over("group") == 1

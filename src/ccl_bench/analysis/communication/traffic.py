@@ -50,9 +50,9 @@ def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl
     )
     pairs = joined.filter(pl.col("peer").is_not_null()).select("rank", "peer").unique().drop_nulls()
     by_pair = _pairs(pairs, facts)
-    told = joined.join(by_pair, on=["rank", "peer"], how="left", maintain_order="left")
+    with_axes = joined.join(by_pair, on=["rank", "peer"], how="left", maintain_order="left")
     vague = pl.col("dimension").is_null() | pl.col("dimension").is_in([UNKNOWN, WORLD])
-    return told.with_columns(
+    return with_axes.with_columns(
         pl.when(vague & pl.col("pair_dimension").is_not_null())
         .then("pair_dimension")
         .otherwise(pl.col("dimension").fill_null(UNKNOWN))

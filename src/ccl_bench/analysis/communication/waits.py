@@ -48,25 +48,25 @@ def waits(matched: pl.DataFrame) -> pl.DataFrame:
 def attributable_waits(matched: pl.DataFrame) -> pl.DataFrame:
     """Return the members of collectives whose waits count, with who was `last` and the `longest_ns` wait."""
     key = ["iteration", "group", "number"]
-    told = _of_whole_traces(matched.drop_nulls(["wait_ns", "step"]), key)
+    known = _of_whole_traces(matched.drop_nulls(["wait_ns", "step"]), key)
     is_last = pl.col("wait_ns") == 0
-    return told.with_columns(
+    return known.with_columns(
         (is_last & (is_last.sum().over(key) == 1)).alias("last"),
         pl.col("wait_ns").max().over(key).alias("longest_ns"),
     )
 
 
-def _of_whole_traces(told: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def _of_whole_traces(known: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Return the members in whole steps, else those of traces that lack next to nothing in the step.
 
     Of the latter those collectives count that all of these traces have.
     """
-    whole = told.filter(pl.col("gaps") == 0)
-    if whole.height or told.is_empty():
+    whole = known.filter(pl.col("gaps") == 0)
+    if whole.height or known.is_empty():
         return whole
     own = pl.len().over("iteration", "step", "trace")
     present = pl.len().over(key).cast(pl.Int64).alias("present")
-    others = told.filter(pl.col("lacks") <= LACKING_SHARE * own).with_columns(present)
+    others = known.filter(pl.col("lacks") <= LACKING_SHARE * own).with_columns(present)
     most = pl.col("present").max().over("iteration", "group", "step")
     return others.filter((pl.col("present") > 1) & (pl.col("present") == most)).with_columns(
         pl.col("wait_ns") - pl.col("wait_ns").min().over(key)

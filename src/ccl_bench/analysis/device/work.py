@@ -68,8 +68,8 @@ def device_work(
     """
     work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
     placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
-    told = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
-    whole = told.with_columns(_collective().alias("collective"))
+    kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
+    whole = kinds.with_columns(_collective().alias("collective"))
     return whole.select(*DERIVED.get("device_work").table.columns)
 
 
@@ -131,8 +131,8 @@ def _collective() -> pl.Expr:
     """Return what communication carries out: by operator for a part of a call, by name for a kernel."""
     whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
     sure = pl.when(pl.col("by_name") != naming.OTHER).then("by_name")
-    told = pl.coalesce("recorded", whole, sure, "operator", "by_name")
-    return pl.when(pl.col("kind") == COMMUNICATION).then(told)
+    collective = pl.coalesce("recorded", whole, sure, "operator", "by_name")
+    return pl.when(pl.col("kind") == COMMUNICATION).then(collective)
 
 
 def _call() -> pl.Expr:

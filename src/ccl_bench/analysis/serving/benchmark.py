@@ -171,7 +171,7 @@ def gaps(ok: pl.DataFrame) -> list[float]:
 def total(found: Benchmark, quantity: str) -> int | None:
     """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
 
-    None where nobody counted them, for which tools store 0.
+    None where they were not counted, for which tools store 0.
     """
     if found.ok.is_empty():
         return round(found.stored.get((quantity, "total"), 0.0)) or None

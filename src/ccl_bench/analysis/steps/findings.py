@@ -23,7 +23,7 @@ LAUNCHES_MISSING = 0.01
 
 
 def step_findings(steps: pl.DataFrame) -> list[Finding]:
-    """Return what speaks against the steps that were found in the traces of a run."""
+    """Return the findings about the steps that were found in the traces of a run."""
     return [*_not_marked(steps), *_unequal(steps), *_without_launch(steps)]
 
 

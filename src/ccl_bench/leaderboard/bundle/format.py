@@ -45,7 +45,7 @@ class State(StrEnum):
     """What a published run counts as."""
 
     QUARANTINED = "quarantined"
-    """Received and not checked; nobody sees it."""
+    """Received, not checked, and not visible."""
     SELF_REPORTED = "self_reported"
     """Checked for form; the numbers are the submitter's."""
     VERIFIED = "verified"

@@ -140,7 +140,7 @@ _LIST: dict[int | str, dict[str, Any]] = {200: {"model": list[RunAnswer], "descr
 
 @router.get("/health")
 def health(request: Request) -> Health:
-    """Tell whether the server and its database answer."""
+    """Report whether the server and its database answer."""
     return Health(status="ok", version=__version__, runs=current_store(request).count)
 
 

@@ -47,7 +47,7 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
 
 
 def window_of(found: Benchmark) -> str:
-    """Return what stands in the place of steps."""
+    """Return what takes the place of steps."""
     return f"serving benchmark, {title(found.tool)}"
 
 

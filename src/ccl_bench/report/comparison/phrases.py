@@ -62,7 +62,7 @@ def interval(change: Change) -> str:
 
 
 def why(change: Change) -> str:
-    """Return what is said beside the verdict."""
+    """Return the remarks about a verdict."""
     return "; ".join(change.remarks)
 
 

@@ -55,11 +55,11 @@ class RequestRows:
     requests: list[Request] = field(default_factory=list)
     stored: list[StoredStatistic] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    """For each request that is left out: where it stands, and why."""
+    """For each request that is left out: its position, and the reason."""
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, place: str, read: Callable[[], Request]) -> None:
-        """Keep the request that `read` returns, unless it is impossible; `place` says where it stands."""
+        """Keep the request that `read` returns, unless it is impossible; `place` states its position."""
         try:
             request = read()
             _check(request)
@@ -121,7 +121,7 @@ class RequestRows:
         return round(failed), round(failed + sum(total(self.stored, name) or 0 for name in others))
 
     def _uncounted(self) -> list[Finding]:
-        """Find answers that came in more pieces than they are said to have tokens."""
+        """Find answers that came in more pieces than their stated number of tokens."""
         counted = [r for r in self.requests if r.gaps_s and r.output_tokens is not None]
         pieces = [(len(r.gaps_s or ()) + 1, r.output_tokens or 0) for r in counted]
         short = sum(found > tokens + _EXTRA_PIECES for found, tokens in pieces)
