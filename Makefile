@@ -28,7 +28,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz audit audit-numbers docs outputs services lock clean
+.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -98,6 +98,9 @@ fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty 
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 	$(BIN)/python tests/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
+
+mutants: $(TEST) ## Change the arithmetic in 60 places, one at a time, and print the changes that no quick test notices
+	$(BIN)/python tests/mutants.py $(MUTANTS_OPTIONS)
 
 audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which asks the network
 	$(BIN)/python -m pip --disable-pip-version-check check

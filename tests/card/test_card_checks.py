@@ -49,6 +49,12 @@ def test_devices_that_do_not_fill_their_nodes_are_a_warning():
     assert severities(text) == {"workload.hardware.xpu_spec.count_per_node": Severity.WARNING}
 
 
+@pytest.mark.parametrize(("nodes", "holds"), [(3, False), (4, True), (5, False)])
+def test_nodes_hold_the_devices_and_none_too_many(nodes, holds):
+    found = severities(changed("count_per_node: 4", f"count_per_node: 4\n      num_nodes: {nodes}"))
+    assert found == ({} if holds else {"workload.hardware.xpu_spec.num_nodes": Severity.WARNING})
+
+
 def test_expert_parallel_ranks_come_from_the_stage():
     assert severities(changed("ep: 1", "ep: 3").replace("moe: false", "moe:")) == {
         f"{PLAN}.ep": Severity.WARNING
@@ -88,6 +94,12 @@ def test_a_batch_without_scope_is_global_and_says_so():
 
 def test_a_local_batch_counts_once_for_each_data_parallel_rank():
     assert card_in_text(changed("scope: global", "scope: local")).card.global_batch_size == 32 * 2
+
+
+def test_a_local_batch_without_a_data_parallel_degree_gives_no_global_one():
+    text = changed("scope: global", "scope: local").replace("    dp_shard: 2\n", "")
+    card = card_in_text(text.replace("    dp_replicate: 1\n", "")).card
+    assert (card.parallelism.data_parallel, card.global_batch_size) == (None, None)
 
 
 def test_microbatches_follow_from_batch_degree_and_size():

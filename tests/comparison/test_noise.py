@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from ccl_bench.comparison.noise import MOST_SAMPLES, difference_interval, thinned, unstable
+from ccl_bench.comparison.noise import (
+    MOST_SAMPLES,
+    autocorrelation_factor,
+    difference_interval,
+    small_sample_factor,
+    thinned,
+    unstable,
+)
 
 Draw = Callable[[random.Random], float]
 
@@ -131,3 +138,37 @@ def test_few_samples_and_wide_ones_are_unstable() -> None:
 
 def test_a_first_step_that_stands_out_is_named() -> None:
     assert unstable([1.0, 1.01] * 8, [9.0, *[1.0, 1.01] * 8]).endswith("without the first by 1 %")
+
+
+def test_few_samples_widen_the_interval_by_student_and_by_the_plug_in_deviation() -> None:
+    # Variances 2 over 2 samples are 1 on each side: 2^2 / (1 / 1 + 1 / 1) = 2 degrees of freedom, at which
+    # 99.5 % lie below t = 9.92484; the normal quantile is 2.57583. The plug-in variances are half as large.
+    assert small_sample_factor([0, 2], [4, 6]) == pytest.approx(9.92484 / 2.57583 * math.sqrt(2), rel=1e-5)
+    # Equal samples leave one side: 1^2 / (1 / 1) = 1 degree of freedom, t = 63.6567.
+    beyond = 63.6567 / 2.57583
+    assert small_sample_factor([0, 2], [5, 5, 5]) == pytest.approx(beyond * math.sqrt(2), rel=1e-5)
+    # Variances 3 over 3 samples are 1 on each side: 2^2 / (1 / 2 + 1 / 2) = 4 degrees of
+    # freedom, t = 4.60409. The plug-in variances are 2 / 3 as large.
+    assert small_sample_factor([0, 0, 3], [1, 1, 4]) == pytest.approx(
+        4.60409 / 2.57583 * math.sqrt(3 / 2), rel=1e-5
+    )
+    assert small_sample_factor([1, 1], [2, 2]) == 1
+
+
+def test_steps_that_resemble_the_step_before_widen_the_interval() -> None:
+    # From the mean: -1.5, -0.5, 0.5, 1.5. Products of neighbours are 0.75 - 0.25 + 0.75 = 1.25, squares 5:
+    # r = 0.25, corrected 0.25 + (1 + 0.75) / 4 = 0.6875, and sqrt(1.6875 / 0.3125) = sqrt(5.4).
+    rising = [1.0, 2.0, 3.0, 4.0]
+    assert autocorrelation_factor(rising, rising) == pytest.approx(math.sqrt(5.4))
+    # Beside 2 samples, -1 and 1, of products -1 and squares 2: r = 0.25 / 7, over (4 + 2) / 2 samples.
+    alike = 0.25 / 7 + (1 + 0.75 / 7) / 3
+    expected = math.sqrt((1 + alike) / (1 - alike))
+    assert autocorrelation_factor(rising, [0.0, 2.0]) == pytest.approx(expected)
+
+
+def test_steps_that_alternate_or_are_equal_widen_nothing_and_a_trend_by_a_limit() -> None:
+    assert autocorrelation_factor([1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]) == 1
+    assert autocorrelation_factor([3.0, 3.0], [4.0, 4.0]) == 1
+    # A correlation is believed up to 0.9: sqrt(1.9 / 0.1).
+    trend = [float(n) for n in range(100)]
+    assert autocorrelation_factor(trend, trend) == pytest.approx(math.sqrt(19))

@@ -29,7 +29,14 @@ def test_each_gap_is_blamed_on_what_its_end_shows(tmp_path: Path) -> None:
     assert row["kernel_wait_ns"] == 10 * 1000
     assert row["other_ns"] == 100 * 1000
     assert value(run, "idle_breakdown") == pytest.approx(100 * 580 / 690)
-    assert result(run, "idle_breakdown").details["idle_s"] == pytest.approx(690e-6)
+    details = result(run, "idle_breakdown").details
+    assert details["idle_s"] == pytest.approx(690e-6)
+    assert details["idle_pct_of_step"] == pytest.approx(69)
+    assert details["per_cause_pct"] == pytest.approx(
+        {"host": 100 * 580 / 690, "kernel": 100 * 10 / 690, "other": 100 * 100 / 690}
+    )
+    waits = [details[f"{cause}_wait_s"] for cause in ("host", "kernel", "other")]
+    assert waits == pytest.approx([580e-6, 10e-6, 100e-6])
 
 
 def test_a_gap_of_thirty_microseconds_is_no_longer_one_between_kernels(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
+from ccl_bench.metrics.exposed_communication_time import exposed_communication_time
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
 from ccl_bench.metrics.shared.per_step import share_of_steps
 from ccl_bench.metrics.sm import sm
@@ -48,6 +49,28 @@ def breakdown(window: int, compute: int, communication: int, overlap: int, busy:
         "idle_ns": window - busy,
         **more,
     }
+
+
+def test_exposed_communication_is_a_share_of_the_step_and_of_communication():
+    # 40 of 50 ns are exposed in a step of 100 ns on one rank, 10 of 40 ns in one of 200 ns on the other.
+    table = rows(
+        breakdown(window=100, compute=30, communication=50, overlap=10, busy=70),
+        breakdown(window=200, compute=90, communication=40, overlap=30, busy=100, trace=1, rank=1),
+    )
+    steps = rows(step(0), step(0, trace=1, rank=1))
+    calls = pl.DataFrame(
+        {"rank": [0, 1], "collective": ["all_reduce", "all_gather"], "start_ns": [0, 5], "end_ns": [40, 15]}
+    )
+    found = exposed_communication_time(table, calls, steps)
+    assert found.value == pytest.approx((40 + 10) / 2 / 1e9)
+    assert found.details["pct_of_step"] == pytest.approx((40 + 5) / 2)
+    assert found.details["pct_of_communication"] == pytest.approx((80 + 25) / 2)
+    assert found.details["per_collective_s"] == pytest.approx({"all_reduce": 20e-9, "all_gather": 5e-9})
+
+    overlap = comm_comp_overlap(table, steps)
+    assert overlap.value == pytest.approx((20 + 75) / 2)
+    assert overlap.details["exposed_communication_pct_of_step"] == pytest.approx((40 + 5) / 2)
+    assert overlap.details["exposed_communication_s_per_step"] == pytest.approx(25e-9)
 
 
 def test_a_step_without_calls_counts_as_a_step():

@@ -172,6 +172,20 @@ def test_the_parts_of_a_pipeline_stage_add_up_and_the_bubble_is_divided_where_th
     )
 
 
+def test_the_stage_with_the_largest_bubble_is_named() -> None:
+    stages = {
+        name: {"compute_s": 1.0 - share, "bubble_s": share, "fraction": share}
+        for name, share in (("0", 0.25), ("1", 0.5), ("2", 0.125))
+    }
+    found = ok(
+        "bubble_size_pipeline", 0.3, per_stage=stages, fraction_ratio=0.29, stage_imbalance_ratio=1.005
+    )
+    section = pipeline(looked(found))
+    [chart] = section.charts
+    assert chart.summary == "Stage 1 has the largest bubble: 500 ms, 50.00 % of its traced step."
+    assert section.notes == ("The busiest stage computes 1.00 times as long as the mean one.",)
+
+
 def test_kernels_are_told_by_type_and_by_name() -> None:
     total = ok("total_kernel_time", 0.4, per_type_s={"gemm": 0.1, "attention": 0.3}, kernels_per_step=1234.0)
     top = ok(

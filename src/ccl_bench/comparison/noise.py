@@ -99,7 +99,7 @@ def difference_interval(one: Sequence[float], other: Sequence[float]) -> Interva
     if min(map(len, sides)) < FEWEST:
         return None
     difference = fmean(sides[1]) - fmean(sides[0])
-    widening = _few(*sides) * _alike(*sides)
+    widening = small_sample_factor(*sides) * autocorrelation_factor(*sides)
     tail = (1 - CONFIDENCE) / 2
     resampled = _resampled_means(sides[1], SEED + 1) - _resampled_means(sides[0], SEED)
     low, high = (float(resampled.quantile(share, "linear") or 0.0) for share in (tail, 1 - tail))
@@ -147,8 +147,8 @@ def _draws(count: int, seed: int) -> pl.Series:
     return drawn.bin.reinterpret(dtype=pl.Array(pl.UInt32, total), endianness="little").explode() % count
 
 
-def _few(*sides: Sequence[float]) -> float:
-    """Return the factor for few samples."""
+def small_sample_factor(*sides: Sequence[float]) -> float:
+    """Return by how much few samples widen the interval."""
     own = [variance(side) / len(side) for side in sides]
     if not sum(own):
         return 1.0
@@ -159,8 +159,8 @@ def _few(*sides: Sequence[float]) -> float:
     return beyond * math.sqrt(sum(own) / sum(plug_in))
 
 
-def _alike(*sides: Sequence[float]) -> float:
-    """Return the factor for steps that resemble the step before."""
+def autocorrelation_factor(*sides: Sequence[float]) -> float:
+    """Return by how much steps that resemble the step before widen the interval."""
     products = squares = 0.0
     for side in sides:
         from_mean = [value - fmean(side) for value in side]

@@ -1,0 +1,85 @@
+"""Where a step got longer, from details written by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from results_by_hand import result
+
+from ccl_bench.comparison.step_breakdown import MOST_PARTS, Division, attribute_step, divide_step
+
+if TYPE_CHECKING:
+    from ccl_bench.result import Result
+
+
+def results(metric: str, **details: object) -> dict[str, Result]:
+    """Return one result with only these details."""
+    return {metric: result(1.0, metric=metric, details=details)}
+
+
+def divided(one: dict[str, float], other: dict[str, float]) -> Division:
+    """Return kernel types of two runs, s a step, as a division."""
+    (found,) = divide_step(*(results("total_kernel_time", per_type_s=side) for side in (one, other)))
+    return found
+
+
+def test_the_largest_difference_comes_first_whatever_its_sign() -> None:
+    found = divided({"gemm": 5.0, "copy": 1.0, "norm": 1.0}, {"gemm": 2.0, "copy": 3.0, "norm": 0.0})
+    assert [(part.name, part.difference_s) for part in found.parts] == [
+        ("gemm", -3.0),
+        ("copy", 2.0),
+        ("norm", -1.0),
+    ]
+
+
+def test_a_part_that_one_side_lacks_is_0_there_and_one_that_both_lack_is_left_out() -> None:
+    found = divided({"gemm": 5.0, "none": 0.0}, {"copy": 3.0, "none": 0.0})
+    assert [(part.name, part.baseline_s, part.other_s) for part in found.parts] == [
+        ("gemm", 5.0, 0.0),
+        ("copy", 0.0, 3.0),
+    ]
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(MOST_PARTS, 0), (MOST_PARTS + 1, 1), (MOST_PARTS + 3, 3)])
+def test_the_smallest_differences_beyond_ten_are_left_out_and_counted(count: int, left_out: int) -> None:
+    types = [f"type {number:02}" for number in range(count)]
+    found = divided(dict.fromkeys(types, 1.0), {name: 2.0 + place for place, name in enumerate(types)})
+    assert (len(found.parts), found.left_out) == (10, left_out)
+    assert found.parts[0].name == types[-1]
+    assert found.parts[-1].name == types[left_out]
+
+
+def test_kernels_that_one_side_does_not_list_are_unknown_there() -> None:
+    sides = [
+        results(
+            "dominant_kernel_concentration", first=[{"name": n, "s_per_step": s} for n, s in listed.items()]
+        )
+        for listed in ({"a": 1.0, "b": 2.0}, {"b": 5.0, "c": 1.0})
+    ]
+    (found,) = divide_step(*sides)
+    assert [(part.name, part.difference_s) for part in found.parts] == [("b", 3.0)]
+
+
+def test_the_parts_of_a_mean_step_add_up_to_it() -> None:
+    def side(*steps: tuple[float, float]) -> dict[str, Result]:
+        listed = {
+            str(number): {"compute": compute, "idle": idle, "window": compute + idle}
+            for number, (compute, idle) in enumerate(steps)
+        }
+        return results("gpu_busy", per_step_parts_s=listed)
+
+    # compute (1 + 3) / 2 = 2 and idle (1 + 2) / 2 = 1.5, against 4 and 1
+    found = attribute_step(side((1.0, 1.0), (3.0, 2.0)), side((4.0, 1.0), (4.0, 1.0)))
+    assert found is not None
+    assert (found.step.baseline_s, found.step.other_s, found.step.difference_s) == (3.5, 5.0, 1.5)
+    assert [(part.name, part.difference_s) for part in found.parts] == [("compute", 2.0), ("idle", -0.5)]
+    assert attribute_step(side((1.0, 1.0)), {}) is None
+
+
+def test_equal_steps_are_within_noise() -> None:
+    listed = {"1": {"compute": 1.0, "window": 1.0}}
+    one, other = results("gpu_busy", per_step_parts_s=listed), results("gpu_busy", per_step_parts_s=listed)
+    found = attribute_step(one, other)
+    assert found is not None
+    assert (found.interval, found.is_within_noise) == (None, True)

@@ -1,0 +1,530 @@
+"""Mutants: samples small mistakes in the arithmetic, and prints those that no quick test notices.
+
+A mutant is one module with one operator, constant or call changed. No file of the checkout changes: a
+finder of modules hands the changed module to a fork of this process, which has imported the libraries
+already. A first run of the unchanged code finds which tests reach which mutant, and how long they take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Two processes at a time are meant to be two threads at a time. Quick tests need no corpus.
+os.environ.update(POLARS_MAX_THREADS="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+os.environ.pop("CCL_BENCH_CORPUS", None)
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TESTS = {
+    "analysis": (
+        "analysis",
+        "cross_rank",
+        "local_metrics",
+        "execution_trace",
+        "memory",
+        "metrics",
+        "serving",
+    ),
+    "metrics": ("metrics", "analysis", "cross_rank", "local_metrics", "memory", "serving", "evaluate"),
+    "comparison": ("comparison",),
+    "card": ("card",),
+    "report": ("report", "comparison"),
+}
+"""Packages whose arithmetic is changed, and the folders of tests that guard each."""
+
+SLOW_S = 2.0
+"""Tests that compute for longer are left out: a mutant must be noticed quickly."""
+
+CUT_OFF_S = 15.0
+"""Tests that take longer, computing or waiting, are cut off."""
+
+LEFT_OUT = ("*_recorded.py", "*_browser.py", "*_command.py", "*_corpus.py")
+"""Files of tests that start other programs or read large traces."""
+
+PATIENCE_S = 20.0
+"""Tests of one mutant take this long at most, by their time on the unchanged code; the quickest go first."""
+
+SURVIVORS = ("survived", "unreached")
+
+
+@dataclass(frozen=True)
+class Project:
+    """Where sources and tests lie."""
+
+    root: Path
+    package: str
+    tests: dict[str, tuple[str, ...]]
+
+    @property
+    def source(self) -> Path:
+        """The folder of the package."""
+        return self.root / "src" / self.package
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a module where one thing can be changed."""
+
+    line: int
+    change: str
+    scope: ast.AST | str
+    """The function around it; outside functions, the name of the constant."""
+    apply: Callable[[], None]
+
+
+@dataclass
+class Mutant:
+    """A site of one module, and what became of it."""
+
+    module: str
+    number: int
+    """Which of the module's sites."""
+    line: int
+    change: str
+    outcome: str = "unreached"
+    noticed_by: str = ""
+    tests: list[str] = field(default_factory=list)
+    """Tests that reach it, and then the others of their files."""
+    expected_s: float = 0.0
+    took_s: float = 0.0
+
+
+OPERATORS: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.USub: ast.UAdd,
+}
+
+CALLS = {"min": "max", "any": "all", "first": "last", "min_horizontal": "max_horizontal"}
+CALLS |= {"any_horizontal": "all_horizontal", "floor": "ceil"}
+CALLS |= {new: old for old, new in CALLS.items()}
+
+UNTOUCHED = (ast.Raise, ast.JoinedStr)
+"""Messages are no arithmetic."""
+
+HARMLESS_KEYWORDS = {"strict", "maintain_order", "slots", "frozen", "named"}
+
+
+def sites(tree: ast.Module) -> Iterator[Site]:
+    """Yield what can be changed in a module, always in the same order."""
+    for statement in tree.body:
+        yield from _sites_of_statement(statement)
+
+
+def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
+    if isinstance(statement, ast.FunctionDef):
+        for part in statement.body:
+            yield from _sites(part, statement)
+    elif isinstance(statement, ast.ClassDef):
+        for part in statement.body:
+            if isinstance(part, ast.FunctionDef):
+                yield from _sites_of_statement(part)
+    elif isinstance(statement, ast.Assign) and isinstance(name := statement.targets[0], ast.Name):
+        yield from _sites(statement.value, name.id)
+
+
+def _sites(node: ast.AST, scope: ast.AST | str) -> Iterator[Site]:
+    if isinstance(node, UNTOUCHED) or (isinstance(node, ast.keyword) and node.arg in HARMLESS_KEYWORDS):
+        return
+    for change, apply in _changes(node):
+        yield Site(getattr(node, "lineno", 0), change, scope, apply)
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "args"} and not isinstance(node, ast.Call):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _sites(child, scope)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield what can be changed at this very node, and the action that changes it."""
+    if isinstance(node, ast.BinOp | ast.BoolOp | ast.UnaryOp):
+        if new := OPERATORS.get(type(node.op)):
+            yield _named(node.op, new), lambda: setattr(node, "op", new())
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+            twice = ast.copy_location(ast.UnaryOp(node.op, node.operand), node)
+            yield f"{type(node.op).__name__} left out", lambda: setattr(node, "operand", twice)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        swapped = OPERATORS[type(node.ops[0])]
+        yield _named(node.ops[0], swapped), lambda: node.ops.__setitem__(0, swapped())
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        value = _other_constant(node.value)
+        yield f"{node.value} -> {value}", lambda: setattr(node, "value", value)
+    elif isinstance(node, ast.Call):
+        yield from _changed_calls(node)
+
+
+def _changed_calls(node: ast.Call) -> Iterator[tuple[str, Callable[[], None]]]:
+    function = node.func
+    at, old = (
+        ("id", function.id) if isinstance(function, ast.Name) else ("attr", getattr(function, "attr", ""))
+    )
+    if new := CALLS.get(old):
+        yield f"{old} -> {new}", lambda: setattr(function, at, new)
+    if old == "sorted" and not any(each.arg == "reverse" for each in node.keywords):
+        backwards = ast.copy_location(ast.keyword("reverse", ast.Constant(True)), node)
+        yield "sorted backwards", lambda: node.keywords.append(backwards)
+
+
+def _named(old: ast.AST, new: type) -> str:
+    return f"{type(old).__name__} -> {new.__name__}"
+
+
+def _other_constant(value: float) -> float:
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else value * 2 or 1.0
+
+
+def parse(path: Path) -> ast.Module:
+    """Return the syntax of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def mutated(project: Project, mutant: Mutant) -> ast.Module:
+    """Return the syntax of the mutant's module with its one change."""
+    tree = parse(project.source / mutant.module)
+    list(sites(tree))[mutant.number].apply()
+    return ast.fix_missing_locations(tree)
+
+
+def sample(project: Project, packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """Return mutants drawn at random, as many of each package."""
+    found = []
+    for place, package in enumerate(packages):
+        every = [
+            Mutant(str(path.relative_to(project.source)), number, site.line, site.change)
+            for path in sorted((project.source / package).rglob("*.py"))
+            for number, site in enumerate(sites(parse(path)))
+        ]
+        share = count // len(packages) + (place < count % len(packages))
+        found += random.Random(f"{seed} {package}").sample(every, min(share, len(every)))
+    return found
+
+
+def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module]:
+    """Return modules, by path, whose functions note the mutants that may show in them.
+
+    A changed constant may show in every function that names it.
+    """
+    trees = {str(path): parse(path) for path in sorted(project.source.rglob("*.py"))}
+    every = {path: list(sites(tree)) for path, tree in trees.items()}
+    constants: dict[str, list[int]] = {}
+    notes: list[tuple[str, Any, list[int]]] = []
+    for index, mutant in enumerate(mutants):
+        path = str(project.source / mutant.module)
+        scope = every[path][mutant.number].scope
+        if isinstance(scope, str):
+            constants.setdefault(scope, []).append(index)
+        else:
+            notes.append((path, scope, [index]))
+    for path, tree in trees.items() if constants else ():
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            used = {getattr(node, "id", getattr(node, "attr", None)) for node in ast.walk(function)}
+            notes.append((path, function, [index for name in used for index in constants.get(str(name), ())]))
+    for _, function, indices in notes:
+        if indices:
+            note = ast.parse(f"_mutants_reached.update({indices!r})").body
+            function.body[bool(ast.get_docstring(function)) : 0] = note
+    changed = {path for path, _, indices in notes if indices}
+    return {path: ast.fix_missing_locations(tree) for path, tree in trees.items() if path in changed}
+
+
+class ChangedModules:
+    """A finder that hands out changed modules in place of the files."""
+
+    def __init__(self, package: str, trees: dict[str, ast.Module]) -> None:
+        """Take the modules by the paths of their files."""
+        self._package = package
+        self._trees = trees
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return where a module comes from, None where it is not changed."""
+        found = PathFinder.find_spec(name, path, target) if name.startswith(self._package) else None
+        if found is None or found.origin not in self._trees:
+            return None
+        found.loader = _ChangedModule(name, found.origin, self._trees[found.origin])
+        return found
+
+
+class _ChangedModule(SourceFileLoader):
+    def __init__(self, name: str, path: str, tree: ast.Module) -> None:
+        super().__init__(name, path)
+        self._tree = tree
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self._tree, self.get_filename(fullname), "exec", dont_inherit=True)
+
+
+class Watch:
+    """A plug-in of pytest that notes how long each test takes and which mutants it reaches."""
+
+    def __init__(self) -> None:
+        """Begin with no test."""
+        self.reached: set[int] = set()
+        self.tests: dict[str, tuple[float, list[int]]] = {}
+        self.useless: set[str] = set()
+        vars(builtins)["_mutants_reached"] = self.reached
+        signal.signal(signal.SIGALRM, self._cut_off)
+
+    @staticmethod
+    def _cut_off(*_: object) -> None:
+        raise TimeoutError("the test takes too long for judging mutants")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Note what one test reaches."""
+        self.reached.clear()
+        before = time.process_time()
+        signal.setitimer(signal.ITIMER_REAL, CUT_OFF_S)
+        answer = yield
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.tests[item.nodeid] = (time.process_time() - before, sorted(self.reached))
+        return answer
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the tests that show nothing, because they fail or are skipped."""
+        if not report.passed:
+            self.useless.add(report.nodeid)
+
+
+class Chosen:
+    """A plug-in of pytest that runs only some tests, in their order, and notes the first that fails."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        """Take the names of the tests."""
+        self._tests = tests
+        self.failed = ""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave the chosen tests."""
+        by_name = {item.nodeid: item for item in items}
+        items[:] = [by_name[name] for name in self._tests if name in by_name]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the first failure."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot even be imported."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def run_pytest(project: Project, arguments: Sequence[str], plugin: Any, trees: dict[str, ast.Module]) -> None:
+    """Run tests in this process on changed modules."""
+    sys.meta_path.insert(0, ChangedModules(project.package, trees))
+    os.chdir(project.root)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["-q", "-p", "no:cacheprovider", f"--rootdir={project.root}", f"--basetemp={folder}/tests"]
+        options += [f"--ignore-glob={name}" for name in LEFT_OUT]
+        pytest.main([*options, *arguments], plugins=[plugin])
+
+
+def observe(project: Project, folders: Sequence[str], trees: dict[str, ast.Module]) -> dict[str, Any]:
+    """Return the tests of folders that pass, quickly: how long each takes and what it reaches."""
+    watch = Watch()
+    run_pytest(project, [f"tests/{folder}" for folder in folders], watch, trees)
+    useful = {name: seen for name, seen in watch.tests.items() if name not in watch.useless}
+    return {name: seen for name, seen in useful.items() if seen[0] <= SLOW_S}
+
+
+def judge(project: Project, mutant: Mutant) -> dict[str, Any]:
+    """Return whether a test fails on the mutant."""
+    chosen = Chosen(mutant.tests)
+    files = list(dict.fromkeys(name.partition("::")[0] for name in mutant.tests))
+    trees = {str(project.source / mutant.module): mutated(project, mutant)}
+    run_pytest(project, ["-x", *files], chosen, trees)
+    return {"noticed_by": chosen.failed}
+
+
+@dataclass
+class Fork:
+    """An action that runs in a fork of this process and leaves its answer in a file."""
+
+    action: Callable[[], dict[str, Any]]
+    limit_s: float
+    """0 for none."""
+    answer: dict[str, Any] | None = None
+    """None where it was cut short: it took too long, or took the process along."""
+    took_s: float = 0.0
+
+    def start(self, file: Path) -> int:
+        """Start it and return the number of its process."""
+        self._file, self._began = file, time.perf_counter()
+        sys.stdout.flush()
+        if process := os.fork():
+            return process
+        os.setsid()
+        signal.setitimer(signal.ITIMER_REAL, self.limit_s)
+        silent = os.open(file.with_suffix(".log"), os.O_WRONLY | os.O_CREAT)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        try:
+            file.write_text(json.dumps(self.action()))
+        finally:
+            os._exit(0)
+
+    def end(self, process: int) -> None:
+        """Take the answer of the process that has ended, and end those that it left."""
+        self.took_s = time.perf_counter() - self._began
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        if self._file.exists():
+            with contextlib.suppress(ValueError):
+                self.answer = json.loads(self._file.read_text())
+
+
+def run_forks(forks: Sequence[Fork], processes: int, ended: Callable[[int], None] = lambda _: None) -> None:
+    """Run forks, so many at a time; `ended` gets the place of each that ends."""
+    folder = Path(tempfile.mkdtemp())
+    running: dict[int, int] = {}
+    waiting = list(range(len(forks)))[::-1]
+    while waiting or running:
+        while waiting and len(running) < processes:
+            place = waiting.pop()
+            running[forks[place].start(folder / f"{place}.json")] = place
+        process, _ = os.wait()
+        if process in running:
+            place = running.pop(process)
+            forks[place].end(process)
+            ended(place)
+    shutil.rmtree(folder)
+
+
+def warm_up(project: Project) -> None:
+    """Import what every mutant needs, and forget the package itself, which each imports changed."""
+    sys.path.insert(0, str(project.root / "src"))
+    package = importlib.import_module(project.package)
+    for name in project.tests:
+        found = importlib.import_module(f"{project.package}.{name}")
+        for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == package.__name__]:
+        del sys.modules[name]
+
+
+def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) -> None:
+    """Find the tests that reach each mutant: the quickest first, then the others of their files.
+
+    Those may look at what another test of their file computed.
+    """
+    wanted = {folder for mutant in mutants for folder in project.tests[mutant.module.partition("/")[0]]}
+    trees = watched(project, mutants)
+    began = time.perf_counter()
+    forks = [Fork(lambda folder=folder: observe(project, [folder], trees), 0) for folder in sorted(wanted)]
+    run_forks(forks, processes)
+    print(f"the unchanged code took {time.perf_counter() - began:.0f} s", flush=True)
+    for folder, fork in zip(sorted(wanted), forks, strict=True):
+        if fork.answer is None:
+            sys.exit(f"the tests of {folder} were cut short on the unchanged code")
+    seen = {name: test for fork in forks for name, test in (fork.answer or {}).items()}
+    for index, mutant in enumerate(mutants):
+        folders = project.tests[mutant.module.partition("/")[0]]
+        reaching = [n for n, (_, reached) in seen.items() if index in reached and n.split("/")[1] in folders]
+        files = {name.partition("::")[0] for name in reaching}
+        others = [n for n in seen if n.partition("::")[0] in files and n not in set(reaching)]
+        mutant.tests = [
+            name for each in (reaching, others) for name in sorted(each, key=lambda n: seen[n][0])
+        ]
+        mutant.expected_s = sum(seen[name][0] for name in mutant.tests)
+
+
+def judge_all(project: Project, mutants: Sequence[Mutant], processes: int) -> None:
+    """Run the tests of every mutant that some test reaches; print survivors as they appear."""
+    reached = [mutant for mutant in mutants if mutant.tests]
+    forks = [Fork(lambda m=m: judge(project, m), 30 + 10 * m.expected_s) for m in reached]
+
+    def ended(place: int) -> None:
+        mutant, fork = reached[place], forks[place]
+        mutant.took_s = round(fork.took_s, 2)
+        mutant.noticed_by = "the time limit" if fork.answer is None else fork.answer["noticed_by"]
+        mutant.outcome = "noticed" if mutant.noticed_by else "survived"
+        if mutant.outcome in SURVIVORS:
+            print(_line(mutant), flush=True)
+
+    for mutant in mutants:
+        if not mutant.tests:
+            print(_line(mutant), flush=True)
+    run_forks(forks, processes, ended)
+
+
+def _line(mutant: Mutant) -> str:
+    why = f"{len(mutant.tests)} tests pass" if mutant.tests else "no quick test runs it"
+    return f"{mutant.module}:{mutant.line}: {mutant.change}: {why}"
+
+
+def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
+    """Sample mutants, run their tests, and print survivors and their share."""
+    project = project or Project(ROOT, "ccl_bench", TESTS)
+    parser = argparse.ArgumentParser(
+        description="sample mistakes in the arithmetic and see whether tests notice"
+    )
+    parser.add_argument("--sample", type=int, default=60, help="mutants altogether (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="which sample (default: %(default)s)")
+    parser.add_argument("--only", choices=project.tests, help="one package")
+    parser.add_argument("--processes", type=int, default=2, help="at a time (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=project.root / "build" / "mutants.json")
+    chosen = parser.parse_args(arguments)
+    packages = [chosen.only] if chosen.only else list(project.tests)
+    mutants = sample(project, packages, chosen.sample, chosen.seed)
+    warm_up(project)
+    assign_tests(project, mutants, chosen.processes)
+    judge_all(project, mutants, chosen.processes)
+    chosen.output.parent.mkdir(parents=True, exist_ok=True)
+    chosen.output.write_text(json.dumps([vars(mutant) for mutant in mutants], indent=1) + "\n")
+    survivors = Counter(m.module.partition("/")[0] for m in mutants if m.outcome in SURVIVORS)
+    for package in packages:
+        total = sum(mutant.module.startswith(f"{package}/") for mutant in mutants)
+        print(f"{package}: {survivors[package]} of {total} survive")
+    share = 100 * survivors.total() / max(1, len(mutants))
+    print(f"{survivors.total()} of {len(mutants)} mutants survive: {share:.0f} %  ({chosen.output})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
