@@ -73,7 +73,7 @@ class Cost:
     wall_s: float
     cpu_s: float
     peak_bytes: int
-    """Largest memory that all of them held at once, but for what they only map from files."""
+    """Largest memory that all of them held at once, except what they only map from files."""
 
 
 def cost_of(command: Sequence[str]) -> Cost:

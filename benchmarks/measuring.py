@@ -1,4 +1,4 @@
-"""Run contestants in processes of their own, in turn, and sum up what they measured."""
+"""Run contestants in separate processes, one after another, and sum up what they measured."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_page_draws_its_charts_and_asks_for_nothing(
     charts, text = page.locator("[data-chart] svg").count(), page.locator("body").inner_text()
     page.close()
     assert complaints == []
-    assert charts == 2, "changes, and parts of the step; none for runs that do not compare"
+    assert charts == 2, "changes, and parts of the step; none for runs that are not comparable"
     assert "not comparable: they did different work" in text
     assert "backward_time" in text
     assert "The mean step on the device got" in text

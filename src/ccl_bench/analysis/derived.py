@@ -106,7 +106,7 @@ def circles(wanted: Iterable[str], given: Container[str] = frozenset()) -> list[
 def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
     """Return what `wanted` tables rest on that is neither given nor computable.
 
-    No one defines such a table, or it is in a circle of tables that need each other.
+    No package defines such a table, or it is in a circle of tables that need each other.
     """
     reached = tables_behind(wanted, but=given)
     circular = {name for circle in circles(reached, given) for name in circle}

@@ -1,7 +1,7 @@
 """Problems in data and in files that people write: never hidden, and never fatal by itself.
 
 A finding concerns data: it has a stable code and the tables that it touches. An issue concerns a place in a
-file and has a fix; reports show findings as issues too, each with its way out.
+file and has a fix; reports show findings as issues too, each with its fix.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Issue:
 
 
 def issue_of(finding: Finding) -> Issue:
-    """Return a finding as a report shows it, with its way out."""
+    """Return a finding as a report shows it, with its fix."""
     return Issue(
         finding.severity,
         finding.message,

@@ -25,9 +25,9 @@ class Section(BaseModel):
     )
 
     scalar_field: ClassVar[str] = ""
-    """Field meant when a single value stands where the mapping belongs, as in `framework: vllm`."""
+    """Field meant when a single value takes the place of the mapping, as in `framework: vllm`."""
     ordered_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields meant, in order, when a list stands where the mapping belongs."""
+    """Fields meant, in order, when a list takes the place of the mapping."""
     order_rises: ClassVar[bool] = False
     """Whether the values of such a list rise; where they fall, it is unclear which is which."""
     adopted_parts: ClassVar[tuple[str, ...]] = ()

@@ -105,7 +105,7 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
 
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:
-    """Return inputs and outputs of every node as they stand in the file."""
+    """Return inputs and outputs of every node as in the file."""
     with remote.local_copy(trace.path) as path, storage.open_file(path) as stream:
         return dict(_each(stream))
 

@@ -27,7 +27,7 @@ CROSSED = 5
 """Exit status where a threshold is crossed."""
 
 NOT_JUDGED = 3
-"""Exit status where runs do not compare, or a threshold cannot be judged."""
+"""Exit status where runs are not comparable, or a threshold cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Comparison:
 
     @property
     def exit_status(self) -> int:
-        """5 where a threshold is crossed; 3 where runs do not compare or one cannot be judged; else 0."""
+        """5 where a threshold is crossed; 3 where runs are not comparable or one cannot be judged; else 0."""
         outcomes = {judgement.outcome for pair in self.pairs for judgement in pair.judgements}
         if "crossed" in outcomes:
             return CROSSED

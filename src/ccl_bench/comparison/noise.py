@@ -77,7 +77,7 @@ WIDE = 0.05
 """Standard error of a mean, as a share of it, beyond which an interval may be unstable."""
 
 _ALIKE = 0.9
-"""Correlation of consecutive steps that is believed at most."""
+"""Highest correlation of consecutive steps that is used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _submit(
 
 
 def _as_completed(client: Client, done: Any, without_workers: WithoutWorkers) -> Iterator[tuple[Any, Any]]:
-    """Yield futures with their results as they are done, watching that somebody is at work."""
+    """Yield futures with their results as they are done, watching that a worker is there."""
     seen = looked = time.monotonic()
     while not done.is_empty():
         batch = done.next_batch(block=False)

@@ -1,7 +1,7 @@
 """Read traces on this machine: in this process, in threads or in subprocesses.
 
-A trace that kills its subprocess leaves the others alone; threads stop reading as soon as nobody
-wants the rest.
+A trace that kills its subprocess leaves the others alone; threads stop reading as soon as the rest is not
+needed.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def _tables(wanted: tuple[str, ...], content: TraceContent, task: Task) -> dict[
 
 
 def _with_source(steps: pl.DataFrame, task: Task) -> pl.DataFrame:
-    """Return steps that name the format as their source where its marker found them, and nobody's choice."""
+    """Return steps with the format as their source, where its marker found them and the user chose none."""
     if task.choice.marker or not task.trace.form.step_marker:
         return steps
     source = pl.col("source").cast(pl.String)

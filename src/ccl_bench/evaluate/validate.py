@@ -42,7 +42,7 @@ def validate(
 
 
 def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
-    """Return what a single file is taken for and how it is read; None for runs and traces."""
+    """Return the kind of a single file and how it is read; None for runs and traces."""
     from ccl_bench import card as cards
     from ccl_bench import side_files
 

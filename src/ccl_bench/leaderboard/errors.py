@@ -16,7 +16,7 @@ _NEEDED = ("alembic", "fastapi", "psycopg", "python_multipart", "sqlalchemy", "u
 
 
 def check_installed() -> None:
-    """Raise an error with the way out where the packages of the extra are missing."""
+    """Raise an error with the fix where the packages of the extra are missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise CclBenchError(

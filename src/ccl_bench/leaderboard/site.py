@@ -122,7 +122,7 @@ def _assignment(name: str, value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as JavaScript, of which nothing can end the script that it stands in."""
+    """Return a value as JavaScript, which cannot end the script around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -73,7 +73,7 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
 
     Caveats:
         There is no value, and none of `hockney_beta`, where the line explains less than half of the variance
-        (R squared), falls, or gives an empty message less than no time. One line over different
+        (R squared), falls, or gives a negative latency. One line over different
         collectives and groups fits badly; the details have a line for each where it fits. Only calls in
         steps count.
 

@@ -120,7 +120,7 @@ def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tupl
     """Return name, memory and source of the device: what the traces saw, else what the card says.
 
     A process sees every device of its machine. Where the machines are alike and hold several
-    kinds, the card says which was used; where ranks saw different ones there is no one peak.
+    kinds, the card says which was used; where ranks saw different ones there is no single peak.
     """
     models = {_model(name, memory_bytes) for name, memory_bytes, _ in seen}
     if len(models) == 1:

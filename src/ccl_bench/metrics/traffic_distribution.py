@@ -61,7 +61,7 @@ def unknown_dimensions(calls: pl.DataFrame, what: str) -> list[Finding]:
     vague = calls.filter(pl.col("dimension") == UNKNOWN)
     if vague.is_empty():
         return []
-    message = f"no one knows which parallelism dimension {vague.height} of {calls.height} calls serve; {what}"
+    message = f"{vague.height} of {calls.height} calls serve an unknown parallelism dimension; {what}"
     return [Finding("dimension-unknown", "warning", message, count=vague.height)]
 
 

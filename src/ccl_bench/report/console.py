@@ -37,7 +37,7 @@ __all__ = [
 
 _UNWRAPPED = 1_000_000
 _ROOM_FOR_TWO = 110
-"""Columns from which on names and descriptions stand side by side."""
+"""Columns from which on names and descriptions are side by side."""
 _WRAPPED = 30
 """Columns to which a wide cell is wrapped at least."""
 
@@ -113,7 +113,7 @@ class Fitted:
 
 
 class Described:
-    """Names with what is said of each: in two columns where there is room, else below each other."""
+    """Names with their descriptions: in two columns if there is space, else below each other."""
 
     def __init__(self, entries: Iterable[tuple[str, Sequence[Text]]]) -> None:
         self.entries = list(entries)
@@ -151,7 +151,7 @@ def bullet(mark: Text, lines: Iterable[str | Text]) -> Table:
 
 
 def to_text(*content: RenderableType, stream: TextIO | None = None, width: int | None = None) -> str:
-    """Return `content` as it is to be written to `stream`, which is stdout unless given."""
+    """Return `content` as it is to be written to `stream`, which is stdout by default."""
     target = stream or sys.stdout
     console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
     if not console.is_terminal and width is None:
@@ -164,5 +164,5 @@ def to_text(*content: RenderableType, stream: TextIO | None = None, width: int |
 
 
 def show(*content: RenderableType, stream: TextIO | None = None) -> None:
-    """Write `content` to `stream`, which is stdout unless given."""
+    """Write `content` to `stream`, which is stdout by default."""
     (stream or sys.stdout).write(to_text(*content, stream=stream))

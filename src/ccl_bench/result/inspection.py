@@ -125,7 +125,7 @@ class Validation:
 
     place: str
     kind: str
-    """What the place was taken for."""
+    """The kind that the place was read as."""
     issues: list[Issue] = field(default_factory=list)
 
 

@@ -99,7 +99,7 @@ def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> l
 
 
 def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
-    """Return the finding for files that are named like the traces, but for numbers, and are no traces."""
+    """Return the finding for files that look like traces but are empty or invalid."""
     kinds = {_NUMBER.sub("0", trace.path.name) for trace in traces}
     alike = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
     if not alike:

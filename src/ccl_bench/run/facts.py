@@ -196,7 +196,7 @@ def merge_facts(sources: Sequence[Source]) -> Facts:
 def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[TraceFile]) -> list[Finding]:
     """Return a finding for each fact on which two sources do not agree.
 
-    A default of the training configuration that nobody wrote contradicts nothing, and neither does the
+    An unwritten default of the training configuration contradicts nothing, and neither does the
     number of traces: a rank may lack its trace.
     """
     assumed = _assumed(stated.config)
@@ -267,7 +267,7 @@ def _plain(text: str) -> str:
 
 
 def _assumed(config: TrainConfig | None) -> set[str]:
-    """Return the facts of a configuration that are defaults, because nobody wrote them."""
+    """Return the facts of a configuration that are defaults, not written values."""
     if config is None:
         return set()
     written = {

@@ -2,7 +2,7 @@
 
 Traces of one run agree on the number of ranks. Where nearly all do, one that does not has a damaged
 header or was put there by mistake, and is left out. Several that have a folder of their own are another
-run, and nobody knows which one is meant: no number of them together means anything. The same holds for
+run, and it is unknown which one is meant: no number over all of them has a meaning. The same holds for
 folders that hold the same ranks, and for devices that differ where nothing else ties the traces together.
 """
 

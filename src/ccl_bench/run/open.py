@@ -208,7 +208,7 @@ class OtherFile:
     """One kind of file that people take for a trace."""
 
     what: str
-    """What it is, to stand after its name and "is"."""
+    """What it is, as the text after its name and "is"."""
     way_out: str
 
 

@@ -42,7 +42,7 @@ class MoeAssignments:
 
     records: tuple[ExpertTokens, ...] = ()
     dropped_tokens: int | None = None
-    """Tokens that no expert had room for, or None where nothing is said of them."""
+    """Tokens that no expert had room for, or None where they are not stated."""
 
 
 def _concat(parts: list[MoeAssignments]) -> MoeAssignments:

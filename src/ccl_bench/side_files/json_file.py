@@ -51,7 +51,7 @@ def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """Return the line at which each quoted key first stands."""
+    """Return the line of the first occurrence of each quoted key."""
     found: dict[str, int] = {}
     for line, content in enumerate(text.splitlines(), start=1):
         for key in re.findall(r'"([^"\\]*)"\s*:', content):

@@ -302,7 +302,7 @@ def _check(config: TrainConfig, log: IssueLog) -> None:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Return dotted key → line, as far as one key stands on one line."""
+    """Return dotted key → line, for lines that hold one key."""
     found: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):

@@ -107,7 +107,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        error.filename = str(path)  # the one that somebody asked for
+        error.filename = str(path)  # the one that was asked for
         raise
     os.close(handle)
     temporary = Path(name)

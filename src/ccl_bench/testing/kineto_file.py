@@ -117,7 +117,7 @@ def _event(pieces: tuple[str, str, str, str], at_ns: int, number: int) -> str:
 
 
 def _pieces(events: RankEvents, name: str) -> tuple[str, str, str, str]:
-    """Return what stands around the time and the two ids of one operator."""
+    """Return the text around the time and the two ids of one operator."""
     thread = events.process + _WORKER_THREAD
     times = (_MARK, 0, *divmod(0, 1000))
     values = ("cpu_op", f"aten::{name}", events.process, thread, *times, _MARK, _MARK)

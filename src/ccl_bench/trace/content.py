@@ -90,7 +90,7 @@ def scratch_folder() -> Scratch:
 
 
 def _sweep(place: Path) -> None:
-    """Remove folders that processes left which were killed: those that nobody wrote into for long."""
+    """Remove folders that processes left which were killed: those that have not been written to for long."""
     for folder in place.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > FORGOTTEN_S:

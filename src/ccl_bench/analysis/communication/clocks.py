@@ -21,7 +21,7 @@ _ROUNDS = 8
     offset_ns=("Int64", "how far the rank's clock is ahead of the median clock, ns"),
     residual_ns=("Int64", "median distance of ends of collectives once the offset is taken off, ns"),
     ends=("Int64", "collectives that the offset rests on"),
-    island=("Int64", "ranks that collectives connect; offsets of different islands do not compare"),
+    island=("Int64", "ranks that collectives connect; offsets of different islands are not comparable"),
 )
 def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
     """One rank: its clock against the others'.
@@ -127,8 +127,11 @@ def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
     number=("Int64", "number of the collective on its group"),
     collective=("String", "canonical collective"),
     present=("Int64", "members whose call was found"),
-    skew_ns=("Int64", "from the first to the last arrival, ns; null where clocks do not compare"),
-    residual_ns=("Int64", "the largest residual of a member's clock, ns; null where clocks do not compare"),
+    skew_ns=("Int64", "from the first to the last arrival, ns; null where clocks are not comparable"),
+    residual_ns=(
+        "Int64",
+        "the largest residual of a member's clock, ns; null where clocks are not comparable",
+    ),
     order=("List(Int64)", "ranks in order of arrival; null where the residual exceeds the skew"),
     last_rank=("Int64", "the rank that came last; null where the residual exceeds its distance to the next"),
 )

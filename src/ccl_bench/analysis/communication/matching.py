@@ -66,7 +66,7 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         pl.col("uneven").any(ignore_nulls=False).over(key),
         pl.col("step").min().over(key),
         duration.min().over(key).alias("shortest_ns"),
-    ).with_columns(_agreement_of_assumed_groups().alias("agrees"))
+    ).with_columns(_members_agree().alias("agrees"))
     lacking = _lacking(every.filter(pl.col("size").is_not_null() | pl.col("agrees")))
     together = (
         every.filter(pl.col("present") > 1)
@@ -122,10 +122,10 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(pl.when(sound).then("sequence").otherwise(order).alias("number"))
 
 
-def _agreement_of_assumed_groups() -> pl.Expr:
-    """Whether members agree; those of a group that nobody recorded must do so in every collective.
+def _members_agree() -> pl.Expr:
+    """Whether members agree; those of an unrecorded group must do so in every collective.
 
-    Only this agreement supports such a group, and after one call too many on a rank the k-th
+    Nothing else supports such a group, and after one call too many on a rank the k-th
     is no longer the k-th of its peers.
     """
     everywhere = pl.col("agrees").all().over("iteration", "group")

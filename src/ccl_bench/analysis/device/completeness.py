@@ -32,7 +32,7 @@ def on_device(
 ) -> dict[str, pl.DataFrame]:
     """Return what of `kernels`, `memcpy`, `launches` and `counters` is of one device and not of the `others`.
 
-    Work on a device that runs no kernel, or on nobody knows which, goes with the first one. A call goes with
+    Work on a device that runs no kernel, or on an unknown one, goes with the first one. A call goes with
     the device of its work; one without work goes with every device, for it took the host's time.
     """
     is_other = pl.col("device").is_in(list(others)).fill_null(value=False)

@@ -62,7 +62,7 @@ def device_work(
 ) -> pl.DataFrame:
     """One kernel, copy or memory set of a device with its kind and its launch. No rows without a device.
 
-    An operator of communication launches communication, but for kernels of libraries that work on one
+    A communication operator launches communication, except kernels of libraries that work on one
     device alone and for copies inside the device. All that an operator launches which multiplies
     matrices and communicates at once is `fused`. All kernels of a CUDA graph have the same launch.
     """

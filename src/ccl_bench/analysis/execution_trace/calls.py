@@ -80,7 +80,7 @@ def call_operators(
     cpu_ops: pl.DataFrame,
     collectives: pl.DataFrame,
 ) -> pl.DataFrame:
-    """One communication call of one Kineto trace and the operator that alone stands for it."""
+    """One communication call of one Kineto trace and the one operator that represents it."""
     names = linkable_ops["name"].cast(pl.String)
     is_call = names == OPERATOR
     if not is_call.any():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
 
 A run is a directory or trace file, or a file of results as ccl-metrics --all --format json writes it. Runs \
-that did different work are not compared; it is said in which fields of their cards they differ.
+that did different work are not compared; the output lists the fields of their cards that differ.
 
 The form follows the name of the file: .html is a page with charts, .json data; without a file it is a table.
 

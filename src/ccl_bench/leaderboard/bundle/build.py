@@ -85,7 +85,7 @@ def build_bundle(
 ) -> BuiltBundle:
     """Write the bundle of a run into an empty folder.
 
-    `metrics` are those that the other side knows, all unless given. `storage` is an address below which the
+    `metrics` are those that the other side knows, all by default. `storage` is an address below which the
     traces get a folder of their own, `trace_url` one where they are already. Paths of this machine are left
     out, and so are the names of files that no number rests on.
     """
@@ -108,7 +108,7 @@ def build_bundle(
 
 
 def recording_hash(made: BundleProvenance, otherwise: str) -> str:
-    """Return the hash of what was recorded: equal for bundles that differ in what is said of it.
+    """Return the hash of what was recorded: equal for bundles that describe the same recording differently.
 
     It is that of the traces; of the other files where there is none, and of `otherwise` without both.
     """

@@ -94,7 +94,7 @@ def new_event(
 
 
 def read_history(folder: Path) -> list[Event]:
-    """Return the events of a run, oldest first; a bundle that nobody touched is self-reported."""
+    """Return the events of a run, oldest first; an untouched bundle is self-reported."""
     path = folder / HISTORY
     try:
         events = _DECODER.decode(path.read_bytes())

@@ -329,7 +329,7 @@ def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run
 def _side_files(run: Run) -> dict[str, Path]:
     """Return the run's own card and description of its environment, by their names below the run.
 
-    A card that lies elsewhere is named again by whoever opens the copy.
+    A card that lies elsewhere must be named again when the copy is opened.
     """
     paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
     found = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]

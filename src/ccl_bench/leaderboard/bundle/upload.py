@@ -41,7 +41,7 @@ class UploadRequest:
     trace_url: str | None = None
     """Where the traces already are."""
     metrics: Collection[str] | None = None
-    """Metrics that the leaderboard knows; all unless given."""
+    """Metrics that the leaderboard knows; all by default."""
     jobs: int | None = None
     use_cache: bool = True
     choice: StepChoice = EVERY_STEP

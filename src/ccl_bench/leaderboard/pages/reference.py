@@ -38,7 +38,7 @@ class ApiCall:
     path: str
     summary: str
     parameters: list[tuple[str, str, str]]
-    """Name, where it stands, meaning."""
+    """Name, place, meaning."""
 
 
 def api_page(description: dict[str, Any], to: Links) -> str:

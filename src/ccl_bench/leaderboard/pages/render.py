@@ -146,7 +146,7 @@ def _with_line_breaks(text: str) -> Markup:
 
 
 def _with_code(text: str) -> Markup:
-    """Return text in which what stands between backticks is code."""
+    """Return text in which text between backticks is code."""
     from markupsafe import Markup, escape
 
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before

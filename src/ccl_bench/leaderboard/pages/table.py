@@ -27,7 +27,7 @@ HEADINGS = (
     {"hardware": "Hardware", "device_count": "devices"},
     {"framework": "Framework", "communication_library": "communication"},
 )
-"""What stands in the columns beside the numbers, and can be sorted by."""
+"""Other columns than numbers, which can be sorted by."""
 
 PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
@@ -48,11 +48,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that stand together."""
+    """Runs that are grouped."""
 
     workload: str
     label: str
-    """What they ran; empty where runs do not stand together."""
+    """What they ran; empty where runs are not grouped."""
     size: int
     rows: list[Row]
 

@@ -53,7 +53,7 @@ class Area:
 
 
 def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
-    """Yield where the versions stand along the axis, as many as have room beside each other."""
+    """Yield the positions of versions along the axis, as many as fit."""
     texts = [_shorten(version) for _, version in places]
     room = (area.right - area.left) / len(places)
     every = math.ceil(_LETTER * (max(map(len, texts)) + 1) / room)
@@ -285,7 +285,7 @@ def workload_page(
 ) -> str:
     """Return the page of a workload, with the trend of a metric by a version or by date.
 
-    On a static site, where nobody can be asked for another metric, every usual one is drawn.
+    A static site cannot draw another metric on request, so every usual one is drawn.
     """
     fields: dict[str, Any] = json.loads(workload["fields"])
     phase = fields.get("model.phase")

@@ -155,7 +155,8 @@ def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, ru
     if not others or caller.may(Role.MAINTAINER) or any(each.run == run for each in others):
         return
     raise RequestRefused(
-        f"the same traces were published by {others[0].submitter or 'somebody else'} as {others[0].run[:12]}",
+        f"the same traces were published by {others[0].submitter or 'another submitter'} as "
+        f"{others[0].run[:12]}",
         fix="ask a maintainer if they are yours",
         status=HTTPStatus.CONFLICT,
     )

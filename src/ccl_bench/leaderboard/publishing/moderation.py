@@ -126,7 +126,7 @@ def receipt(store: Store, run: str) -> Receipt:
 
 
 def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
-    """Return the state of a bundle, for somebody who may know it."""
+    """Return the state of a bundle, for those who may know it."""
     found = receipt(store, run)
     is_theirs = caller and (caller.submitter == found.submitter or caller.may(Role.MAINTAINER))
     if found.state == "quarantined" and not is_theirs:
@@ -164,7 +164,7 @@ def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:
 
 
 OPERATOR = Caller("operator", Role.ADMIN)
-"""Whoever may write into the data directory."""
+"""Everybody who may write into the data directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def register_publication(
     """Do what follows from a bundle that is in the store, and return the runs that are replaced.
 
     Of the listed runs of one recording and submitter the last received stays, and replaces the others. Whose
-    the bundle is stands in the database last of all: it says that everything else is done.
+    the bundle is stands in the database last of all: its presence shows that everything else is done.
     """
     bundle = store.bundle(run)
     with store.engine.connect() as connection:
@@ -137,7 +137,7 @@ def is_readable_storage(address: str | None, settings: Settings) -> bool:
 
 
 def reconcile(store: Store, settings: Settings) -> None:
-    """Finish what was left undone: bundles that nobody settled, rows and traces of bundles that are gone."""
+    """Finish what was left undone: unfinished bundles, rows and traces of bundles that are gone."""
     with publication_lock(store):
         store.catch_up_if_changed()
         with store.engine.connect() as connection:

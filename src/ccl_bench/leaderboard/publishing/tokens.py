@@ -66,7 +66,7 @@ _ORDER = list(Role)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever holds a token."""
+    """The holder of a token."""
 
     submitter: str
     role: Role
@@ -95,7 +95,7 @@ def require_role(caller: Caller, role: Role) -> None:
     if not caller.may(role):
         raise RequestRefused(
             f"this requires the role {role}; yours is {caller.role}",
-            fix=f"ask somebody with the role {role}",
+            fix=f"ask a holder of the role {role}",
             status=HTTPStatus.FORBIDDEN,
         )
 

@@ -48,7 +48,7 @@ _POLL_S = 1.0
 _CLEAN_UP_S = 60.0
 """Time between clean-ups after killed processes."""
 SERVER = "server"
-"""Author of a change of state that nobody requested."""
+"""Author of an automatic change of state."""
 
 
 @dataclass(slots=True)

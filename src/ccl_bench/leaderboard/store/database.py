@@ -122,7 +122,7 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
 
 @contextlib.contextmanager
 def _migrating(engine: Engine) -> Iterator[Config]:
-    """Give alembic's configuration with a connection that nobody else changes tables on."""
+    """Give alembic's configuration with a connection on which nothing else changes tables."""
     from alembic.config import Config
 
     config = Config()

@@ -104,7 +104,7 @@ def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
 
 
 def default_columns(phase: str) -> list[str]:
-    """Return the metrics that a table of a phase shows where nobody chose others."""
+    """Return the metrics that a table of a phase shows by default."""
     return columns_by_phase()[phase]
 
 

@@ -37,7 +37,7 @@ class Number:
     better: str
     revision: int
     measured: str
-    """How, as far as numbers that were measured otherwise do not compare."""
+    """How it was measured, where that decides which numbers are comparable."""
     errors: int
     doubts: int
     """Findings beyond notes that touch it."""

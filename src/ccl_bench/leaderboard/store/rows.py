@@ -117,7 +117,7 @@ def value_rows(bundle: Bundle) -> Iterator[Row]:
 
 
 def measurement_basis(result: Result) -> str:
-    """Return in words how a number was measured, as far as numbers measured otherwise do not compare."""
+    """Return how a number was measured, where that decides which numbers are comparable."""
     said = {"window": result.window}
     for rule in result_rules():
         if rule.what == "detail" and rule.effect == "blocks" and rule.detail in result.details:

@@ -107,7 +107,7 @@ class Store:
                     _drop_empty(connection, touched)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
-        """Make the whole index again from the files; whoever reads meanwhile sees the old one or the new."""
+        """Rebuild the whole index from the files; readers see the old one or the new one."""
         with self.engine.connect() as connection:
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
         self.index(sorted(indexed | self._on_disk()), progress=progress)

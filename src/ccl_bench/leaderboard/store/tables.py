@@ -62,7 +62,7 @@ VALUES = Table(
     Column("unit", Text, nullable=False),
     Column("better", String(8), nullable=False),
     Column("revision", Integer, nullable=False),  # of the metric's definition
-    Column("measured", Text, nullable=False),  # how; numbers measured otherwise do not compare
+    Column("measured", Text, nullable=False),  # how; only numbers measured alike are comparable
     Column("errors", Integer, nullable=False),  # findings that are errors
     Column("doubts", Integer, nullable=False),  # findings that are warnings or errors
     Column("place", Integer),  # rank among comparable runs, 1 is best
@@ -89,7 +89,7 @@ PUBLICATIONS = Table(
     METADATA,
     Column("run", String(64), primary_key=True),
     Column("submitter", String(64), nullable=False),
-    Column("recording", String(64), nullable=False),  # hash of what was recorded, whatever is said of it
+    Column("recording", String(64), nullable=False),  # hash of what was recorded, however it is described
     Column("received_at", Text, nullable=False),
     Index(None, "recording"),
     Index(None, "submitter"),
@@ -101,7 +101,9 @@ JOBS = Table(
     Column("run", String(64), primary_key=True),  # one for each run, so that nothing is done twice
     Column("state", String(16), nullable=False),
     Column("attempts", Integer, nullable=False),  # that were begun
-    Column("due_at", Text, nullable=False),  # waiting: not before; running: somebody else's from then on
+    Column(
+        "due_at", Text, nullable=False
+    ),  # waiting: not before; running: free for other workers from then on
     Column("holder", Text),
     Column("queued_at", Text, nullable=False),
     Column("ended_at", Text),

@@ -34,7 +34,7 @@ class NumberAnswer(BaseModel):
     unit: str
     better: Literal["higher", "lower", "neither"]
     revision: int = Field(description="Of the metric's definition.")
-    measured: str = Field(description="How, as far as numbers measured otherwise do not compare.")
+    measured: str = Field(description="How it was measured, where that decides which numbers are comparable.")
     errors: int = Field(description="Findings about the data that are errors: such a number is not ranked.")
     doubts: int = Field(description="Findings beyond notes that touch the number.")
     place: int | None = Field(description="Rank among comparable runs, 1 is best; null where not ranked.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def page_links(request: Request) -> Links:
-    """Return the addresses of this server, behind whatever prefix it stands."""
+    """Return the addresses of this server, behind any prefix."""
     return Links(request.scope.get("root_path", "").rstrip("/"))
 
 

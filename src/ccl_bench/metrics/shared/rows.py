@@ -58,4 +58,4 @@ def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:
 
 
 RECORD = "record the run with torch.profiler over a few steps and call prof.step() in each"
-"""The way out where a trace holds nothing."""
+"""The advice where a trace holds nothing."""

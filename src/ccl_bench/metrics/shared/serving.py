@@ -65,7 +65,7 @@ def times(
 ) -> Measurement:
     """Return the mean of times in s with their distribution; `missing` says why there are none.
 
-    Where the tool recorded no single requests, its own mean stands, if it is of the same quantity.
+    Where the tool recorded no single requests, its own mean is used, if it is of the same quantity.
     """
     need_success(found)
     own = {name: found.stored[quantity, name] for name in _PERCENTILES if (quantity, name) in found.stored}

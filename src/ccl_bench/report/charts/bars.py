@@ -17,7 +17,7 @@ LYING = 16
 
 
 def bars(rows: Sequence[tuple[str, float]], *, title: str, unit: str, colour: str = "var(--c1)") -> Spec:
-    """Return one bar a row, in the order given; `unit` stands behind numbers in remarks."""
+    """Return one bar a row, in the order given; `unit` follows numbers in remarks."""
     return {
         "width": "container",
         "height": rows_height(len(rows)),
@@ -43,7 +43,7 @@ def stacked(
 ) -> Spec:
     """Return a bar a row, made of `parts` given as (name, colour); `of` says what a row is.
 
-    Bars lie, and stand where they are many.
+    Bars are horizontal, and vertical where they are many.
     """
     values = [
         {of: name, "part": part, "value": amounts[part], "place": place}

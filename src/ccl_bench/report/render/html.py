@@ -160,7 +160,7 @@ def numbers(shown: Iterable[Number]) -> Markup:
 
 
 def findings(shown: Iterable[Finding]) -> Markup:
-    """Return what is wrong, one after the other, each with its way out."""
+    """Return the problems, one after the other, each with its fix."""
     return _piece("findings", list(shown))
 
 
@@ -191,7 +191,7 @@ def _piece(name: str, *arguments: Any) -> Markup:
 def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[str, str]] = ()) -> str:
     """Return the page as a whole document; see `html_page` for `assets`.
 
-    `before` are links, as (address, title), that stand before those to the sections.
+    `before` are links, as (address, title), that precede those to the sections.
     """
     shown = [each for each in page.sections if not each.absent]
     body = (

@@ -247,7 +247,7 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
 
 
 def _kind(entry: MessageSize) -> str:
-    """Return the name under which calls are compared; times with waiting in them stand apart."""
+    """Return the name under which calls are compared; times with waiting in them are separate."""
     doubt = "" if entry.basis in _FREE_OF_WAITING else f", {entry.basis}"
     return f"{entry.collective}, {entry.dimension}{doubt}"
 

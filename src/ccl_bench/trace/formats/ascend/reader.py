@@ -102,7 +102,7 @@ def sorted_tasks(
 ) -> tuple[Tasks, Counter[str]]:
     """Return the device's tasks, and how many there are of each type that nothing is known of.
 
-    A collective stands among the tasks too; `without_calls` it does not count here.
+    A collective is among the tasks too; `without_calls` it does not count here.
     """
     tasks, unknown = Tasks([], []), Counter[str]()
     for pid, events in members.items():
@@ -121,7 +121,7 @@ def sorted_tasks(
 
 
 def is_range(name: str) -> bool:
-    """Whether an event of the host is a range that somebody marked: its name alone shows it."""
+    """Whether an event of the host is a marked range: only its name shows it."""
     return not _OPERATOR.search(name)
 
 

@@ -33,9 +33,9 @@ def recognises(head: bytes) -> bool:
 
 
 def identity(head: bytes) -> Identity:
-    """Return what a file says: a rank added by whoever gathered it, the size of the default group.
+    """Return what a file says: a rank that was added when it was gathered, the size of the default group.
 
-    PyTorch itself writes no rank; it stands in the file's name.
+    PyTorch itself writes no rank; it is in the file's name.
     """
     top = _NODES.split(head, maxsplit=1)[0]
     rank, world_size = (number.search(top) for number in _STATED.values())

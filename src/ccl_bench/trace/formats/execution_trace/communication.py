@@ -3,7 +3,7 @@
 `record_param_comms` has the inputs of `ParamCommsUtils.hpp`: [tensors,] sequence, group, rank, collective,
 in split, out split [, [start, stride,] size [, async]], where sequence and group are pairs since schema
 1.0.3. Since 1.1.0 the node's `attrs` say most of it by name, and those are believed first. Backends
-that record none, such as gloo, leave the operators `c10d::*`, whose operands stand at fixed places.
+that record none, such as gloo, leave the operators `c10d::*`, whose operands are at fixed places.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _text(value: object) -> str | None:
 
 
 def _first(value: object) -> Any:
-    """Return the first of a pair, or what stands where older schemas have no pair."""
+    """Return the first of a pair, or the single value that older schemas have."""
     return value[0] if isinstance(value, list) and value else value
 
 

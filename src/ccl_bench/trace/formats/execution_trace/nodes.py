@@ -84,9 +84,9 @@ class Node(Struct, gc=False):
 
 @dataclass(slots=True)
 class Losses:
-    """Nodes that were mended or lost, over one file."""
+    """Nodes that were repaired or lost, over one file."""
 
-    mended: int = 0
+    repaired: int = 0
     lost: int = 0
 
 
@@ -138,8 +138,8 @@ _NAME = re.compile(
 _STRAY_QUOTE = re.compile(rb'(?<!\\)"')
 
 
-def _mended(text: bytes) -> bytes:
-    """Return the text of a node with the damages mended that have one meaning only."""
+def _repaired(text: bytes) -> bytes:
+    """Return the text of a node with unambiguous damage repaired."""
     text = _CONTROL.sub(b" ", text.decode("utf-8", "replace").encode())
     text = _STRAY_BACKSLASH.sub(rb"\\\\", text)
     text = _SURROGATES.sub(lambda m: m[1] or rb"\ufffd", text)
@@ -164,7 +164,7 @@ def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node
         part = piece[start : cuts[position + 1]]
         is_cut = may_be_cut and position == len(cuts) - 2
         found = _nodes(part[: part.rfind(b"}") + 1] if is_cut else part)
-        if found is None and (found := _nodes(_mended(part))) is not None:
-            losses.mended += len(found)
+        if found is None and (found := _nodes(_repaired(part))) is not None:
+            losses.repaired += len(found)
         losses.lost += found is None and not is_cut
         yield from found or []

@@ -2,7 +2,7 @@
 
 The file is `{head "nodes": [ node, node, ... ] tail}`. Nodes are cut where one object ends and the next
 begins with a key that nodes begin with; the objects inside a node begin otherwise. Inside a JSON string
-that sequence cannot stand, since its quotes would be escaped.
+that sequence cannot occur, because its quotes would be escaped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Document:
     head: bytes = b""
     """Everything before the nodes."""
     tail: bytes = b""
-    """What stands after the nodes; empty where the file ends among them."""
+    """The text after the nodes; empty where the file ends within them."""
     size: int = 0
     """Bytes read, after decompression."""
     found_nodes: bool = False

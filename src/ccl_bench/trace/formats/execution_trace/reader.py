@@ -97,9 +97,9 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
         yield Finding("file-truncated", "error", message, file)
     if losses.lost:
         yield Finding("events-lost", "error", f"{losses.lost} nodes are unreadable", file, count=losses.lost)
-    if losses.mended:
-        message = f"{losses.mended} nodes were read after their text was repaired"
-        yield Finding("events-repaired", "note", message, file, count=losses.mended)
+    if losses.repaired:
+        message = f"{losses.repaired} nodes were read after their text was repaired"
+        yield Finding("events-repaired", "note", message, file, count=losses.repaired)
 
 
 def attributes_of(document: Document) -> dict[str, str]:

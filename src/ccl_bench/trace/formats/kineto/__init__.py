@@ -27,7 +27,7 @@ def recognises(head: bytes) -> bool:
 
 
 def identity(head: bytes) -> Identity:
-    """Return rank and world size from `distributedInfo`, if it stands in the first bytes."""
+    """Return rank and world size from `distributedInfo`, if it is in the first bytes."""
     start = _DISTRIBUTED.search(head)
     if not start:
         return Identity()

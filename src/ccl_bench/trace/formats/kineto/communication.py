@@ -50,7 +50,7 @@ _NUMBERS = ("thread", "correlation", "external_id")
 _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
 
 _NO_TYPE = (None, "", "TensorList", "GenericList")
-"""What stands where an element type belongs, for inputs that are no single tensor."""
+"""Texts in the place of an element type, for inputs that are not a single tensor."""
 
 
 _MESSAGES = ("send", "recv")

@@ -31,8 +31,8 @@ def metadata(head: bytes, tail: bytes) -> tuple[dict[str, Any], bool]:
     joint = b"," if closing not in {b"", b"}"} and opening != b"{" else b""
     together = opening + joint + (closing or b"}")
     is_whole = bool(closing) or not head.strip()
-    for mend in (bytes, repaired):
-        if (found := _object(mend(together))) is not None:
+    for repair in (bytes, repaired):
+        if (found := _object(repair(together))) is not None:
             return found, is_whole
     return _by_pattern(head) | _by_pattern(tail) | (_object(opening + b"}") or {}), False
 

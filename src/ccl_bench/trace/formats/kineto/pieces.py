@@ -153,7 +153,7 @@ class Losses:
 
 
 def repaired(text: bytes) -> bytes:
-    """Return `text` with the damages mended that have one meaning only."""
+    """Return `text` with unambiguous damage repaired."""
     text = text.decode("utf-8", "replace").encode()
     text = _CONTROL.sub(b" ", text)
     text = _ESCAPE.sub(lambda m: m[0] if m[1] else rb"\ufffd" if m[2] else rb"\\", text)
@@ -199,7 +199,7 @@ def salvaged(
             elif more and may_go_on and len(piece) - start < _UNFINISHED_BYTES:
                 return found, piece[start:].strip(_BETWEEN)
             else:
-                events = _mended(part, offset + start, decoder, losses)
+                events = _repaired(part, offset + start, decoder, losses)
         found += events
     return found, b""
 
@@ -221,13 +221,13 @@ def _depth(text: bytes) -> int:
     return sum(bare.count(mark) for mark in (b"[", b"{")) - sum(bare.count(mark) for mark in (b"]", b"}"))
 
 
-def _mended(
+def _repaired(
     text: bytes, at: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> list[EventType]:
-    """Return the events of damaged `text` after mending it, or count it as lost."""
+    """Return the events of damaged `text` after repairing it, or count it as lost."""
     losses.note(at)
-    for mend in (repaired, lambda raw: repaired(_with_quotes_escaped(raw))):
-        if (events := decoded(mend(text), decoder)) is not None:
+    for repair in (repaired, lambda raw: repaired(_with_quotes_escaped(raw))):
+        if (events := decoded(repair(text), decoder)) is not None:
             losses.repaired += 1
             return events
     losses.lost += 1
@@ -249,7 +249,7 @@ def whole_array(
 def last_events_of(
     piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes]:
-    """Return the events of the piece that ends the array, and what stands after the array."""
+    """Return the events of the piece that ends the array, and the text after the array."""
     if ended := whole_array(piece, decoder):
         return ended
     closing = _array_end(piece)

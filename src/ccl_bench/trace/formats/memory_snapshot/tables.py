@@ -135,7 +135,7 @@ Row = dict[str, object]
 def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFrame, int, list[str]]:
     """Return the events of all devices, how many are damaged, and actions that are not known.
 
-    The history of a device stands at the place of its number.
+    The history of a device is at the position of its number.
     """
     parts: list[pl.DataFrame] = []
     damaged, unknown = 0, set[str]()

@@ -1,7 +1,7 @@
 """Results of LLMPerf: a list with one object for each request, and a summary in another file.
 
 Its inter-token latency counts the time to the first token as one of the gaps and divides by all
-tokens. It is kept as the tool's own, and stands for no other time per token.
+tokens. It is kept as the tool's own and is not used as a time per token.
 """
 
 from __future__ import annotations

@@ -209,14 +209,14 @@ def disagreements(requests: Sequence[Request], stored: Iterable[StoredStatistic]
     said = {(each.quantity, each.statistic): each.value for each in stored}
     completed = said.get(("completed", "total"))
     if completed is not None and completed != len(requests):
-        yield f"{completed:g} requests are said to have succeeded, and {len(requests)} of those listed did"
+        yield f"{completed:g} requests succeeded by the tool's count, and {len(requests)} by the list"
     for quantity, values in _values(requests).items():
         mean = said.get((quantity, "mean"))
         if mean is None or not values:
             continue
         own = math.fsum(values) / len(values)
         if abs(own - mean) > TOLERANCE * max(abs(own), abs(mean)):
-            yield f"the mean {quantity} is said to be {mean:.6g} s, and the requests give {own:.6g} s"
+            yield f"the mean {quantity} is stated as {mean:.6g} s, and the requests give {own:.6g} s"
 
 
 def _values(requests: Sequence[Request]) -> dict[str, list[float]]:

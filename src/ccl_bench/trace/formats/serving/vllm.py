@@ -180,5 +180,5 @@ def _disagreement(document: dict[str, Any], listed: list[Any], file: str) -> lis
     own = math.fsum(values) / len(values)
     if abs(own - said) <= TOLERANCE * max(abs(own), abs(said)):
         return []
-    message = f"the mean latency is said to be {said:.6g} s, and the batches give {own:.6g} s"
+    message = f"the mean latency is stated as {said:.6g} s, and the batches give {own:.6g} s"
     return [Finding("statistics-disagree", "warning", message, file, touches=("requests",))]

@@ -220,7 +220,7 @@ _SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
 """Sizes of `ArrowSchema` and `ArrowArray`, which the C data interface fixes."""
 
 _RELEASE = {_SCHEMA_BYTES: 56, _ARRAY_BYTES: 64}
-"""Where the function stands in each that frees it."""
+"""The place of the function that frees each of them."""
 
 _RENAMED = {
     "pid": "process",
