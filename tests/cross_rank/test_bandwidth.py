@@ -217,7 +217,8 @@ def test_latency_and_inverse_bandwidth_of_a_run_are_those_of_its_transfers(tmp_p
     )
     expected = write_run(plan, tmp_path)
     points = [
-        (meeting.bytes(min(meeting.members)), meeting.transfer_ns / 1e9) for meeting in expected.meetings
+        (operation.bytes(min(operation.members)), operation.transfer_ns / 1e9)
+        for operation in expected.operations
     ]
     assert {size for size, _ in points} == {8_000_000, 4_000_000, 8_388_608}
     line = statistics.linear_regression([size for size, _ in points], [seconds for _, seconds in points])

@@ -78,9 +78,11 @@ def test_the_order_of_arrival_is_that_of_the_plan_whatever_the_clocks_say(tmp_pa
     plan = Plan(dp_shard=4, steps=1, layers=2, prefetch=False, stragglers=slow, clock_offsets_ns=OFFSETS)
     expected = write_run(plan, tmp_path)
     found = arrivals(tmp_path)
-    meetings = [meeting for meeting in expected.meetings if len(meeting.members) == 4]
-    assert found.height == len(meetings)
-    starts = [{rank: member.start_ns for rank, member in meeting.members.items()} for meeting in meetings]
+    operations = [operation for operation in expected.operations if len(operation.members) == 4]
+    assert found.height == len(operations)
+    starts = [
+        {rank: member.start_ns for rank, member in operation.members.items()} for operation in operations
+    ]
     skews = sorted(max(one.values()) - min(one.values()) for one in starts)
     assert sorted(found["skew_ns"].to_list()) == skews
     late = [row for row in found.to_dicts() if row["skew_ns"]]

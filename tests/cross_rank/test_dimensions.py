@@ -213,7 +213,9 @@ def test_a_run_without_descriptions_has_the_dimensions_of_its_plan(tmp_path: Pat
     expected = write_run(plan, tmp_path)
     for rank in plan.present_ranks:
         rewrite(trace_path(tmp_path, rank), undescribed)
-    seen = {(m.dimension, tuple(sorted(m.members))) for m in expected.meetings if m.collective != "send_recv"}
+    seen = {
+        (m.dimension, tuple(sorted(m.members))) for m in expected.operations if m.collective != "send_recv"
+    }
     planned = {members: dimension for dimension, members in seen if set(members) & set(plan.present_ranks)}
     found = tables(tmp_path, "groups", "traffic")
     told = {tuple(row["members"]): row["dimension"] for row in found["groups"].to_dicts()}

@@ -25,11 +25,11 @@ def collectives_of(expected: Expected) -> Counter[tuple[Any, ...]]:
     """Return the collectives of a plan that ranks with a file see: members, kind, transfer."""
     present = set(expected.plan.present_ranks)
     found: Counter[tuple[Any, ...]] = Counter()
-    for meeting in expected.meetings:
-        seen = tuple(sorted(meeting.members.keys() & present))
-        if meeting.collective != "send_recv" and len(seen) > 1:
-            transfer = expected.seen_transfer_ns(meeting) if meeting.is_symmetric else None
-            found[seen, meeting.collective.removesuffix("v"), meeting.dimension, transfer] += 1
+    for operation in expected.operations:
+        seen = tuple(sorted(operation.members.keys() & present))
+        if operation.collective != "send_recv" and len(seen) > 1:
+            transfer = expected.seen_transfer_ns(operation) if operation.is_symmetric else None
+            found[seen, operation.collective.removesuffix("v"), operation.dimension, transfer] += 1
     return found
 
 
@@ -157,7 +157,7 @@ def test_ranks_that_contradict_each_other_are_a_finding_and_tell_no_wait(
     odd = found.filter(~pl.col("agrees"))
     assert (odd.height, odd["wait_ns"].null_count(), odd["transfer_ns"].null_count()) == (2, 2, 2)
     assert found.filter("agrees")["wait_ns"].null_count() == 0
-    assert found.height == 2 * len(expected.meetings)
+    assert found.height == 2 * len(expected.operations)
     assert codes(tmp_path, "matched") == ["collectives-disagree"]
 
 

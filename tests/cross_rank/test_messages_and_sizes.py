@@ -20,8 +20,8 @@ def test_an_uneven_all_to_all_counts_what_goes_to_others_and_keeps_its_waiting(t
     rows = tables(tmp_path, "transfers")["transfers"].filter(pl.col("collective") == "all_to_all")
     assert set(rows["basis"]) == {RAW}
     assert set(rows["bus_factor"]) == {1.0}
-    exchanges = [meeting for meeting in expected.meetings if meeting.collective == "all_to_allv"]
-    moved = sorted(meeting.bytes(rank) for meeting in exchanges for rank in meeting.members)
+    exchanges = [operation for operation in expected.operations if operation.collective == "all_to_allv"]
+    moved = sorted(operation.bytes(rank) for operation in exchanges for rank in operation.members)
     assert sorted(rows["size_bytes"].to_list()) == moved
     # every rank sends (50, 25, 225, 100) rows of 2048 bytes: rank 2 gets 3 x 225 from others, and sends 175
     assert max(moved) == max(3 * 225, 50 + 25 + 100) * 2048
@@ -32,10 +32,10 @@ def test_a_rank_that_sends_no_token_has_a_size_and_breaks_nothing(tmp_path: Path
     expected = write_run(plan, tmp_path)
     rows = tables(tmp_path, "traffic")["traffic"].filter(pl.col("collective") == "all_to_all")
     moved = [
-        meeting.bytes(rank)
-        for meeting in expected.meetings
-        if meeting.dimension == "ep"
-        for rank in meeting.members
+        operation.bytes(rank)
+        for operation in expected.operations
+        if operation.dimension == "ep"
+        for rank in operation.members
     ]
     assert sorted(rows["size_bytes"].to_list()) == sorted(moved)
 

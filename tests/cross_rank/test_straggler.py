@@ -20,9 +20,9 @@ def straggling(folder: Path, plan: Plan) -> tuple[dict[str, Any], Expected]:
 def test_the_late_rank_is_named_with_what_it_costs(tmp_path: Path):
     details, expected = straggling(tmp_path, plans.late_rank())
     caused = sum(
-        max(meeting.wait_ns(rank) for rank in meeting.members)
-        for meeting in expected.meetings
-        if [rank for rank in meeting.members if meeting.wait_ns(rank) == 0] == [3]
+        max(operation.wait_ns(rank) for rank in operation.members)
+        for operation in expected.operations
+        if [rank for rank in operation.members if operation.wait_ns(rank) == 0] == [3]
     )
     assert (details["slowest_rank"], details["late_ranks"], details["persistence_ratio"]) == ("3", ["3"], 1.0)
     assert details["caused_wait_s_per_step"]["3"] == pytest.approx(caused / expected.plan.steps / 1e9)

@@ -101,7 +101,7 @@ def without_calls(path: Path, count: int, per_step: int) -> None:
 def test_where_every_trace_lacks_calls_in_every_step_there_is_no_lag(tmp_path: Path):
     plan = Plan(dp_shard=2, steps=2, layers=3)
     expected = write_run(plan, tmp_path)
-    per_step = len(expected.meetings) // plan.steps
+    per_step = len(expected.operations) // plan.steps
     without_calls(trace_path(tmp_path, 0), 2, per_step)
     without_calls(trace_path(tmp_path, 1), 3, per_step)
     found = result(tmp_path, "straggler")

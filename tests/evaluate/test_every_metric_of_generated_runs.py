@@ -128,7 +128,7 @@ def test_two_devices_of_one_process_count_for_themselves(plan: Plan):
     together = replace(plan, host=replace(plan.host, steps_start_together=True))
     expected = Expected(timeline(together))
     results, known = told(together, Style(devices_in_process=2))
-    if expected.meetings:  # no device is the lowest rank, so calls are a mean over devices too
+    if expected.operations:  # no device is the lowest rank, so calls are a mean over devices too
         calls = [expected.calls(rank, n) for rank in range(plan.world_size) for n in plan.step_numbers]
         known["coll_call_num"] = fmean(map(len, calls))
     assert_right([one for one in results if one.metric in OF_DEVICES], known)

@@ -171,9 +171,9 @@ def test_calls_carry_the_arguments_of_the_plan(written):
         if not style.has_collective_arguments:
             continue
         keys = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
-        moved = [call.meeting.members[rank].moved for call in known]
+        moved = [call.operation.members[rank].moved for call in known]
         assert Counter(tuple(call["args"][key] for key in keys) for call in calls) == Counter(
-            (one.recorded, one.in_elements, one.out_elements, one.dtype, call.meeting.group)
+            (one.recorded, one.in_elements, one.out_elements, one.dtype, call.operation.group)
             for one, call in zip(moved, known, strict=True)
         )
 

@@ -14,14 +14,14 @@ from ccl_bench.testing import Expected, Plan, timeline, values
 @given(made_plans())
 def test_members_of_a_collective_end_together_and_the_last_one_waits_for_nobody(plan: Plan):
     expected = Expected(timeline(plan))
-    for meeting in expected.meetings:
-        waits = [meeting.wait_ns(rank) for rank in meeting.members]
+    for operation in expected.operations:
+        waits = [operation.wait_ns(rank) for rank in operation.members]
         assert min(waits) == 0
         assert all(
-            meeting.duration_ns(rank) == wait + meeting.transfer_ns
-            for rank, wait in zip(meeting.members, waits, strict=True)
+            operation.duration_ns(rank) == wait + operation.transfer_ns
+            for rank, wait in zip(operation.members, waits, strict=True)
         )
-        assert len(meeting.members) == (2 if meeting.collective == "send_recv" else meeting.group_size)
+        assert len(operation.members) == (2 if operation.collective == "send_recv" else operation.group_size)
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,14 +74,14 @@ def test_what_is_sent_is_received(plan: Plan):
     expected = Expected(timeline(plan))
     ends: Counter[str] = Counter(
         member.name
-        for meeting in expected.meetings
-        if meeting.collective == "send_recv"
-        for member in meeting.members.values()
+        for operation in expected.operations
+        if operation.collective == "send_recv"
+        for member in operation.members.values()
     )
     assert ends["send"] == ends["recv"]
-    for meeting in expected.meetings:
-        if meeting.dimension == "ep":
-            parts = [member.moved for member in meeting.members.values()]
+    for operation in expected.operations:
+        if operation.dimension == "ep":
+            parts = [member.moved for member in operation.members.values()]
             assert sum(part.in_elements for part in parts) == sum(part.out_elements for part in parts)
 
 

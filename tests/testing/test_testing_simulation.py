@@ -48,7 +48,7 @@ def test_two_ranks_move_what_the_plan_says():
     assert made.bytes_by_collective(0, 1) == {"all_gather": 2 * 4_000_000, "reduce_scatter": 8_000_000}
     assert made.bytes_by_dimension(1, 2) == {"dp_shard": 16_000_000}
 
-    gather, _, reduce = made.meetings[:3]
+    gather, _, reduce = made.operations[:3]
     assert gather.members[0].moved.in_elements == 1_000_000
     assert gather.members[0].moved.out_elements == 2_000_000
     assert (reduce.members[1].moved.in_elements, reduce.members[1].moved.out_elements) == (
@@ -82,19 +82,19 @@ def test_a_late_rank_makes_the_other_wait():
         stragglers=(Straggler(1, layer_ns=500),),
     )
     made = expected(plan)
-    first, *others = made.meetings
+    first, *others = made.operations
     # first half of the forward pass: 55 % of 1,000 ns on rank 0, 500 ns more on rank 1
     assert first.members[0].start_ns == 550
     assert first.members[1].start_ns == 1_050
     assert first.end_ns == 1_050 + 30
     assert (first.wait_ns(0), first.wait_ns(1)) == (500, 0)
-    assert [meeting.wait_ns(rank) for meeting in others for rank in (0, 1)] == [0] * 6
+    assert [operation.wait_ns(rank) for operation in others for rank in (0, 1)] == [0] * 6
     assert lag_ns(made, 1) == 500
 
 
 def test_the_worked_check_of_bandwidth():
     made = expected(plans.late_rank())
-    gather = next(m for m in made.meetings if m.collective == "all_gather")
+    gather = next(m for m in made.operations if m.collective == "all_gather")
     assert gather.bytes(0) == 16 * 2**20
     assert gather.algorithm_bandwidth_gb_per_s(0) == pytest.approx(167.77, abs=0.005)
     assert gather.bus_bandwidth_gb_per_s(0) == pytest.approx(146.80, abs=0.005)
@@ -195,7 +195,7 @@ def test_experts_take_as_long_as_they_have_tokens():
     made = expected(plans.uneven_experts())
     assert made.tokens_by_expert_device() == [200, 100, 900, 400]
     assert values(made)["token_to_expert_assignment"] == 900 / 400
-    out = next(m for m in made.meetings if m.collective == "all_to_allv")
+    out = next(m for m in made.operations if m.collective == "all_to_allv")
     sent = out.members[2].moved
     assert (sent.in_split, sent.out_split) == ((50, 25, 225, 100), (225,) * 4)
     assert (sent.in_elements, sent.out_elements) == (400 * 1024, 900 * 1024)
@@ -204,7 +204,7 @@ def test_experts_take_as_long_as_they_have_tokens():
 
 def test_even_tokens_need_no_splits():
     made = expected(Plan(dp_shard=2, ep=2, experts=Experts(((5, 5), (5, 5)))))
-    exchange = next(m for m in made.meetings if m.dimension == "ep")
+    exchange = next(m for m in made.operations if m.dimension == "ep")
     assert (exchange.collective, exchange.members[0].moved.in_split) == ("all_to_all", ())
 
 

@@ -111,9 +111,9 @@ def test_clocks_5_ms_apart_are_one_clock(planned: tuple[Path, Expected, TraceFil
 
 def test_an_arrow_joins_the_members_of_every_collective(planned: tuple[Path, Expected, TraceFile]) -> None:
     _, expected, shown = planned
-    symmetric = [meeting for meeting in expected.meetings if meeting.is_symmetric]
+    symmetric = [operation for operation in expected.operations if operation.is_symmetric]
     assert len(shown.flows) == len(symmetric)
-    assert sum(map(len, shown.flows.values())) == sum(len(meeting.members) for meeting in symmetric)
+    assert sum(map(len, shown.flows.values())) == sum(len(operation.members) for operation in symmetric)
 
 
 def test_the_late_rank_is_named_above_all_ranks(planned: tuple[Path, Expected, TraceFile]) -> None:

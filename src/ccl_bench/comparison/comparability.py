@@ -308,7 +308,7 @@ def _aspect(rule: ResultRule, result: Result) -> list[str]:
         return [str(len(result.ranks))]
     if rule.what == "detail":
         return [str(result.details[rule.detail])] if rule.detail in result.details else []
-    chosen = result.provenance.steps.words if result.provenance.steps else ""
+    chosen = result.provenance.steps.description if result.provenance.steps else ""
     values = {
         "revision": str(result.provenance.metric_revision),
         "unit": result.unit,

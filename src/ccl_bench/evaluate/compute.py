@@ -15,7 +15,7 @@ from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
 from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.completeness import UNREAD
-from ccl_bench.run.facts import touched
+from ccl_bench.run.facts import fact_table
 from ccl_bench.run.one_run import SEVERAL
 from ccl_bench.run.open import recorder_of
 
@@ -141,7 +141,7 @@ def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
     known = recorded_steps(evidence.traces)
     if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
         fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
-        raise NotMeasurable(f"no trace holds what was chosen: {evidence.choice.words}", fix=fix)
+        raise NotMeasurable(f"no trace holds what was chosen: {evidence.choice.description}", fix=fix)
 
 
 def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
@@ -160,8 +160,8 @@ def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance
     if answer.value is None or not evidence.choice:
         return answer
     if provenance.steps:
-        return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.words))))
-    message = f"this number is not about single steps and ignores the choice {evidence.choice.words}"
+        return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.description))))
+    message = f"this number is not about single steps and ignores the choice {evidence.choice.description}"
     return replace(
         answer, findings=[*answer.findings, ResultFinding("choice-without-effect", "note", message)]
     )
@@ -197,7 +197,7 @@ def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
 def _touching(metric: Metric, evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
     """Return the findings about anything that the metric's number rests on; it asked for these facts."""
     raw = _raw(metric, evidence)
-    facts = map(touched, _facts_behind(metric, evidence, asked))
+    facts = map(fact_table, _facts_behind(metric, evidence, asked))
     used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
     return [_result_finding(f) for f in evidence.findings if (used & set(f.touches) if f.touches else raw)]
 
@@ -214,7 +214,7 @@ def _facts_behind(metric: Metric, evidence: LoadedRun, asked: set[str]) -> set[s
 
 def _about_facts(evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
     """Return the findings about facts for which a metric was refused."""
-    used = set(map(touched, asked))
+    used = set(map(fact_table, asked))
     return [_result_finding(finding) for finding in evidence.findings if used & set(finding.touches)]
 
 

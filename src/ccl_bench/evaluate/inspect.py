@@ -94,7 +94,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
         [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
         issues(run, evidence.findings),
         _model(run),
-        run.choice.words,
+        run.choice.description,
     )
 
 

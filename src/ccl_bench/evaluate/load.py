@@ -80,7 +80,7 @@ def choice_findings(
     check_numbers(choice, every)
     is_left = any(map(_has_chosen_steps, [choice] * len(traces), traces))
     if not is_left and (times is None or select_step_times(times, choice).is_empty()):
-        message = f"no step is left of {_listed(sorted(every))}: {choice.words}"
+        message = f"no step is left of {_listed(sorted(every))}: {choice.description}"
         raise UsageError(message, fix="leave fewer out")
     return [*_missing_steps(choice, sources), *_traces_without_chosen(choice, traces)]
 

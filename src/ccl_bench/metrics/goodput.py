@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.serving.benchmark import meeting
+from ccl_bench.analysis.serving.benchmark import within_objectives
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.serving_tools import title
 from ccl_bench.metrics import Measurement, metric
@@ -89,7 +89,7 @@ def _of_requests(found: Benchmark, given: Mapping[str, float], source: str) -> M
 def _kept(found: Benchmark, given: Mapping[str, float]) -> int:
     """Return how many requests keep the objectives `given`."""
     limits = {f"{name}_s": given.get(name) for name in _QUANTITIES}
-    return meeting(found.ok, **limits).height
+    return within_objectives(found.ok, **limits).height
 
 
 def _as_stored(found: Benchmark, source: str) -> Measurement:

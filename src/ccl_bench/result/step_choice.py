@@ -43,7 +43,7 @@ class StepChoice:
         return not self.ranges or any(first <= step <= last for first, last in self.ranges)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The choice in words, such as `steps 3-7 without the first 2`; empty where nothing is chosen."""
         noun = "step" if self.numbers.isdecimal() else "steps"
         named = f"{noun} {self.numbers}" if self.numbers else ""

@@ -210,14 +210,14 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
         message = f"the traces say that the job had {' and '.join(map(str, sizes))} ranks"
-        found.append(Finding(CODE, "warning", message, count=len(sizes), touches=(touched("world_size"),)))
+        found.append(Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),)))
     return found
 
 
 def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
     values = " and ".join(f"{each.value} in {_place(each.source)}" for each in said)
     message = f"{name} is {values}; the first counts"
-    return Finding(CODE, "warning", message, count=len(said), touches=(touched(name),))
+    return Finding(CODE, "warning", message, count=len(said), touches=(fact_table(name),))
 
 
 def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
@@ -237,7 +237,7 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
     return [Finding(CODE, "warning", message, count=2, touches=("devices",))]
 
 
-def touched(name: str) -> str:
+def fact_table(name: str) -> str:
     """Return what a finding about one fact touches: the numbers that asked for it."""
     return f"facts.{name}"
 

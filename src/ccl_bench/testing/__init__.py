@@ -23,7 +23,7 @@ batched sends, links that are shared. A pipeline gathers sharded parameters once
 """
 
 from ccl_bench.testing import damage, plans
-from ccl_bench.testing.collectives import Meeting, Member, bus_factor
+from ccl_bench.testing.collectives import Member, Operation, bus_factor
 from ccl_bench.testing.expected import (
     Expected,
     RankCall,
@@ -56,10 +56,10 @@ __all__ = [
     "Experts",
     "Group",
     "Host",
-    "Meeting",
     "Member",
     "Mesh",
     "Message",
+    "Operation",
     "Plan",
     "RankCall",
     "RankStep",

@@ -89,7 +89,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Operation:
     """One collective, or one send with its receive."""
 
     step: int
@@ -142,19 +142,19 @@ def bus_factor(collective: str, size: int) -> float:
     return (size - 1) / size if collective in {"all_gather", "reduce_scatter", "all_to_all"} else 1.0
 
 
-def meetings(made: Timeline) -> list[Meeting]:
+def operations(made: Timeline) -> list[Operation]:
     """Return all collectives of a run, in order of their end."""
     found = [one for step in range(made.plan.steps) for one in _in_step(made, step)]
     return sorted(found, key=lambda one: (one.end_ns, int(one.group)))
 
 
-def _in_step(made: Timeline, step: int) -> list[Meeting]:
+def _in_step(made: Timeline, step: int) -> list[Operation]:
     parts: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
     for rank in range(made.plan.world_size):
         for number, item in enumerate(made.program(rank).instructions):
             if item.call is not None:
                 parts[_key(made, rank, item.call)].append((rank, number))
-    return [_meeting(made, step, members) for members in parts.values()]
+    return [_operation(made, step, members) for members in parts.values()]
 
 
 def _key(made: Timeline, rank: int, call: Call) -> tuple[object, ...]:
@@ -164,7 +164,7 @@ def _key(made: Timeline, rank: int, call: Call) -> tuple[object, ...]:
     return made.mesh.group(rank, call.dimension).name, call.match
 
 
-def _meeting(made: Timeline, step: int, parts: list[tuple[int, int]]) -> Meeting:
+def _operation(made: Timeline, step: int, parts: list[tuple[int, int]]) -> Operation:
     rank, number = parts[0]
     item = made.program(rank).instructions[number]
     call = item.call
@@ -175,7 +175,7 @@ def _meeting(made: Timeline, step: int, parts: list[tuple[int, int]]) -> Meeting
     group = made.mesh.group(rank, call.dimension)
     recorded = members[rank].moved.recorded
     variant = recorded if recorded == "all_to_allv" else call.collective
-    return Meeting(
+    return Operation(
         step=made.plan.first_step + step,
         collective="send_recv" if call.peer else variant,
         dimension=call.dimension,

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.units import GIGA, SECOND_NS
-from ccl_bench.testing.collectives import Meeting, meetings
+from ccl_bench.testing.collectives import Operation, operations
 from ccl_bench.testing.mesh import WORLD
 from ccl_bench.testing.plan import AXES
 from ccl_bench.testing.program import COPY_STREAM
@@ -123,18 +123,18 @@ class StepParts:
 class RankCall:
     """One communication kernel of one rank."""
 
-    meeting: Meeting
+    operation: Operation
     rank: int
 
     @property
     def collective(self) -> str:
         """Canonical collective, as it is counted."""
-        return self.meeting.members[self.rank].name
+        return self.operation.members[self.rank].name
 
     @property
     def start_ns(self) -> int:
         """Start, true ns."""
-        return self.meeting.members[self.rank].start_ns
+        return self.operation.members[self.rank].start_ns
 
 
 @dataclass
@@ -149,16 +149,16 @@ class Expected:
         return self.timeline.plan
 
     @cached_property
-    def meetings(self) -> list[Meeting]:
+    def operations(self) -> list[Operation]:
         """Every collective of the run, ranks without a file included."""
-        return meetings(self.timeline)
+        return operations(self.timeline)
 
     @cached_property
     def _calls(self) -> dict[int, list[RankCall]]:
         found: dict[int, list[RankCall]] = defaultdict(list)
-        for meeting in self.meetings:
-            for rank in meeting.members:
-                found[rank].append(RankCall(meeting, rank))
+        for operation in self.operations:
+            for rank in operation.members:
+                found[rank].append(RankCall(operation, rank))
         return {rank: sorted(calls, key=lambda call: call.start_ns) for rank, calls in found.items()}
 
     @cached_property
@@ -231,7 +231,7 @@ class Expected:
 
     def calls(self, rank: int, step: int) -> list[RankCall]:
         """Return the communication kernels that were launched in a step, in order."""
-        return [call for call in self._calls.get(rank, []) if call.meeting.step == step]
+        return [call for call in self._calls.get(rank, []) if call.operation.step == step]
 
     def call_counts(self, rank: int, step: int) -> Counter[str]:
         """Return the calls of a step by collective; an uneven all-to-all counts as `all_to_all`."""
@@ -241,7 +241,7 @@ class Expected:
         """Return the bytes of a step's messages by collective."""
         found: Counter[str] = Counter()
         for call in self.calls(rank, step):
-            found[call.collective] += call.meeting.bytes(rank)
+            found[call.collective] += call.operation.bytes(rank)
         return found
 
     def bytes_by_dimension(self, rank: int, step: int) -> Counter[str]:
@@ -253,8 +253,8 @@ class Expected:
         names = {WORLD: axes[0]} if len(axes) == 1 else {}
         found: Counter[str] = Counter()
         for call in self.calls(rank, step):
-            dimension = call.meeting.dimension
-            found[names.get(dimension, dimension)] += call.meeting.bytes(rank)
+            dimension = call.operation.dimension
+            found[names.get(dimension, dimension)] += call.operation.bytes(rank)
         return found
 
     def wait_ns(self, rank: int, step: int) -> int:
@@ -262,24 +262,24 @@ class Expected:
 
         As the present ranks show it: duration minus the shortest duration of a member with a file.
         """
-        calls = [call.meeting for call in self.calls(rank, step) if call.meeting.is_symmetric]
-        return sum(meeting.duration_ns(rank) - self.seen_transfer_ns(meeting) for meeting in calls)
+        calls = [call.operation for call in self.calls(rank, step) if call.operation.is_symmetric]
+        return sum(operation.duration_ns(rank) - self.seen_transfer_ns(operation) for operation in calls)
 
-    def seen_transfer_ns(self, meeting: Meeting) -> int:
+    def seen_transfer_ns(self, operation: Operation) -> int:
         """Return the shortest duration of a member with a file: the transfer, or more where members lack."""
-        present = set(meeting.members) - self.plan.missing_ranks
-        return min(meeting.duration_ns(rank) for rank in present)
+        present = set(operation.members) - self.plan.missing_ranks
+        return min(operation.duration_ns(rank) for rank in present)
 
     def bubble_ns(self, rank: int, step: int) -> int:
         """Return the pipeline bubble: step - compute - exposed group calls - exposed stage transfers, ns."""
         window = self.windows(rank)[step - self.plan.first_step]
         spans = [(kind, start, end) for kind, start, end in self._spans(rank) if kind == COMPUTE]
         for call in self._calls.get(rank, []):
-            meeting = call.meeting
-            if meeting.collective == "send_recv":
-                spans.append((_TRANSFER, meeting.end_ns - meeting.transfer_ns, meeting.end_ns))
+            operation = call.operation
+            if operation.collective == "send_recv":
+                spans.append((_TRANSFER, operation.end_ns - operation.transfer_ns, operation.end_ns))
             else:
-                spans.append((_OTHER, call.start_ns, meeting.end_ns))
+                spans.append((_OTHER, call.start_ns, operation.end_ns))
         return time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
 
     def clock_offset_ns(self, rank: int) -> int:
@@ -345,7 +345,7 @@ def _of_calls(expected: Expected) -> dict[str, float]:
     """Return the values of metrics about communication."""
     plan = expected.plan
     ranks, steps = plan.present_ranks, plan.step_numbers
-    if not expected.meetings:
+    if not expected.operations:
         return {}
     first = [len(expected.calls(ranks[0], step)) for step in steps]
     sizes = sum((expected.bytes_by_dimension(rank, step) for rank in ranks for step in steps), Counter())
@@ -366,7 +366,7 @@ def _of_calls(expected: Expected) -> dict[str, float]:
 def _of_waits(expected: Expected) -> dict[str, float]:
     """Return the values of metrics about stragglers, where any collective shows who waits."""
     plan, present = expected.plan, set(expected.plan.present_ranks)
-    if not any(one.is_symmetric and len(present & one.members.keys()) > 1 for one in expected.meetings):
+    if not any(one.is_symmetric and len(present & one.members.keys()) > 1 for one in expected.operations):
         return {}
     lag_s = fmean(lag_ns(expected, step) for step in plan.step_numbers) / SECOND_NS
     step_s = _of_steps(expected)["iteration_wall_clock_time"]
@@ -389,11 +389,11 @@ def waits_in_groups(expected: Expected, step: int) -> dict[str, dict[int, int]]:
     Only over collectives that all members leave together. Groups go by their `Process Group Name`.
     """
     found: dict[str, dict[int, int]] = {}
-    for meeting in expected.meetings:
-        if meeting.step == step and meeting.is_symmetric:
-            waits = found.setdefault(meeting.group, dict.fromkeys(sorted(meeting.members), 0))
-            for rank in meeting.members:
-                waits[rank] += meeting.wait_ns(rank)
+    for operation in expected.operations:
+        if operation.step == step and operation.is_symmetric:
+            waits = found.setdefault(operation.group, dict.fromkeys(sorted(operation.members), 0))
+            for rank in operation.members:
+                waits[rank] += operation.wait_ns(rank)
     missing = expected.plan.missing_ranks
     return {
         group: {rank: wait for rank, wait in waits.items() if rank not in missing}
@@ -404,10 +404,12 @@ def waits_in_groups(expected: Expected, step: int) -> dict[str, dict[int, int]]:
 def message_bytes(expected: Expected) -> dict[tuple[int, int], int]:
     """Return (sender, receiver) -> bytes sent from stage to stage in the whole run."""
     found: Counter[tuple[int, int]] = Counter()
-    for meeting in expected.meetings:
-        if meeting.collective == "send_recv":
-            sender, receiver = sorted(meeting.members, key=lambda rank: meeting.members[rank].name != "send")
-            found[sender, receiver] += meeting.bytes(sender)
+    for operation in expected.operations:
+        if operation.collective == "send_recv":
+            sender, receiver = sorted(
+                operation.members, key=lambda rank: operation.members[rank].name != "send"
+            )
+            found[sender, receiver] += operation.bytes(sender)
     return dict(found)
 
 

@@ -135,7 +135,7 @@ class _Simulation:
         self.programs = [made.program(rank).instructions for rank in self.ranks]
         self.ready = [self._earliest(rank) for rank in self.ranks]
         self.waiting = [self._predecessors(rank) for rank in self.ranks]
-        self.meetings: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+        self.operations: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
 
     def _begun(self, rank: int) -> RankStep:
         host = self.plan.host
@@ -184,7 +184,7 @@ class _Simulation:
             self.records[rank].starts[number] = self.ready[rank][number]
             for member, which, end in self._ended(rank, number):
                 self._end(member, which, end, startable)
-        if started < sum(map(len, self.programs)) or any(self.meetings.values()):
+        if started < sum(map(len, self.programs)) or any(self.operations.values()):
             raise UsageError("the ranks of this plan wait for each other", fix="report this as a mistake")
         self._close()
         return self.records
@@ -194,16 +194,16 @@ class _Simulation:
         item, start = self.programs[rank][number], self.ready[rank][number]
         if item.call is None:
             return [(rank, number, start + duration_ns(self.made, rank, self.step, number))]
-        members, key = self._meeting(rank, item.call)
-        come = self.meetings[key]
+        members, key = self._operation(rank, item.call)
+        come = self.operations[key]
         come.append((rank, number))
         if len(come) < members:
             return []
         end = max(self.records[r].starts[n] for r, n in come) + transfer_ns(self.plan, item)
-        del self.meetings[key]
+        del self.operations[key]
         return [(r, n, end) for r, n in come]
 
-    def _meeting(self, rank: int, call: Call) -> tuple[int, tuple[object, ...]]:
+    def _operation(self, rank: int, call: Call) -> tuple[int, tuple[object, ...]]:
         if call.peer:
             other = self.made.mesh.neighbour(rank, call.peer)
             return 2, (*((rank, other) if call.collective == "send" else (other, rank)), call.match)

@@ -218,7 +218,7 @@ def distribution(values: Sequence[float]) -> dict[str, float]:
     return found
 
 
-def meeting(
+def within_objectives(
     ok: pl.DataFrame, *, ttft_s: float | None, tpot_s: float | None, latency_s: float | None
 ) -> pl.DataFrame:
     """Return the requests that keep every objective that is given.

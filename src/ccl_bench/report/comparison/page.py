@@ -119,7 +119,7 @@ def _data(rows: list[dict[str, Any]]) -> Table:
 def parts_chart(key: str, found: Attribution) -> Chart:
     """Return by how much each part of a step changed."""
     per, unit = time_unit([part.difference_s for part in found.parts])
-    rows = [{"part": phrases.words(p.name), "change": per * p.difference_s} for p in found.parts]
+    rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in found.parts]
     shown = {row["part"] for row in rows}
     coloured = [(name, colour) for name, colour in _PART_COLOURS if name in shown]
     spec: Spec = {
@@ -143,7 +143,7 @@ def parts_chart(key: str, found: Attribution) -> Chart:
 def _parts(found: Attribution) -> Table:
     rows = tuple(
         (
-            phrases.words(part.name) if part is not found.step else "step",
+            phrases.label(part.name) if part is not found.step else "step",
             Quantity(part.baseline_s, duration(part.baseline_s)),
             Quantity(part.other_s, duration(part.other_s)),
             Quantity(part.difference_s, phrases.seconds(part)),

@@ -135,19 +135,19 @@ def step_sentence(found: Attribution) -> str:
     if found.is_within_noise:
         return f"{changed}, which may be noise."
     largest = sorted(found.parts, key=lambda part: -abs(part.difference_s))
-    parts = ", ".join(f"{words(part.name)} {seconds(part)}" for part in largest if part.difference_s)
+    parts = ", ".join(f"{label(part.name)} {seconds(part)}" for part in largest if part.difference_s)
     unknown = "" if found.interval else " Its noise is unknown."
     return f"{changed}: {parts}.{unknown}"
 
 
-def words(name: str) -> str:
+def label(name: str) -> str:
     """Return the name of a part of a step as words."""
     return name.replace("_", " ")
 
 
 def division_title(division: Division) -> str:
     """Return what a division divides."""
-    return f"{words(division.of)} by {division.name}" if division.of else division.name
+    return f"{label(division.of)} by {division.name}" if division.of else division.name
 
 
 def judgement(found: Judgement) -> str:
