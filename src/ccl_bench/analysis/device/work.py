@@ -232,7 +232,7 @@ def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataF
     """One interval in which something was worked on; which collective it was, `calls` says.
 
     On a device: kernels, copies and memory sets, never synchronisation events. On a run without
-    a device the CPU is the device: `gloo:*` ranges are communication, operators that call no
+    a device the CPU stands in: `gloo:*` ranges are communication, operators that call no
     other operator are compute.
     """
     if device_work.height:
