@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from ccl_bench.analysis.communication.stragglers import find_stragglers
+from ccl_bench.analysis.communication.stragglers import find_stragglers, lag_of
 from ccl_bench.analysis.facts import Facts
 
 STEP_NS = 1_000
@@ -66,3 +66,11 @@ def test_a_rank_that_waited_half_of_its_lag_elsewhere_passes_a_delay_on(waited_n
     # rank 1 keeps rank 2 waiting for 100 ns, and has itself waited for rank 0
     stragglers = found(("a", 0, 0), ("a", 1, waited_ns), ("b", 1, 0), ("b", 2, 100))
     assert stragglers.late == late
+
+
+def test_the_lag_of_ranks_is_the_largest_of_the_groups_in_which_one_of_them_is_late():
+    # Rank 0 is late in a by 100 ns and in b by 300 ns, rank 3 in c by 200 ns.
+    members = found(
+        ("a", 0, 0), ("a", 1, 100), ("b", 0, 0), ("b", 2, 300), ("c", 3, 0), ("c", 4, 200)
+    ).members  # fmt: skip
+    assert [lag_of(members, ranks) for ranks in ([0], [3], [0, 3], [1], [])] == [300, 200, 300, 0, 0]

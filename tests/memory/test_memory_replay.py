@@ -180,3 +180,22 @@ def test_events_that_fit_nothing_are_counted() -> None:
     (peaks,) = tables_of(snapshot_of(allocator), "memory_peaks")
     assert peaks["contradictions"].item() == 1
     assert peaks["peak_allocated_bytes"].item() == 5 * MIB
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "is_sure"),
+    [
+        (100 * KIB, 100 * KIB, True),  # small blocks are always split
+        (20 * MIB - 300 * KIB, 20 * MIB, True),  # the 300 KiB behind it are too little to split off
+        (4 * MIB, 4 * MIB, False),  # of its segment of 20 MiB, 16 MiB behind it may be free, or not
+    ],
+)  # fmt: skip
+def test_the_size_of_a_block_from_before_the_history_is_sure_where_nothing_large_follows(
+    asked: int, size: int, is_sure: bool
+) -> None:
+    allocator = Allocator()
+    place = allocator.alloc(asked)
+    allocator.forget(len(allocator.events))
+    allocator.free(place)
+    (lives,) = tables_of(snapshot_of(allocator), "memory_lives")
+    assert lives.select("bytes", "is_exact").rows() == [(size, is_sure)]

@@ -1,0 +1,68 @@
+"""Results that were stored, and the card beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from results_by_hand import mean_of
+
+from ccl_bench.comparison.compare import CROSSED, NOT_JUDGED, Comparison, compare_runs
+from ccl_bench.comparison.load_results import RESULTS, load_results
+from ccl_bench.comparison.run_results import RunResults
+from ccl_bench.comparison.thresholds import parse_threshold
+from ccl_bench.result import to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CARD = "version: 1\nworkload:\n  data:\n    seq_len: 4096\n"
+STEP = "iteration_wall_clock_time"
+
+
+def stored(folder: Path, card_behind_results: str = "") -> Path:
+    """Write results, and the hash of the card that they rest on if there is one."""
+    found = mean_of(1.0, 2.0)
+    if card_behind_results:
+        digest = hashlib.sha256(card_behind_results.encode()).hexdigest()
+        found = replace(found, provenance=replace(found.provenance, files={"workload_card.yaml": digest}))
+    (folder / RESULTS).write_bytes(to_json([found]))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("behind", "seq_len"), [(CARD, 4096), (CARD.replace("4096", "8192"), None), ("", None)]
+)
+def test_a_card_beside_stored_results_counts_if_they_rest_on_it(
+    behind: str, seq_len: int | None, tmp_path: Path
+) -> None:
+    stored(tmp_path, behind)
+    (tmp_path / "workload_card.yaml").write_text(CARD)
+    found = load_results(str(tmp_path), [])
+    assert found.results[STEP].value == 1.5
+    assert found.fields.get("data.seq_len") == seq_len
+
+
+def test_results_without_a_card_beside_them_say_nothing_of_the_workload(tmp_path: Path) -> None:
+    found = load_results(str(stored(tmp_path, CARD)), [])
+    assert (found.fields, list(found.results)) == ({}, [STEP])
+
+
+def compared(before: float, after: float, limit: str, *seq_lens: int) -> Comparison:
+    """Return ten equal steps against ten others, and cards that say the length of sequences."""
+    sides = [
+        RunResults(name, {STEP: mean_of(*[value] * 10)}, {"data.seq_len": seq_len})
+        for name, value, seq_len in zip(("one", "other"), (before, after), seq_lens, strict=True)
+    ]
+    return compare_runs(sides, [STEP], thresholds=[parse_threshold(limit, lambda name: name)])
+
+
+def test_the_exit_status_says_that_a_threshold_is_crossed_or_that_runs_do_not_compare() -> None:
+    assert compared(1.0, 1.1, f"{STEP}:5%", 4096, 4096).exit_status == CROSSED == 5
+    assert compared(1.0, 1.02, f"{STEP}:5%", 4096, 4096).exit_status == 0
+    assert compared(1.0, 1.02, "mfu:5%", 4096, 4096).exit_status == NOT_JUDGED == 3
+    apart = compared(1.0, 1.02, f"{STEP}:5%", 4096, 8192)
+    assert (apart.exit_status, apart.pairs[0].comparability.verdict) == (3, "not comparable")
+    assert apart.pairs[0].attribution is None
