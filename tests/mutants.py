@@ -50,7 +50,7 @@ TESTS = {
         "metrics",
         "serving",
     ),
-    "metrics": ("metrics", "analysis", "cross_rank", "local_metrics", "memory", "serving"),
+    "metrics": ("metrics", "analysis", "cross_rank", "local_metrics", "memory", "serving", "evaluate"),
     "comparison": ("comparison",),
     "card": ("card",),
     "report": ("report", "comparison"),
@@ -71,8 +71,6 @@ PATIENCE_S = 10.0
 
 WAITING = 20
 """Tests may wait so many times as long as they may compute: others use the machine too."""
-
-SURVIVORS = ("survived", "unreached")
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,6 @@ class Mutant:
     tests: list[str] = field(default_factory=list)
     """Tests that reach it, and then the others of their files."""
     expected_s: float = 0.0
-    took_s: float = 0.0
 
 
 _SWAPPED = [
@@ -179,7 +176,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
         swapped = OPERATORS[type(node.ops[0])]
         yield _named(node.ops[0], swapped), lambda: node.ops.__setitem__(0, swapped())
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-        value = _other_constant(node.value)
+        other = {bool: lambda old: not old, int: lambda old: old + 1, float: lambda old: 2 * old or 1.0}
+        value = other[type(node.value)](node.value)
         yield f"{node.value} -> {value}", lambda: setattr(node, "value", value)
     elif isinstance(node, ast.Call):
         yield from _changed_calls(node)
@@ -201,22 +199,9 @@ def _named(old: ast.AST, new: type) -> str:
     return f"{type(old).__name__} -> {new.__name__}"
 
 
-def _other_constant(value: float) -> float:
-    if isinstance(value, bool):
-        return not value
-    return value + 1 if isinstance(value, int) else value * 2 or 1.0
-
-
 def parse(path: Path) -> ast.Module:
     """Return the syntax of a module."""
     return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def mutated(project: Project, mutant: Mutant) -> ast.Module:
-    """Return the syntax of the mutant's module with its one change."""
-    tree = parse(project.source / mutant.module)
-    list(sites(tree))[mutant.number].apply()
-    return ast.fix_missing_locations(tree)
 
 
 def sample(project: Project, packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
@@ -261,19 +246,19 @@ def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module
     return {path: ast.fix_missing_locations(tree) for path, tree in trees.items() if path in changed}
 
 
+@dataclass
 class ChangedModules:
-    """A finder that hands out changed modules in place of the files."""
+    """A finder that hands out changed modules, by their paths, in place of the files."""
 
-    def __init__(self, package: str, trees: dict[str, ast.Module]) -> None:
-        self._package = package
-        self._trees = trees
+    package: str
+    trees: dict[str, ast.Module]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return where a module comes from, None where it is not changed."""
-        found = PathFinder.find_spec(name, path, target) if name.startswith(self._package) else None
-        if found is None or found.origin not in self._trees:
+        found = PathFinder.find_spec(name, path, target) if name.startswith(self.package) else None
+        if found is None or found.origin not in self.trees:
             return None
-        found.loader = _ChangedModule(name, found.origin, self._trees[found.origin])
+        found.loader = _ChangedModule(name, found.origin, self.trees[found.origin])
         return found
 
 
@@ -317,27 +302,24 @@ class Watch:
             self.useless.add(report.nodeid)
 
 
+@dataclass
 class Chosen:
     """A plug-in of pytest that runs only some tests, in their order, and notes the first that fails."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        self._tests = tests
-        self.failed = ""
+    tests: Sequence[str]
+    failed: str = ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave the chosen tests."""
         by_name = {item.nodeid: item for item in items}
-        items[:] = [by_name[name] for name in self._tests if name in by_name]
+        items[:] = [by_name[name] for name in self.tests if name in by_name]
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the first failure."""
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """Note the first failure, be it of a file that cannot even be imported."""
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot even be imported."""
-        if report.failed and not self.failed:
-            self.failed = report.nodeid
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def run_pytest(project: Project, arguments: Sequence[str], plugin: Any, trees: dict[str, ast.Module]) -> None:
@@ -364,8 +346,10 @@ def judge(project: Project, mutant: Mutant) -> dict[str, Any]:
     """Return whether a test fails on the mutant."""
     chosen = Chosen(mutant.tests)
     files = list(dict.fromkeys(name.partition("::")[0] for name in mutant.tests))
-    trees = {str(project.source / mutant.module): mutated(project, mutant)}
-    run_pytest(project, ["-x", *files], chosen, trees)
+    path = project.source / mutant.module
+    tree = parse(path)
+    list(sites(tree))[mutant.number].apply()
+    run_pytest(project, ["-x", *files], chosen, {str(path): ast.fix_missing_locations(tree)})
     return {"noticed_by": chosen.failed}
 
 
@@ -378,11 +362,10 @@ class Fork:
     """Of computing; 0 for none."""
     answer: dict[str, Any] | None = None
     """None where the process was ended: it took too long, or crashed."""
-    took_s: float = 0.0
 
     def start(self, file: Path) -> int:
         """Start it and return the number of its process."""
-        self._file, self._began = file, time.perf_counter()
+        self._file = file
         sys.stdout.flush()
         if process := os.fork():
             return process
@@ -401,7 +384,6 @@ class Fork:
 
     def end(self, process: int, status: int) -> None:
         """Take the answer of the process that has ended, and end those that it left."""
-        self.took_s = time.perf_counter() - self._began
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
         if os.WIFEXITED(status):
@@ -446,10 +428,8 @@ def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) ->
     """
     wanted = {folder for mutant in mutants for folder in project.tests[mutant.module.partition("/")[0]]}
     trees = watched(project, mutants)
-    began = time.perf_counter()
     forks = [Fork(lambda folder=folder: observe(project, [folder], trees)) for folder in sorted(wanted)]
     run_forks(forks, processes)
-    print(f"the unchanged code took {time.perf_counter() - began:.0f} s", flush=True)
     for folder, fork in zip(sorted(wanted), forks, strict=True):
         if fork.answer is None:
             sys.exit(f"the tests of {folder} were cut short on the unchanged code")
@@ -474,10 +454,9 @@ def judge_all(project: Project, mutants: Sequence[Mutant], processes: int, outpu
 
     def ended(place: int) -> None:
         mutant, fork = reached[place], forks[place]
-        mutant.took_s = round(fork.took_s, 2)
         mutant.noticed_by = "the time limit" if fork.answer is None else fork.answer["noticed_by"]
         mutant.outcome = "noticed" if mutant.noticed_by else "survived"
-        if mutant.outcome in SURVIVORS:
+        if not mutant.noticed_by:
             print(_line(mutant), flush=True)
         output.write_text(json.dumps([vars(mutant) for mutant in mutants], indent=1) + "\n")
 
@@ -497,9 +476,7 @@ def _line(mutant: Mutant) -> str:
 def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
     """Sample mutants, run their tests, and print survivors and their share."""
     project = project or Project(ROOT, "ccl_bench", TESTS)
-    parser = argparse.ArgumentParser(
-        description="sample mistakes in the arithmetic and see whether tests notice"
-    )
+    parser = argparse.ArgumentParser(description="sample mistakes in the arithmetic; do tests notice them?")
     parser.add_argument("--sample", type=int, default=60, help="mutants altogether (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default: %(default)s)")
     parser.add_argument("--only", choices=project.tests, help="one package")
@@ -511,7 +488,7 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
     warm_up(project)
     assign_tests(project, mutants, chosen.processes)
     judge_all(project, mutants, chosen.processes, chosen.output)
-    survivors = Counter(m.module.partition("/")[0] for m in mutants if m.outcome in SURVIVORS)
+    survivors = Counter(m.module.partition("/")[0] for m in mutants if not m.noticed_by)
     for package in packages:
         total = sum(mutant.module.startswith(f"{package}/") for mutant in mutants)
         print(f"{package}: {survivors[package]} of {total} survive")
