@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Two processes at a time are meant to be two threads at a time. Quick tests need no corpus.
-os.environ.update(POLARS_MAX_THREADS="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+os.environ.update(POLARS_MAX_THREADS="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 os.environ.pop("CCL_BENCH_CORPUS", None)
 
 import pytest
