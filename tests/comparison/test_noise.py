@@ -175,7 +175,7 @@ def test_steps_that_alternate_or_are_equal_widen_nothing_and_a_trend_by_a_limit(
 
 
 def test_a_first_step_is_named_where_the_others_spread_by_less_than_half() -> None:
-    # 1 and 2 four times each: deviation sqrt(2 / 7) over 1.5, 36 %. With a first 6: sqrt(20 / 8) over 2, 79 %.
+    # 1 and 2 four times each: deviation sqrt(2 / 7) over 1.5, 36 %. With a first 6 sqrt(20 / 8) over 2, 79 %.
     # With a first 5: sqrt(116 / 9 / 8) over 17 / 9, 67 %, of which 36 % is more than half.
     rest = [1.0, 2.0] * 4
     assert unstable(rest, [6.0, *rest]) == "single samples spread by 79 %, without the first by 36 %"

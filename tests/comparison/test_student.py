@@ -31,3 +31,8 @@ def test_fewer_than_one_degree_counts_as_one() -> None:
 
 def test_many_degrees_come_to_the_normal_distribution() -> None:
     assert student_quantile(0.995, 1e6) == pytest.approx(2.575829, abs=1e-4)
+
+
+@pytest.mark.parametrize(("degrees", "expected"), [(3, 12.924), (4, 8.610), (5, 6.869), (10, 4.587)])
+def test_quantiles_far_out_are_those_of_the_table(degrees: int, expected: float) -> None:
+    assert student_quantile(0.9995, degrees) == pytest.approx(expected, abs=6e-4)
