@@ -66,3 +66,19 @@ def test_the_exit_status_says_that_a_threshold_is_crossed_or_that_runs_do_not_co
     apart = compared(1.0, 1.02, f"{STEP}:5%", 4096, 8192)
     assert (apart.exit_status, apart.pairs[0].comparability.verdict) == (3, "not comparable")
     assert apart.pairs[0].attribution is None
+
+
+def test_one_run_of_several_that_does_not_compare_is_enough() -> None:
+    sides = [
+        RunResults(str(seq_len), {STEP: mean_of(1.0, 1.0)}, {"data.seq_len": seq_len})
+        for seq_len in (4096, 4096, 8192)
+    ]
+    assert compare_runs(sides[:2], [STEP]).exit_status == 0
+    assert compare_runs(sides, [STEP]).exit_status == NOT_JUDGED
+
+
+def test_traces_count_and_not_the_results_stored_beside_them(tmp_path: Path) -> None:
+    stored(tmp_path)
+    (tmp_path / "kineto_trace_0.json").write_text('{"traceEvents": [], "distributedInfo": {"rank": 0}}')
+    assert load_results(str(tmp_path), [], jobs=1).results == {}
+    assert list(load_results(str(tmp_path / RESULTS), []).results) == [STEP]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ccl_bench.comparison.noise import student_quantile
@@ -36,3 +38,10 @@ def test_many_degrees_come_to_the_normal_distribution() -> None:
 @pytest.mark.parametrize(("degrees", "expected"), [(3, 12.924), (4, 8.610), (5, 6.869), (10, 4.587)])
 def test_quantiles_far_out_are_those_of_the_table(degrees: int, expected: float) -> None:
     assert student_quantile(0.9995, degrees) == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.975, 0.995, 0.9995])
+def test_quantiles_at_4_degrees_are_those_of_the_closed_form(share: float) -> None:
+    root = math.sqrt(4 * share * (1 - share))
+    expected = 2 * math.sqrt(math.cos(math.acos(root) / 3) / root - 1)
+    assert student_quantile(share, 4) == pytest.approx(expected, rel=1e-5)
