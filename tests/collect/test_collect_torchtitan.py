@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from collected import ENVIRONMENT, collect, files, torchrun
+from collected import BIN, ENVIRONMENT, collect, files, torchrun
 from commands import ROOT
 
 from ccl_bench.card import read_card
@@ -56,7 +56,8 @@ def recorded(once):
         path = f"{ON_CPU}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         options = ("--job.config_file", "config.toml", "--training.seq_len=64")
         command = torchrun(ON_CPU / "on_cpu.py", *options)
-        return collect(folder, "--output", "run", "--", *command, PYTHONPATH=path, DEVICE="cpu")
+        asked = {"PYTHONPATH": path, "PATH": f"{BIN}:{ENVIRONMENT['PATH']}", "DEVICE": "cpu"}
+        return collect(folder, "--output", "run", "--", *command, **asked)
 
     made = once("torchtitan", make)
     return made.folder, made.ended

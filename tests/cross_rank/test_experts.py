@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cross_runs import call, facts, frame, group, measured, result, tables
 
-from ccl_bench import card, metrics
+from ccl_bench import metrics, side_files
 from ccl_bench.analysis.communication.exchanges import by_device, coefficient_of_variation, imbalance
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import CclBenchError
@@ -31,7 +31,7 @@ def test_both_sources_agree_on_the_uneven_plan(has_file: bool, tmp_path: Path):
         assert found.details["tokens_per_device"] == {"0": 400, "1": 200, "2": 1800, "3": 800}  # two layers
         assert found.details["per_layer"] == {"0": 2.25, "1": 2.25}
         assert "moe_assignments.json" in found.provenance.files
-        assert card.read_moe_assignments(tmp_path / "moe_assignments.json").issues == []
+        assert side_files.read_moe_assignments(tmp_path / "moe_assignments.json").issues == []
     else:
         [one] = found.details["per_group"].values()
         tokens = list(one["tokens_per_device"].values())
@@ -171,14 +171,14 @@ DAMAGED = [
 def test_what_cannot_be_used_is_reported_with_its_place(data: Any, path: str, message: str, tmp_path: Path):
     file = tmp_path / "moe_assignments.json"
     file.write_text(json.dumps(data))
-    [issue] = card.read_moe_assignments(file).issues
+    [issue] = side_files.read_moe_assignments(file).issues
     assert (issue.path, message in issue.message) == (path, True), issue
 
 
 def test_a_list_with_a_damaged_count_is_left_out_whole(tmp_path: Path):
     file = tmp_path / "moe_assignments.json"
     file.write_text(json.dumps({"layers": {"0": [1, None], "1": [4, 2]}}))
-    assert [record.tokens for record in card.read_moe_assignments(file).value.records] == [(4, 2)]
+    assert [record.tokens for record in side_files.read_moe_assignments(file).value.records] == [(4, 2)]
 
 
 def test_a_file_that_is_no_json_is_a_finding_and_the_others_count(tmp_path: Path):
@@ -193,9 +193,9 @@ def test_a_file_that_is_no_json_is_a_finding_and_the_others_count(tmp_path: Path
 def test_the_files_are_known_by_name_and_content(tmp_path: Path):
     file = tmp_path / "moe_assignments_3.json"
     file.write_text('{"rank": 3, "token_counts": [1]}')
-    assert card.side_file(file) == card.SideFile.MOE_ASSIGNMENTS
+    assert side_files.side_file(file) == side_files.SideFile.MOE_ASSIGNMENTS
     file.write_text('{"loss": [1]}')
-    assert card.side_file(file) is None
+    assert side_files.side_file(file) is None
 
 
 def test_a_dispatch_and_its_combine_count_once():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from ccl_bench import card, metrics
+from ccl_bench import card, metrics, side_files
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
@@ -104,7 +104,7 @@ def test_each_style_reads_without_a_finding(style: str, tmp_path: Path):
 def test_the_card_has_no_mistake(tmp_path: Path):
     write_run(plans.many_dimensions(), tmp_path)
     assert card.read_card(tmp_path / "workload_card.yaml").issues == []
-    assert card.read_metadata(tmp_path / "run_metadata.json").issues == []
+    assert side_files.read_metadata(tmp_path / "run_metadata.json").issues == []
 
 
 def test_the_card_says_what_the_plan_says(tmp_path: Path):
