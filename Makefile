@@ -28,7 +28,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -60,6 +60,9 @@ demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and
 test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
+test-quick: $(TEST) $(DOCS) ## Run the tests that start no service and record nothing: all but tests/system
+	$(BIN)/python -m pytest -n auto --ignore tests/system $(PYTEST_OPTIONS)
+
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -87,7 +90,7 @@ scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of 
 	$(BIN)/python benchmarks/scale.py --dask 2
 
 workloads: $(TEST) ## Train all seven workloads under a Slurm on this machine (as root)
-	$(BIN)/python tests/slurm/all_seven.py
+	$(BIN)/python tests/system/slurm/all_seven.py
 
 soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
 	$(BIN)/python tests/publishing/soaking.py --minutes 10
@@ -96,8 +99,8 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 
 fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
-	$(BIN)/python tests/campaigns/guided.py --seconds 320
-	$(BIN)/python tests/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
+	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
+	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
 
 mutants: $(TEST) ## Change the arithmetic in 60 places, one at a time, and print the changes that no quick test notices
 	$(BIN)/python tests/mutants.py $(MUTANTS_OPTIONS)
@@ -109,7 +112,7 @@ audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which a
 	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print agree or differ
-	$(BIN)/python tests/audit/audit_numbers.py
+	$(BIN)/python tests/oracles/audit_numbers.py
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

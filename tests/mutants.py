@@ -40,16 +40,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": (
-        "analysis",
-        "cross_rank",
-        "local_metrics",
-        "execution_trace",
-        "memory",
-        "metrics",
-        "serving",
-    ),
-    "metrics": ("metrics", "analysis", "cross_rank", "local_metrics", "memory", "serving", "evaluate"),
+    "analysis": ("analysis", "metrics"),
+    "metrics": ("metrics", "analysis", "evaluate"),
     "comparison": ("comparison",),
     "card": ("card",),
     "report": ("report", "comparison"),

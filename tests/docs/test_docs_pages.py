@@ -22,7 +22,7 @@ from ccl_bench.cli.commands import app
 if TYPE_CHECKING:
     from types import ModuleType
 
-EXAMPLE_PLUGIN = ROOT / "tests" / "plugins" / "ccl-bench-example-plugin"
+EXAMPLE_PLUGIN = ROOT / "tests" / "system" / "plugins" / "ccl-bench-example-plugin"
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
 NOT_CODES = {"utf-8"}

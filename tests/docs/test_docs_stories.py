@@ -40,7 +40,7 @@ def _name(page: Path) -> str:
 
 
 OF_CLUSTERS = {"perlmutter", "trace_collection"}
-"""Their pages need a cluster; `tests/workloads` and `tests/slurm` run what they say on one made here."""
+"""Their pages need a cluster; `workloads` and `slurm` of `tests/system` run it on one made here."""
 
 STORIES = {
     page: [block for block in blocks(page) if block.language == "sh"]

@@ -12,7 +12,7 @@ import pytest
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.collect.workloads import Definition, folder_files, read_definition, write_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TP = ROOT / "workloads" / "llama3.1-8b-torchtitan-tp-perlmutter-16.toml"
 
 SMALL = """

@@ -1,6 +1,6 @@
 """Damage real and generated runs in every way there is, and hold what commands say of them to their promises.
 
-    python tests/campaigns/campaign.py --minutes 20 --seed 1 --report report.json
+    python tests/hostile/campaigns/campaign.py --minutes 20 --seed 1 --report report.json
 
 A case is a subject, a file of it, a kind of damage and a number; `--again SUBJECT/FILE/KIND/NUMBER` repeats
 one and leaves the damaged run behind. Exit status 1 where a promise was not kept.

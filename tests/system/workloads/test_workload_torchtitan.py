@@ -19,7 +19,7 @@ from shared import made_once
 from ccl_bench.card import read_card
 from ccl_bench.catalog import models
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LAUNCH = ROOT / "workloads" / "torchtitan"
 GUIDE = ROOT / "trace_gen" / "torchtitan" / "run.sh"
 FOLDERS = sorted(path.parent for path in (ROOT / "trace_collection").glob("*/train_config.toml"))

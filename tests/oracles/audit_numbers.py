@@ -3,7 +3,7 @@
 The program is asked as a user asks it, by its command; the plain side reads the files itself with json,
 sqlite3 and lists. Nothing is shared between both.
 
-    python tests/audit/audit_numbers.py [--corpus FOLDER] [RUN ...]
+    python tests/oracles/audit_numbers.py [--corpus FOLDER] [RUN ...]
 
 Exit status 1 where a number differs, or where one side has a number and the other refuses it.
 """

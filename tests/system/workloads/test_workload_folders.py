@@ -18,7 +18,7 @@ from ccl_bench.catalog import models
 from ccl_bench.collect.workloads import folder_files, read_definition
 from ccl_bench.side_files import read_train_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COLLECTION = ROOT / "trace_collection"
 FILES = {"pyproject.toml", "run.sbatch", "run.sh", "train_config.toml", "workload_card.yaml"}
 GPUS_PER_NODE = 4

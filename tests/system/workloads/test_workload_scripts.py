@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDERS = ("clusters", "perlmutter", "trace_collection", "trace_gen", "workloads")
 SCRIPTS = sorted(
     path for folder in FOLDERS for pattern in ("*.sh", "*.sbatch") for path in (ROOT / folder).rglob(pattern)

@@ -16,7 +16,7 @@ from ccl_bench.testing import Experts, Plan, Style, write_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "runs"
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 
 

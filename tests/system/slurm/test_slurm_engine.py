@@ -17,7 +17,7 @@ from commands import EXAMPLE, ROOT
 if TYPE_CHECKING:
     from slurm_cluster import Cluster
 
-POISON = ROOT / "tests" / "engine"
+POISON = ROOT / "tests" / "system" / "engine"
 """Where the format lies whose files keep their reader until a file `go` appears."""
 PROGRAM = "import poison_format, sys; sys.exit(poison_format.main())"
 

@@ -1,6 +1,6 @@
 """Train all seven workloads to their end under a real Slurm, on processors, and print how the numbers agree.
 
-    python tests/slurm/all_seven.py [NAME...]
+    python tests/system/slurm/all_seven.py [NAME...]
 
 Each is submitted as it is, twenty steps of a tiny flavour of its model, and its run is validated. The table
 stands in docs/collecting-slurm.md: seconds of a recorded step in the traces and in torchtitan's log, as the

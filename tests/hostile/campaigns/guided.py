@@ -1,6 +1,6 @@
 """Fuzz the readers guided by which of their lines an input reaches (atheris, libFuzzer).
 
-    python tests/campaigns/guided.py --seconds 300
+    python tests/hostile/campaigns/guided.py --seconds 300
 
 gives each reader its share of the time, in a process of its own, from real files as seeds. A reader may
 return, or refuse with an InputError; anything else, 2 GiB of memory or 20 s for one input are findings, and

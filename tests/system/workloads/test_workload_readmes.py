@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PERLMUTTER = ROOT / "perlmutter"
 README = (PERLMUTTER / "README.md").read_text()
 PAGES = [

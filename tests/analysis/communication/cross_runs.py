@@ -17,7 +17,7 @@ from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "runs"
 
 _SIDE_FILES = ("run_metadata.json", "step_times_per_rank.json", "training_metrics.json")
 

@@ -166,7 +166,7 @@ def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
 
 
 def test_the_bundled_run_gathers_every_block_and_reduces_each_once() -> None:
-    run = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+    run = Path(__file__).parents[3] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
     rows = table(run, "fsdp")
     # two blocks and the root gather once forward, the blocks again backward; all three reduce
     assert rows["all_gathers"].to_list() == [5] * rows.height

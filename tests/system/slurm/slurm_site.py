@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slurm_cluster import Cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FORKING = ROOT / "tests" / "forking"
 """Where a `torchrun` lies that loads torchtitan once on a node, and not once a rank."""
 PARTS = ("clusters", "perlmutter", "trace_collection", "workloads")
