@@ -49,9 +49,7 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         "none". Only symmetric collectives show waiting. The cause is where late ranks spend more time than
         their peers: computing, copying, or with an idle device, which is the host; it explains at least
         half of the lag. Steps count in which no trace lacks a collective that others have; without any,
-        traces
-        that lack some are left out. Lag and step come from the same recording, not from side files with
-        step times.
+        traces that lack some are left out. Lag and step come from one recording, not from side files.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
