@@ -28,10 +28,6 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Two processes at a time are meant to be two threads at a time. Quick tests need no corpus.
-os.environ.update(POLARS_MAX_THREADS="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-os.environ.pop("CCL_BENCH_CORPUS", None)
-
 import pytest
 
 if TYPE_CHECKING:
@@ -402,6 +398,9 @@ def run_forks(forks: Sequence[Fork], processes: int, ended: Callable[[int], None
 
 def warm_up(project: Project) -> None:
     """Import what every mutant needs, and forget the package itself, which each imports changed."""
+    # Two processes at a time are meant to be two threads at a time. Quick tests need no corpus.
+    os.environ.update(POLARS_MAX_THREADS="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    os.environ.pop("CCL_BENCH_CORPUS", None)
     sys.path.insert(0, str(project.root / "src"))
     package = importlib.import_module(project.package)
     for name in project.tests:

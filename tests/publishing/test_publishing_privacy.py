@@ -142,7 +142,7 @@ def test_an_export_of_nsight_systems_is_published_without_what_it_tells(corpus: 
         names = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
         (host,) = connection.execute(names).fetchone()
     whole, part = _packed(run, tmp_path / "whole"), _packed(run, tmp_path / "part", with_traces=True)
-    assert part.scrubbed == ["rtx3080_tiny.sqlite"]
+    assert part.redacted == ["rtx3080_tiny.sqlite"]
     left = part.run_files["rtx3080_tiny.sqlite"].read_bytes()
     assert host.encode() in (run / "rtx3080_tiny.sqlite").read_bytes()
     assert host.encode() not in left

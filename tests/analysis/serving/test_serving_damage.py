@@ -152,7 +152,7 @@ def test_a_unit_that_is_unknown_is_never_guessed() -> None:
 def test_a_mean_that_the_requests_do_not_give_is_found() -> None:
     content = read(vllm(mean_ttft_ms=250.0))
     assert codes(content) == ["statistics-disagree"]
-    assert content.findings[0].message == "the mean ttft is said to be 0.25 s, and the requests give 0.2 s"
+    assert content.findings[0].message == "the mean ttft is stated as 0.25 s, and the requests give 0.2 s"
 
 
 def test_a_count_that_the_requests_do_not_give_is_found() -> None:
