@@ -87,7 +87,7 @@ def test_a_damaged_snapshot_is_told_of_and_touches_memory_alone(sharded: Path) -
     peak, busy = _measured(sharded, "peak_memory_allocated", "gpu_busy")
     assert (busy.status, busy.findings) == ("ok", [])
     assert (peak.status, peak.reason) == ("not_measurable", "no trace of the run could be read")
-    assert "is cut short" in peak.fix
+    assert "the file is truncated" in peak.fix
     assert "trace-unreadable" in _codes(peak)
 
 
