@@ -103,7 +103,7 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
     at = ["--at", leaderboard.address, "--note", "the wrong link"]
     somebody = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
     assert (somebody.returncode, leaderboard.runs()[0]["state"]) == (4, "self_reported")
-    assert "somebody else's" in somebody.stderr
+    assert "another submitter" in somebody.stderr
     done = ran(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
     assert (done.returncode, "withdrawn" in done.stdout) == (0, True), done.stderr
     assert leaderboard.runs() == []
