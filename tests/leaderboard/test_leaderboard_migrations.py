@@ -58,7 +58,7 @@ def test_several_that_start_at_once_do_not_meet(tmp_path: Path, database: str | 
 
 
 def test_an_address_that_is_none_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not the address of a database"):
         open_store(tmp_path, "nonsense")
     with pytest.raises(UsageError, match="mysql is not a supported database"):
         open_store(tmp_path, "mysql://host/name")
