@@ -26,7 +26,7 @@ def test_operators_of_two_processes_are_refused():
 
 
 def test_two_ranks_whose_processes_have_one_number_are_refused_by_their_steps():
-    with pytest.raises(InputError, match="two loops of steps run at once"):
+    with pytest.raises(InputError, match="two loops of steps run concurrently"):
         read(compact([*of_rank(7, 0), *of_rank(7, 3)]))
 
 
