@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 FORKING = Path(__file__).resolve().parent / "forking"
@@ -18,7 +19,8 @@ def asked(script: Path, folder: Path, *arguments: str, **variables: str) -> list
     (programs / "nsys").write_text('#!/bin/sh\nuntil [ "$1" = torchrun ]; do shift; done\nexec "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **variables}
     done = subprocess.run(
         [str(script), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -49,17 +49,20 @@ def _last_lines(job: Job) -> tuple[str, str]:
     return what, following
 
 
+def _plain_torchrun(site: Site) -> str:
+    """Return the PATH with torch's own torchrun first: it says which of its processes failed."""
+    return site.environment["PATH"].removeprefix(f"{FORKING}:")
+
+
 def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
-    # A plain torchrun, because it says which of its processes failed.
-    path = site.environment["PATH"].removeprefix(f"{FORKING}:")
-    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=path)
+    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=_plain_torchrun(site))
     job.until(lambda: "step:  2" in job.text, "the second step")
     os.kill(job.ranks()[1], signal.SIGKILL)
     assert job.ended() == "FAILED"
     assert "rank 1 was the first to fail, by signal SIGKILL" in job.text
     assert "cause: a process was killed" in job.text
     what, following = _last_lines(job)
-    assert "the run has failed" in what
+    assert "the run failed for the cause above" in what
     assert "FORCE=1 sbatch -A m1234 run.sbatch " in following
     assert following.endswith(" ".join(ENDLESS))
 
@@ -123,11 +126,11 @@ def _gathered_as_told(job: Job) -> None:
 
 
 def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site, tmp_path: Path) -> None:
-    # torchrun waits so many seconds for a rank that it asked to end.
-    patience = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3"}
-    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2, **patience)
+    plain = {"PATH": _plain_torchrun(site)}
+    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2, **plain)
     # A signal that does nothing stands for none, so that the limit itself ends the job.
-    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=("--signal=CONT@1",))
+    without = ("--signal=CONT@1",)
+    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=without, **plain)
     unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
     _given(warned, 90)
     _given(unwarned, 2)
