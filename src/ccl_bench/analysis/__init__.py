@@ -1,6 +1,6 @@
 """Arithmetic on tables: no file is opened here.
 
-`derived` declares tables, `intervals` and `windows` hold the arithmetic of time, `facts` what is known
+`derived` declares tables, `intervals` holds the arithmetic of time and of windows, `facts` what is known
 beside the traces. `steps`, `device`, `communication`, `pipeline`, `memory`, `serving` and `execution_trace`
 define the tables of their field; the `findings` of each report what is doubtful in them. `load()` imports
 them all.

@@ -30,7 +30,7 @@ NAMES = (*_LOCAL, "dask://HOST:PORT", _SLURM)
 """What a name may look like."""
 
 _IN_USE: ContextVar[Engine] = ContextVar("engine", default=local.auto)
-"""Set by `used` alone: jobs of a cluster are shared by all that one command reads."""
+"""Set by `use_engine` alone: jobs of a cluster are shared by all that one command reads."""
 
 
 @contextlib.contextmanager

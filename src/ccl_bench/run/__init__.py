@@ -1,7 +1,7 @@
 """A run: a directory with a card and traces, and what both say about it.
 
-`open` finds what lies at a place, `stated` reads what people wrote, `facts` merges it, `completeness` and
-`one_run` check the set of traces.
+`open` finds what lies at a place, `facts` reads what people wrote and merges it. `completeness`, `one_run`
+and `windows` check the set of traces: whether it is whole, of one run, and recorded together.
 """
 
 from ccl_bench.run.open import ENVIRONMENT, PROFILE_MODES, Run, discover_run, open_run
