@@ -10,9 +10,26 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch._inductor.config  # noqa: F401  the profiler imports it when it starts
+from torch.distributed import distributed_c10d
 from torch.distributed.run import main
+
+# Under the profiler torch 2.13 hangs now and then where a group of gloo is destroyed: the destructor waits,
+# with the interpreter's lock, for a thread that asks for that lock. So groups live as long as their rank.
+alive: list[Any] = []
+make_group = distributed_c10d._new_process_group_helper
+
+
+def make_lasting_group(*arguments: Any, **options: Any) -> Any:
+    """Make a process group, and keep it."""
+    made = make_group(*arguments, **options)
+    alive.append(made)
+    return made
+
+
+distributed_c10d._new_process_group_helper = make_lasting_group
 
 words = sys.argv[1:]
 sys.argv = words[next(place for place, word in enumerate(words) if word.endswith(".py")) :]

@@ -156,8 +156,11 @@ class Leaderboard:
 
 def children(process: int) -> list[int]:
     """Return the processes that a process, in any of its threads, has started."""
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(number) for path in found for number in path.read_text(encoding="utf-8").split()]
+    found: list[int] = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found += map(int, path.read_text(encoding="utf-8").split())
+    return found
 
 
 def killed(process: int) -> None:

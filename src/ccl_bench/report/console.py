@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,9 @@ __all__ = [
 ]
 
 _UNWRAPPED = 1_000_000
+"""Columns that no line reaches."""
+_LEAST_IN_A_PIPE = 1_000
+"""Columns of a pipe at least, so that every layout takes its widest form."""
 _ROOM_FOR_TWO = 110
 """Columns from which on names and descriptions are side by side."""
 _WRAPPED = 30
@@ -98,6 +102,11 @@ class Fitted:
             for text in filter(None, (short, *(text for place, text in titled if place in self._wide))):
                 yield indented(Text(text))
 
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the columns that the table takes."""
+        table = aligned(self._header, self._rows, right=self._right, wide=self._wide)
+        return Measurement.get(console, options, table)
+
     def _titled(self, place: int, cell: str) -> str:
         title = self._header[place].lower()
         return f"{title}: {cell}" if title else cell
@@ -121,13 +130,19 @@ class Described:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay the entries out for the width that there is."""
         if options.max_width >= _ROOM_FOR_TWO:
-            rows = [(name, Text("\n").join(lines)) for name, lines in self.entries]
-            yield aligned(("", ""), rows)
+            yield self._in_columns()
             return
         for name, lines in self.entries:
             yield Text(plain(name))
             for line in lines:
                 yield indented(line)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the columns that both take side by side."""
+        return Measurement.get(console, options, self._in_columns())
+
+    def _in_columns(self) -> Table:
+        return aligned(("", ""), [(name, Text("\n").join(lines)) for name, lines in self.entries])
 
 
 def heading(title: str) -> Text:
@@ -155,12 +170,21 @@ def to_text(*content: RenderableType, stream: TextIO | None = None, width: int |
     target = stream or sys.stdout
     console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
     if not console.is_terminal and width is None:
-        console = Console(file=target, highlight=False, markup=False, emoji=False, width=_UNWRAPPED)
+        console.width = _columns_in_a_pipe(console, content)
     with console.capture() as capture:
         for part in content:
             console.print(part)
     lines = capture.get().splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _columns_in_a_pipe(console: Console, content: Sequence[RenderableType]) -> int:
+    """Return columns for which nothing is wrapped; lines are padded to them, so that more cost time."""
+    unbounded = console.options.update(width=_UNWRAPPED)
+    return (
+        max((Measurement.get(console, unbounded, part).maximum for part in content), default=0)
+        + _LEAST_IN_A_PIPE
+    )
 
 
 def show(*content: RenderableType, stream: TextIO | None = None) -> None:

@@ -86,7 +86,7 @@ def test_what_every_checkout_must_hold_holds_with_the_new_files(checkout: Path) 
 
 def test_the_new_files_pass_the_linter(checkout: Path) -> None:
     if importlib.util.find_spec("ruff") is None:
-        pytest.skip("ruff is not installed: make check")
+        pytest.skip("ruff is not installed: make test")
     files = [path for path, _ in PASTED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))]
     for task in (("check",), ("format", "--check")):
         ran = _ran(checkout, "-m", "ruff", *task, "--no-cache", *files)
