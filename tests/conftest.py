@@ -30,6 +30,16 @@ settings.load_profile("steady")
 
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 
+# Its tests mostly wait for others, and fill the end of a session, each where there is room.
+SYSTEM = Path(__file__).parent / "system"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a module in one process: what it makes once is made once."""
+    for item in items:
+        if SYSTEM not in item.path.parents and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
