@@ -9,7 +9,7 @@ from small_runs import FSDP, PIPELINE, measured, trace, write
 from ccl_bench import metrics, result
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
-from ccl_bench.trace import cache
+from ccl_bench.trace import content
 
 
 def everything(folder, **how) -> bytes:
@@ -35,7 +35,7 @@ def test_tables_from_the_cache_give_the_same_bytes():
     fresh = everything(FSDP, use_cache=False, jobs=1)
     filling = everything(FSDP, jobs=1)
 
-    assert all(cache.is_cached(trace) for trace in open_run(FSDP).traces)
+    assert all(content.is_cached(trace) for trace in open_run(FSDP).traces)
     assert everything(FSDP, jobs=1) == filling == fresh
 
 

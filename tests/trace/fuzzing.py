@@ -20,7 +20,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.formats.kineto.native import reader
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
 from ccl_bench.trace.formats.kineto.pieces import decoded, decoder_for, whole_array
-from ccl_bench.trace.formats.kineto.row_builder import RowBuilder
+from ccl_bench.trace.formats.kineto.reader import RowBuilder
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src/ccl_bench/trace/formats/kineto/native"

@@ -9,8 +9,8 @@ from writing import compact, event, kernel
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import cache, discovery
-from ccl_bench.trace.cache import read_content
+from ccl_bench.trace import content, discovery
+from ccl_bench.trace.content import read_content
 
 ARGS = {
     "Collective name": "allreduce",
@@ -59,7 +59,7 @@ def unreadable_format(monkeypatch):
 def test_kept_tables_equal_those_that_were_read(tmp_path):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    assert cache.is_cached(trace)
+    assert content.is_cached(trace)
     same(first, read_content(trace, TABLES))
     same(first, read_content(trace, TABLES, use_cache=False))
 
@@ -86,17 +86,17 @@ def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
 def test_a_changed_file_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
     read_content(trace, TABLES)
-    before = cache.cache_folder(trace)
+    before = content.cache_folder(trace)
     changed = trace_in(tmp_path, count=5)
-    assert cache.cache_folder(changed) != before
+    assert content.cache_folder(changed) != before
     assert read_content(changed, TABLES)[0].table("kernels").height == 5
 
 
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
-    before = cache.cache_folder(trace)
+    before = content.cache_folder(trace)
     os.utime(trace.path, ns=(1, 1))
-    assert cache.cache_folder(trace) != before
+    assert content.cache_folder(trace) != before
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
 def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    path = cache.cache_folder(trace) / name
+    path = content.cache_folder(trace) / name
     data = path.read_bytes()
     path.unlink()
     match damage:
@@ -135,7 +135,7 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
         case "list":
             path.write_bytes(b'{"tables": [], "findings": 5}')
         case "foreign":
-            shutil.copy(cache.cache_folder(trace) / "devices.parquet", path)
+            shutil.copy(content.cache_folder(trace) / "devices.parquet", path)
         case "folder":
             path.mkdir()
     same(first, read_content(trace, TABLES))
@@ -147,7 +147,7 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
 def test_a_flipped_byte_in_kept_tables_raises_nothing(tmp_path, at):
     trace = trace_in(tmp_path)
     read_content(trace, TABLES)
-    path = cache.cache_folder(trace) / "kernels.parquet"
+    path = content.cache_folder(trace) / "kernels.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) * at // 100] ^= 0xFF
     path.write_bytes(data)
@@ -159,7 +159,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
     blocked = own_cache / where.removesuffix("/x")
     trace = trace_in(tmp_path)
     if where.endswith("/x"):
-        place = cache.cache_folder(trace)
+        place = content.cache_folder(trace)
         place.parent.mkdir(parents=True)
         place.write_text("a file where the folder should be")
     else:
@@ -174,10 +174,10 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatc
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache, "_write", full)
+    monkeypatch.setattr(content, "_write", full)
     trace = trace_in(tmp_path)
     assert read_content(trace, TABLES)[0].table("kernels").height == 3
-    assert not cache.is_cached(trace)
+    assert not content.is_cached(trace)
     assert list((own_cache / "traces").iterdir()) == []
 
 
@@ -198,4 +198,4 @@ def test_processes_that_write_at_once_all_succeed(tmp_path, own_cache):
     trace = trace_in(tmp_path, count=500)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(_reads, [trace.path] * 4) == [[500] * 3] * 4
-    assert [path.name for path in (own_cache / "traces").iterdir()] == [cache.cache_folder(trace).name]
+    assert [path.name for path in (own_cache / "traces").iterdir()] == [content.cache_folder(trace).name]

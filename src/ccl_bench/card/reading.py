@@ -1,23 +1,233 @@
-"""Reading a workload card: everything that can be understood, and every mistake at once."""
+"""Read a workload card, and find every mistake in it with its line."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
-from ccl_bench.card.checks import check_card
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import read_section, spelling
-from ccl_bench.card.yaml_tree import IssueLog, MappingNode, mapping_of, yaml_mapping
+from ccl_bench.card.yaml_tree import IssueLog, MappingNode, mapping_of, shown, yaml_mapping
 from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as AnyMapping
 
     from ccl_bench.storage.files import Location
+
+KNOWN_VERSION = 1
+PLAN = "Model-executor.model_plan_parallelization"
+DEVICE = "workload.hardware.xpu_spec"
+MODEL = "workload.model"
+DATA = "workload.data"
+_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
+
+
+def check_card(card: Card, log: IssueLog) -> None:
+    """Record everything in `card` that contradicts something else or is likely to be a slip."""
+    for check in (
+        _missing,
+        _version,
+        _degrees,
+        _devices,
+        _experts,
+        _architecture,
+        _phase,
+        _batch,
+        _words,
+        _publication,
+    ):
+        check(card, log)
+
+
+def _missing(card: Card, log: IssueLog) -> None:
+    needed = {
+        f"{MODEL}.phase": card.model.phase,
+        f"{MODEL}.model_family": card.model.model_family,
+        f"{MODEL}.precision": card.model.precision,
+        f"{DATA}.seq_len": card.data.seq_len or card.data.input_len,
+        f"{DEVICE}.model": card.hardware.device.model,
+        f"{DEVICE}.total_count": card.hardware.device.device_count,
+        "Model-executor.framework.name": card.framework.name,
+        "metric_source.traces": card.metric_source.traces,
+    }
+    failed = {issue.path for issue in log.entries}
+    for path, value in needed.items():
+        if not value and path not in failed:
+            log.warning(path, "is not written; metrics that need it are refused", "fill it in")
+
+
+def _version(card: Card, log: IssueLog) -> None:
+    if card.version not in (None, KNOWN_VERSION):
+        log.warning(
+            "version", f"{card.version} is not a known version of the layout", f"write {KNOWN_VERSION}"
+        )
+
+
+def _degrees(card: Card, log: IssueLog) -> None:
+    plan, device_count = card.parallelism, card.hardware.device.device_count
+    if plan.dp and (plan.dp_replicate or plan.dp_shard) and plan.dp != plan.data_parallel:
+        log.error(
+            f"{PLAN}.dp",
+            f"{plan.dp} is not dp_replicate x dp_shard = {plan.data_parallel}",
+            "keep dp_replicate and dp_shard",
+        )
+    if plan.world_size and device_count and plan.world_size != device_count:
+        log.error(
+            f"{PLAN}.world_size",
+            f"{plan.world_size} differs from {DEVICE}.total_count = {device_count}",
+            "correct one of them",
+        )
+    ranks = device_count or plan.world_size
+    if ranks is None or plan.product == ranks:
+        return
+    written = f"the degrees multiply to {plan.product} and there are {ranks} devices"
+    if plan.complete_product is None and ranks % plan.product == 0:
+        if plan.product > 1:
+            log.warning(PLAN, f"{written}", "write the degrees that are missing")
+    else:
+        log.error(PLAN, written, f"correct the degrees or {DEVICE}.total_count")
+
+
+def _devices(card: Card, log: IssueLog) -> None:
+    device = card.hardware.device
+    total, per_node, nodes = device.device_count, device.devices_per_node, device.node_count
+    if total and per_node and total > per_node and total % per_node:
+        log.warning(
+            f"{DEVICE}.count_per_node",
+            f"{total} devices do not fill nodes of {per_node}",
+            "correct one of them",
+        )
+    if total and per_node and nodes and not per_node * (nodes - 1) < total <= per_node * nodes:
+        log.warning(
+            f"{DEVICE}.num_nodes",
+            f"{nodes} nodes of {per_node} do not hold {total} devices",
+            "correct one of them",
+        )
+
+
+def _experts(card: Card, log: IssueLog) -> None:
+    plan, sizes = card.parallelism, card.model.architecture
+    inside = plan.product // (plan.pp or 1)
+    if plan.ep and plan.ep > 1 and plan.data_parallel and inside % plan.ep:
+        log.warning(
+            f"{PLAN}.ep",
+            f"{plan.ep} does not divide the {inside} ranks of a pipeline stage",
+            "correct the degree",
+        )
+    if card.model.is_moe is False and ((plan.ep or 1) > 1 or (sizes.num_experts or 1) > 1):
+        log.warning(f"{MODEL}.moe", "is false although the card states several experts", "write moe: true")
+    if card.model.is_moe and sizes.num_params and not sizes.num_params_active:
+        log.warning(
+            f"{MODEL}.model_arch.num_params_active",
+            "is not written; mfu of a mixture of experts needs it",
+            "fill it in",
+        )
+
+
+def _architecture(card: Card, log: IssueLog) -> None:
+    sizes, path = card.model.architecture, f"{MODEL}.model_arch"
+    for name, key in (
+        ("num_params_embedding", "num_params"),
+        ("num_params_active", "num_params"),
+        ("num_kv_heads", "num_heads"),
+        ("num_experts_per_token", "num_experts"),
+    ):
+        part, whole = getattr(sizes, name), getattr(sizes, key)
+        if part and whole and part > whole:
+            shown_key = "num_experts_per_tok" if name == "num_experts_per_token" else name
+            log.error(f"{path}.{shown_key}", f"{part} is more than {key} = {whole}", "correct one of them")
+    if sizes.num_heads and sizes.num_kv_heads and sizes.num_heads % sizes.num_kv_heads:
+        log.warning(
+            f"{path}.num_kv_heads",
+            f"{sizes.num_kv_heads} does not divide num_heads = {sizes.num_heads}",
+            "correct one of them",
+        )
+
+
+def _phase(card: Card, log: IssueLog) -> None:
+    model, data = card.model, card.data
+    if model.phase is Phase.INFERENCE and model.granularity == "model_fwd_bwd_pass":
+        log.warning(f"{MODEL}.granularity", "inference has no backward pass", "write model_fwd")
+    if model.phase is Phase.INFERENCE and data.seq_len and data.input_len and data.output_len:
+        total = data.input_len + data.output_len
+        if data.seq_len not in (data.input_len, total):
+            log.warning(
+                f"{DATA}.seq_len",
+                f"{data.seq_len} is neither input_len nor input_len + output_len = {total}",
+                "correct one of them",
+            )
+    if model.phase is Phase.TRAINING and data.output_len:
+        log.warning(f"{DATA}.output_len", "is not used in training", "leave it empty")
+
+
+def _batch(card: Card, log: IssueLog) -> None:
+    data, plan = card.data, card.parallelism
+    degree = plan.data_parallel or 1
+    if data.batch_size is None or degree == 1 or data.batch_size_scope is BatchScope.LOCAL:
+        return
+    if data.batch_size_scope is None:
+        log.warning(
+            f"{DATA}.batch_size",
+            "is read as the batch of all ranks together",
+            "write batch_size_scope: global or local",
+        )
+    elif data.batch_size % degree:
+        log.warning(
+            f"{DATA}.batch_size",
+            f"{data.batch_size} does not divide among {degree} data-parallel ranks",
+            "correct one of them",
+        )
+
+
+def _words(card: Card, log: IssueLog) -> None:
+    granularity = card.model.granularity
+    if granularity and granularity not in GRANULARITIES:
+        log.warning(
+            f"{MODEL}.granularity",
+            f"{shown(granularity)} is not a known granularity",
+            _hint(granularity, GRANULARITIES),
+        )
+    for index, name in enumerate(card.metric_source.traces):
+        if name.lower().replace("-", "_") not in TRACE_TYPES:
+            log.warning(
+                f"metric_source.traces[{index}]",
+                f"{shown(name)} is not a known kind of trace",
+                _hint(name, TRACE_TYPES),
+            )
+
+
+def _hint(word: str, known: tuple[str, ...]) -> str:
+    return did_you_mean(word.lower(), known) or f"known: {', '.join(known)}"
+
+
+def _publication(card: Card, log: IssueLog) -> None:
+    for path, text in (("hf_url", card.hf_url), ("trace_url", card.trace_url)):
+        if text and re.search(r"://[^/]*@", text):
+            log.warning(path, "holds a user name or password, and cards are published", "remove it")
+    if card.contact and not re.fullmatch(r"[^\s@]+@[^\s@]+|https?://\S+", card.contact):
+        log.warning(
+            "contact",
+            f"{shown(card.contact)} is neither a mail address nor a web address",
+            "write how to reach you",
+        )
+    for path, env in (
+        ("framework.env", card.framework.env),
+        ("communication_library.env", card.executor.communication_library.env),
+    ):
+        for name in filter(_SECRET.search, env):
+            log.warning(
+                f"Model-executor.{path}.{shown(name)}",
+                "looks like a secret, and cards are published",
+                "remove it",
+            )
+
 
 _TOP_KEYS = frozenset({"workload", "model_executor", "metric_source", "hf_url", "trace_url"})
 _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})

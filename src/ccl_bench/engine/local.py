@@ -21,7 +21,7 @@ from ccl_bench import analysis
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.engine.memory_budget import PROCESS_BYTES, WorkersDied, memory_budget_bytes, run_bounded
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
-from ccl_bench.trace import cache
+from ccl_bench.trace import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -193,7 +193,7 @@ def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def _uncached(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if not (task.use_cache and cache.is_cached(task.trace))]
+    return [task for task in tasks if not (task.use_cache and content.is_cached(task.trace))]
 
 
 def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:

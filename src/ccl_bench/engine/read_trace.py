@@ -22,7 +22,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import read_content
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -1,26 +1,257 @@
-"""Read a Kineto trace into tables, in one pass and in bounded memory."""
+"""Read a Kineto trace into tables, in one pass and in bounded memory: rows of a large file lie on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections import Counter, defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.schema import TABLES
 from ccl_bench.trace import content, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
-from ccl_bench.trace.formats.kineto import metadata
+from ccl_bench.trace.formats.kineto import communication, metadata, tables
+from ccl_bench.trace.formats.kineto.events import (
+    CATEGORIES,
+    COMPLETE,
+    HEAD,
+    HEADS,
+    NO_ARGS,
+    ROWS,
+    TAIL,
+    TAILS,
+    UNUSED_CATEGORIES,
+)
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
 from ccl_bench.trace.formats.kineto.pieces import Document, Losses, event_lists
-from ccl_bench.trace.formats.kineto.row_builder import RowBuilder
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import BinaryIO
 
     from ccl_bench.trace.content import Scratch
+    from ccl_bench.trace.formats.kineto.events import Args, Event
+    from ccl_bench.trace.formats.kineto.native.reader import NativeRows
+
+MOST_ROWS = 1 << 21
+"""Rows that are held in memory; with those of the next piece they take some 250 MB."""
+
+
+class _Spool:
+    """Rows of several kinds, each in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[pl.DataFrame]] = defaultdict(list)
+        self._files: dict[str, list[Path]] = defaultdict(list)
+        self._rows = 0
+        self.folder: Scratch | None = None
+        """Where rows lie, if some do."""
+
+    def add(self, kind: str, rows: pl.DataFrame) -> None:
+        """Add rows of one kind."""
+        self._held[kind].append(rows)
+        self._rows += rows.height
+
+    def relieve(self, alike: Callable[[list[pl.DataFrame]], list[pl.DataFrame]]) -> None:
+        """Put the rows on disk if they are many; they stay where they are if it is full.
+
+        `alike` makes few frames of many.
+        """
+        if self._rows <= MOST_ROWS:
+            return
+        self._rows = 0
+        with contextlib.suppress(*content.disk_errors()):
+            self.folder = self.folder or content.scratch_folder()
+            for kind in self._held:
+                self._held[kind] = alike(self._held[kind])
+                while self._held[kind]:
+                    file = self.folder.path / f"{kind} {len(self._files[kind])}.arrow"
+                    self._held[kind][0].write_ipc(file, compression="lz4")
+                    self._files[kind].append(file)
+                    del self._held[kind][0]
+
+    def take(self, kind: str, columns: list[str] | None = None) -> list[pl.DataFrame]:
+        """Return the rows of one kind, which is then empty unless only some of their columns are wanted."""
+        files, held = self._files[kind], self._held[kind]
+        read = [pl.read_ipc(file, columns=columns) for file in files]
+        if columns is not None:
+            return [*read, *(frame.select(columns) for frame in held)]
+        for file in files:
+            file.unlink(missing_ok=True)
+        self._files[kind], self._held[kind] = [], []
+        return [*read, *held]
+
+
+_CALLS_AT_A_TIME = 4096
+
+_TAKEN_AT_A_TIME = 256 << 20
+"""Bytes of text after which native rows are taken, because they are larger than those of polars."""
+
+_TIMED = ("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives")
+
+_LINKS = "autograd_links"
+
+_MAKERS: dict[str, Callable[[Sequence[Event], Sequence[Args]], pl.DataFrame]] = {
+    "kernels": tables.kernels,
+    "memcpy": tables.memcpy,
+    "cpu_ops": tables.cpu_ops,
+    "launches": tables.launches,
+    "annotations": tables.named_ranges,
+    TAILS: tables.arrow_ends,
+    HEADS: tables.arrow_ends,
+}
+
+_UNKNOWN = ""
+
+_COMPLETE_ROWS: dict[str | None, str | None] = {
+    **{category: ROWS.get(kind) for category, kind in CATEGORIES.items()},
+    **dict.fromkeys(UNUSED_CATEGORIES),
+}
+
+
+def _table(event: Event) -> str | None:
+    """Return the rows that an event belongs to; None for none."""
+    if event.ph == COMPLETE:
+        return _COMPLETE_ROWS.get(event.cat, _UNKNOWN)
+    if event.ph in {TAIL, HEAD} and CATEGORIES.get(event.cat or "") == "arrow":
+        return TAILS if event.ph == TAIL else HEADS
+    return None
+
+
+class RowBuilder:
+    """The rows of one file, in the order of the file."""
+
+    def __init__(self, native: NativeRows | None) -> None:
+        self._native = native
+        self._rows = _Spool()
+        self._calls: list[dict[str, object]] = []
+        self._events = 0
+        self._untaken_bytes = 0
+        self.ignored: Counter[str] = Counter()
+        """How many events of each unknown category there were."""
+        self.unlabelled = 0
+        """How many events lack their phase, or a name where it counts; the native reader refuses such."""
+
+    @property
+    def events(self) -> int:
+        """How many events there were."""
+        return self._events + (self._native.events if self._native else 0)
+
+    def taken(self, text: bytes, *, must_end: bool) -> int | None:
+        """Let the native reader take the events of `text`; None if it does not.
+
+        Otherwise returns where the text after the array of events begins.
+        """
+        if not self._native or (end := self._native.feed(text, must_end=must_end)) is None:
+            return None
+        self._add_calls(self._native.calls(text))
+        self._untaken_bytes += len(text)
+        if self._untaken_bytes > _TAKEN_AT_A_TIME:
+            self._take_native()
+            self._rows.relieve(_alike)
+        return end
+
+    def add(self, events: list[Event]) -> None:
+        """Add the events of one piece."""
+        self._take_native()
+        self._events += len(events)
+        tables: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            if (name := _table(event)) is not None:
+                tables[name].append(event)
+            self.unlabelled += not event.ph or (bool(name) and not event.name)
+        self.ignored.update(event.cat or "" for event in tables.pop(_UNKNOWN, ()))
+        for name, members in tables.items():
+            self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
+        self._rows.relieve(_alike)
+        self._add_calls([event for event in events if communication.is_call(event)])
+
+    def _take_native(self) -> None:
+        self._untaken_bytes = 0
+        if self._native:
+            rows, ignored = self._native.take()
+            for name, frame in rows.items():
+                self._rows.add(name, frame)
+            self.ignored.update(ignored)
+
+    def _add_calls(self, calls: list[Event]) -> None:
+        self._calls += [communication.call(event) for event in calls]
+        if len(self._calls) > _CALLS_AT_A_TIME:
+            self._flush_calls()
+
+    def _flush_calls(self) -> None:
+        if self._calls:
+            self._rows.add("collectives", communication.collectives(self._calls))
+        self._calls = []
+
+    def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
+        """Return all rows of one kind, with absolute times; None if there are none."""
+        if not (rows := _alike(self._rows.take(name))):
+            return None
+        return _in_order([tables.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
+
+    @property
+    def folder(self) -> Scratch | None:
+        """Where the rows of a large file lie until they are tables."""
+        return self._rows.folder
+
+    def finish(self) -> None:
+        """Take the last rows; there is nothing to add after this."""
+        self._take_native()
+        self._flush_calls()
+
+    def starts(self, base_ns: int) -> pl.Series:
+        """Return the start of everything that has one, ns."""
+        rows = (frame for name in _TIMED for frame in self._rows.take(name, ["ts", "dur"]))
+        none = pl.Series("start_ns", dtype=pl.Int64)
+        return pl.concat([none, *(tables.absolute(frame, base_ns)["start_ns"] for frame in rows)])
+
+    def tables(self, base_ns: int) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield every table, with absolute times, in order of time; to be called once."""
+        for name in _TIMED:
+            yield name, _shaped(name, self._timed(name, base_ns))
+        tails, heads = self._timed(TAILS, base_ns), self._timed(HEADS, base_ns)
+        links = None if tails is None or heads is None else tables.autograd_links(tails, heads)
+        yield _LINKS, _shaped(_LINKS, links)
+
+
+def _shaped(name: str, rows: pl.DataFrame | None) -> pl.DataFrame:
+    return TABLES[name].empty() if rows is None else TABLES[name].frame(rows.to_dict())
+
+
+def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of all parts in order of time; `parts` is empty then.
+
+    One column goes after the other, so that a large table is in memory once and not twice.
+    """
+    together = pl.concat(parts)
+    parts.clear()
+    if together["start_ns"].is_sorted():
+        return together
+    order = together.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
+    columns = together.to_dict()
+    del together
+    for name in columns:
+        columns[name] = columns[name][order]
+    return pl.DataFrame(list(columns.values()))
+
+
+def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Return parts as few: one with odd times in it holds exact nanoseconds, the others hold doubles."""
+    if len(parts) == 1:
+        return parts
+    ordered = (part.select(parts[0].columns) for part in parts)  # the two readers have another order
+    return [pl.concat(alike) for _, alike in groupby(ordered, key=_clock_type)]
+
+
+def _clock_type(rows: pl.DataFrame) -> str:
+    return f"{rows.schema['ts']} {rows.schema['dur']}"
+
 
 _SHARE = 0.01
 """Share of the operators from which another process is no damaged number."""
