@@ -86,6 +86,7 @@ def test_of_what_one_submitter_sends_of_the_same_traces_the_last_stays(
 
 READERS = """
 import sys, threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from ccl_bench import result
 from ccl_bench.result import report_data
@@ -94,15 +95,14 @@ from ccl_bench.leaderboard.bundle.format import Bundle
 sys.setswitchinterval(1e-6)
 folder, start = Path(sys.argv[1]), threading.Barrier(12)
 
-def read():
+def read(number):
     start.wait()
     Bundle(folder).provenance, Bundle(folder).history
     result.from_json((folder / "results.json").read_bytes())
-    observation.from_json((folder / "report.json").read_bytes())
+    report_data.from_json((folder / "report.json").read_bytes())
 
-threads = [threading.Thread(target=read) for _ in range(12)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
+with ThreadPoolExecutor(12) as readers:
+    list(readers.map(read, range(12)))
 """
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from ccl_bench.base.registry import Registry
     from ccl_bench.leaderboard.bundle.format import BundleProvenance, Limits
+    from ccl_bench.metrics import Metric
     from ccl_bench.result import Result
 
 _MAX_SHOWN = 10
@@ -117,12 +119,12 @@ def _results_problems(bundle: Bundle) -> Iterator[str]:
     for name, count in Counter(result.metric for result in bundle.results).items():
         if count > 1:
             yield f"{name[:100]} occurs {count} times"
-    for result in bundle.results:
-        yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result))
-
-
-def _result_problems(result: Result) -> Iterator[str]:
     known = metrics.load()
+    for result in bundle.results:
+        yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result, known))
+
+
+def _result_problems(result: Result, known: Registry[Metric]) -> Iterator[str]:
     if result.metric not in known or known.get(result.metric).name != result.metric:
         yield "is not a metric of this version"
         return

@@ -14,10 +14,12 @@ from ccl_bench.report.render.html import definitions, html_page, section
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ccl_bench.base.registry import Registry
     from ccl_bench.comparison.changes import Change
     from ccl_bench.comparison.comparability import Comparability, Difference
     from ccl_bench.comparison.compare import Comparison, Pair
     from ccl_bench.comparison.step_breakdown import Attribution, Division
+    from ccl_bench.metrics import Metric
     from ccl_bench.report.page_model import Cell, Spec
 
 _VERDICTS = (
@@ -203,15 +205,16 @@ def _changes(key: str, title: str, pair: Pair) -> Section:
     """Return the changes, in a chart and in a table."""
     chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
     head = ("metric", "baseline", "run", "change", "interval", "verdict")
-    rows = tuple(_change(change) for change in phrases.ordered(pair.changes))
+    known = metrics.load()
+    rows = tuple(_change(change, known) for change in phrases.ordered(pair.changes))
     shown = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
     counts = phrases.headline(pair.changes)
     return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(shown,))
 
 
-def _change(change: Change) -> tuple[Cell, ...]:
+def _change(change: Change, known: Registry[Metric]) -> tuple[Cell, ...]:
     return (
-        Term(change.metric) if change.metric in metrics.load() else change.metric,
+        Term(change.metric) if change.metric in known else change.metric,
         _quantity(change.baseline, phrases.value(change.baseline, change.unit)),
         _quantity(change.other, phrases.value(change.other, change.unit)),
         phrases.relative(change),
