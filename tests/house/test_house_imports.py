@@ -23,17 +23,13 @@ def _name(path: Path) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that run when a module is loaded.
-
-    Imports for type checkers load nothing. Those inside functions run later, when both modules are there,
-    and are how a command stays quick to start: they are no part of a circle.
-    """
+    """Yield the imports that load a module, those inside functions too; imports for type checkers load none."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from _statements(node.orelse)
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        else:
             for part in ("body", "orelse", "finalbody"):
                 yield from _statements(getattr(node, part, []))
             for handler in getattr(node, "handlers", []):

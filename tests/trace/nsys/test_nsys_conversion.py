@@ -11,10 +11,11 @@ from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys import REPORT_MAGIC, recognises
 from ccl_bench.trace.formats.nsys import export as nsys_export
+from ccl_bench.trace.formats.nsys import recognises
 from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.processes import processes
+from ccl_bench.trace.formats.nsys.recognition import REPORT_MAGIC
 
 RANK_2, RANK_3 = "rank2_report4.qdrep", "rank3_report1.qdrep"
 

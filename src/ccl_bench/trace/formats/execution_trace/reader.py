@@ -10,9 +10,10 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.execution_trace import communication, identity
+from ccl_bench.trace.formats.execution_trace import communication
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, nodes_in, whole
 from ccl_bench.trace.formats.execution_trace.pieces import Document, pieces
+from ccl_bench.trace.formats.execution_trace.recognition import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

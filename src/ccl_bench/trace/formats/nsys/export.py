@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys import REPORT_MAGIC, is_report
+from ccl_bench.trace.formats.nsys.recognition import REPORT_MAGIC, is_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
