@@ -52,7 +52,7 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
 
 def _rates(copies: pl.DataFrame, *by: str | pl.Expr) -> pl.DataFrame:
     """Return bytes and GB/s of the copies that share the values of `by`."""
-    sums = copies.group_by(*by).agg(pl.col("bytes", "duration_ns").sum())
+    sums = copies.group_by(*by, maintain_order=True).agg(pl.col("bytes", "duration_ns").sum())
     return sums.filter(pl.col("duration_ns") > 0).with_columns(
         (pl.col("bytes") / pl.col("duration_ns")).alias("rate")  # bytes per ns are GB per s
     )
