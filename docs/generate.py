@@ -8,17 +8,22 @@ build a site from it.
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
-import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from ccl_bench import __version__, analysis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
+from ccl_bench.cli import commands
+from ccl_bench.cli.measure import metrics as measure
 from ccl_bench.comparison.compare import json_schema as comparison_schema
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page
@@ -31,6 +36,8 @@ from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from cyclopts import App
 
     from ccl_bench.catalog.devices import Device
     from ccl_bench.metrics import Metric
@@ -84,7 +91,7 @@ GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "De
 REFERENCE = {"File formats": "file-formats.md"}
 PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
 STYLE = {"Plain English": "style.md"}
-PROGRAMS = ("ccl-metrics", "ccl-bench")
+PROGRAMS = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -193,14 +200,14 @@ def subcommands(program: str) -> list[str]:
 def help_of(command: str) -> str:
     """Return the help of a command, 100 columns wide."""
     program, *rest = command.split()
-    done = subprocess.run(  # noqa: S603  the programs are this package's own
-        [str(Path(sys.executable).parent / program), *rest, "--help"],
-        env={"COLUMNS": "100", "NO_COLOR": "1", "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines()) + "\n"
+    shown = io.StringIO()
+    _app(program).help_print(rest, console=Console(file=shown, width=100))
+    return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines()) + "\n"
+
+
+@cache
+def _app(program: str) -> App:
+    return PROGRAMS[program](program)
 
 
 def settings(names: Sequence[str]) -> str:

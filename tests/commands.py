@@ -12,7 +12,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 from unittest import mock
 
 if TYPE_CHECKING:
@@ -47,24 +47,46 @@ def ran(command: str | list[str], **environment: str) -> subprocess.CompletedPro
     )
 
 
-def invoke(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Call `ccl-bench` or `ccl-metrics` in this process, under the conditions of `ran`.
+def invoke(
+    command: str | list[str], *, folder: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Call `ccl-bench` or `ccl-metrics` in this process, under the conditions of `ran`, or in another folder.
 
     It costs no start of an interpreter and no imports. What other processes write is not in the outcome.
     """
-    name, *arguments = _words(command)
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    words, status = _called(command, out, err, folder, environment)
+    return subprocess.CompletedProcess(words, status, _written(out), _written(err))
+
+
+def piped(command: str) -> str:
+    """Return what a command that is called in this process writes into one pipe, remarks included.
+
+    As a process's, what it prints is buffered, and what it remarks is not.
+    """
+    pipe = io.BytesIO()
+    out = io.TextIOWrapper(io.BufferedWriter(pipe), encoding="utf-8")
+    err = io.TextIOWrapper(pipe, encoding="utf-8", write_through=True)
+    _called(command, out, err, ROOT, {})
+    out.flush()
+    return pipe.getvalue().decode()
+
+
+def _called(
+    command: str | list[str], out: TextIO, err: TextIO, folder: Path, environment: dict[str, str]
+) -> tuple[list[str], int]:
+    """Call a command whose output goes to these streams, and return its words and its exit status."""
+    name, *arguments = _words(command)
     main = import_module(ENTRY_POINTS[name]).main
     with (
         mock.patch.dict(os.environ, {**_PLAIN, **environment}),
         mock.patch.object(sys, "stdin", io.StringIO()),
-        contextlib.chdir(ROOT),
+        contextlib.chdir(folder),
         _own_signals(),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        status = main(arguments)
-    return subprocess.CompletedProcess([name, *arguments], status, _written(out), _written(err))
+        return [name, *arguments], main(arguments)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -72,14 +73,23 @@ def inline_code(path: Path) -> list[str]:
     return _INLINE.findall(_FENCE.sub("", path.read_text(encoding="utf-8")))
 
 
-def output_of(command: str) -> str:
+def is_of_this_package(line: str) -> bool:
+    """Whether a line is a command of this package alone, which needs no shell."""
+    if not re.match(r"ccl-(?:bench|metrics) ", line) or re.search(r"[$*]", line):
+        return False
+    return not any(
+        set(word) <= set("();<>|&") for word in shlex.shlex(line, posix=True, punctuation_chars=True)
+    )
+
+
+def output_of(command: str, given: str = "") -> str:
     """Return what a command line prints, remarks included, in a pipe 100 columns wide."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
         env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

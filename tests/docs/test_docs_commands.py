@@ -9,15 +9,24 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from commands import ENTRY_POINTS, ROOT, invoke
-from pages import PAGES, Block, blocks, commands, inline_code, output_of, sessions, without_trailing_space
+from commands import ROOT, invoke, piped
+from pages import (
+    PAGES,
+    Block,
+    blocks,
+    commands,
+    inline_code,
+    is_of_this_package,
+    output_of,
+    sessions,
+    without_trailing_space,
+)
 
 from ccl_bench import metrics
 
 SHOWN = [block for page in PAGES for block in blocks(page) if block.language == "console"]
 COMMANDS = sorted({(page.name, line) for page in PAGES for line in commands(page)})
 COMPARED = {command for block in SHOWN for command, _ in sessions(block.body)}
-NEEDS_A_SHELL = re.compile(r"[|&;<>$*]")
 IN_CONTRIBUTING = {"kernel_count", "kernels_in_steps", "kernel_list"}
 """The metric, table and format that CONTRIBUTING adds; a test does it in a copy of the repository."""
 PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
@@ -51,12 +60,14 @@ def test_there_are_commands_and_outputs_to_compare() -> None:
 
 @cache
 def _printed(command: str) -> str:
-    """Return what a command line prints, from this process where it needs no shell and remarks nothing."""
-    if command.split()[0] in ENTRY_POINTS and not NEEDS_A_SHELL.search(command):
-        done = invoke(command)
-        if not done.stderr:
-            return without_trailing_space(done.stdout)
-    return output_of(command)
+    """Return what a command line prints; a command of this package is called in this process."""
+    program, _, filters = command.partition(" | ")
+    if not is_of_this_package(program):
+        return output_of(command)
+    if not filters:
+        return without_trailing_space(piped(program))
+    done = invoke(program)
+    return without_trailing_space(done.stderr) + output_of(filters, done.stdout)
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=str)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,10 @@ def manual(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def _anchors(text: str) -> set[str]:
+@cache
+def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as the site makes them."""
-    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in headings}
 
 
@@ -57,7 +59,7 @@ def _broken_links(page: Path) -> list[str]:
     broken = []
     for target, anchor in LINK.findall(text):
         place = page.parent / target if target else page
-        if not place.exists() or (anchor and anchor not in _anchors(place.read_text(encoding="utf-8"))):
+        if not place.exists() or (anchor and anchor not in _anchors(place.resolve())):
             broken.append(f"{page.name}: {target}#{anchor}")
     return broken
 
@@ -121,6 +123,7 @@ def test_the_examples_for_contributors_are_those_of_the_tested_package() -> None
     assert [str(block) for block in shown if block.body not in tested] == []
 
 
+@cache
 def _codes_in_source() -> set[str]:
     """Return every text that is written like a code, in the modules that make findings."""
     found: set[str] = set()

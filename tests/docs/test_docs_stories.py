@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, ROOT
+from commands import EXAMPLE, ROOT, invoke
 from launchers import FORKING
-from pages import PAGES, blocks
+from pages import PAGES, blocks, is_of_this_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +99,16 @@ def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[N
         assert server.wait(30) == 0, line
 
 
+def _ended(line: str, reader: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Return what a line came to: a command of this package alone is called in this process."""
+    if is_of_this_package(line):
+        return invoke(line, folder=reader, **environment)
+    return subprocess.run(
+        ["bash", "-c", line], cwd=reader, env=environment, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, check=False, timeout=240,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("page", [page for page in STORIES if _story(page)], ids=_name)
 def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) -> None:
     port = str(_free_port())
@@ -112,8 +122,5 @@ def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) 
                 here = here if "--port" in here else f"{here} --port {port}"
                 open_ones.enter_context(_running(here, reader, environment))
                 continue
-            done = subprocess.run(
-                ["bash", "-c", here], cwd=reader, env=environment, capture_output=True, text=True,
-                stdin=subprocess.DEVNULL, check=False, timeout=240,
-            )  # fmt: skip
+            done = _ended(here, reader, environment)
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
