@@ -23,7 +23,7 @@ def _name(path: Path) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that load a module, those inside functions too; imports for type checkers load none."""
+    """Yield the imports that load a module, those in functions too; imports for type checkers load none."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
