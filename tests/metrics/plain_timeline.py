@@ -3,14 +3,13 @@
 This is the other side of each comparison with ccl_bench: no table, no library, no shared code.
 """
 
-import gzip
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
+
+from plain_json import document
 
 Interval = tuple[int, int]
 
@@ -27,7 +26,7 @@ class Step:
     device: Interval
 
 
-@dataclass
+@dataclass(eq=False)
 class Timeline:
     """What one rank did, ns."""
 
@@ -41,12 +40,6 @@ class Timeline:
     @property
     def busy(self) -> list[Interval]:
         return [*self.compute, *self.communication, *self.memory]
-
-
-def document(path: Path) -> dict:
-    """Return the JSON of a trace; decimals keep every digit."""
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return json.loads(text, parse_float=Decimal)
 
 
 def span(event: dict) -> Interval:
@@ -170,6 +163,7 @@ def apart(lengths: Counter[frozenset[str]], name: str, *without: str) -> int:
     return sum(length for state, length in lengths.items() if name in state and not {*without} & state)
 
 
+@cache
 def states(line: Timeline) -> Counter[frozenset[str]]:
     """Return how long each combination of work lasted, over all device windows of a rank."""
     total: Counter[frozenset[str]] = Counter()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from kineto_sets import ALL, ON_CPU, ON_DEVICE, folder_of, mean, results
+from plain_json import document
 from plain_timeline import (
     apart,
     calls_in,
-    document,
     occupancy,
     occupied,
     profiler_steps,
@@ -20,6 +20,8 @@ from plain_timeline import (
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
+
+pytestmark = pytest.mark.xdist_group("recorded kineto")
 
 SECOND = 10**9
 

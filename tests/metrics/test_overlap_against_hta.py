@@ -9,7 +9,10 @@ import re
 
 import pytest
 from kineto_sets import folder_of, mean, results
-from plain_timeline import Interval, document, profiler_steps, time_by_state, together
+from plain_json import document
+from plain_timeline import Interval, profiler_steps, time_by_state, together
+
+pytestmark = pytest.mark.xdist_group("recorded kineto")
 
 HTA_PCT = {
     "megatron-tp8": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],

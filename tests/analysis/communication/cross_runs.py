@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,9 @@ def document(path: Path) -> dict[str, Any]:
         return json.load(stream)
 
 
+@cache
 def documents(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return the traces of a run by rank."""
+    """Return the traces of a run that nobody changes, by rank."""
     found = [document(path) for path in sorted(folder.glob("*.json*")) if path.name not in _SIDE_FILES]
     return {one["distributedInfo"]["rank"]: one for one in found}
 

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from cross_plain import nccl_kernels
 from cross_runs import call, documents, group, matched, tables
+from recorded_runs import tables_of
 
 from ccl_bench.analysis.communication.findings import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED
@@ -42,7 +43,7 @@ def test_residuals_of_the_tensor_parallel_run_are_those_of_a_plain_count(corpus:
         rank: [start + length for start, length in nccl_kernels(trace)]
         for rank, trace in documents(folder).items()
     }
-    rows = {row["rank"]: row for row in tables(folder, "clock_offsets")["clock_offsets"].to_dicts()}
+    rows = {row["rank"]: row for row in tables_of(folder)["clock_offsets"].to_dicts()}
     offsets = {rank: row["offset_ns"] / 1000 for rank, row in rows.items()}
     aligned = {rank: [end - offsets[rank] for end in ends[rank]] for rank in ends}
     middles = [median(row) for row in zip(*aligned.values(), strict=True)]

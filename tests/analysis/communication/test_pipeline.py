@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cross_runs import EXAMPLES, documents, measured, result, rewrite, tables
+from recorded_runs import results_of
 
 from ccl_bench.testing import Copy, Expected, Host, Message, Plan, Straggler, plans, trace_path, write_run
 
@@ -151,7 +152,7 @@ def test_a_message_without_partner_counts_as_waiting_and_is_said_to(tmp_path: Pa
 
 def test_the_recorded_pipeline_is_reported_beside_theory():
     folder = EXAMPLES / "llama-tiny-pp4-gloo"
-    found = measured(folder, "bubble_size_pipeline")
+    found = results_of(folder)["bubble_size_pipeline"]
     assert found.details["theory"]["fraction_ratio"] == pytest.approx(3 / 11)
     stages = found.details["per_stage"]
     assert sorted(stages) == ["0", "1", "2", "3"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from cross_runs import facts, frame, measured
+from recorded_runs import results_of
 
 from ccl_bench import metrics
 from ccl_bench.evaluate.compute import evaluate
@@ -106,7 +107,7 @@ def test_a_cause_that_explains_less_than_half_of_the_lag_is_not_named(excess_ns:
 
 
 def test_of_a_real_lag_of_9_ms_an_idle_device_of_less_than_one_is_no_cause(corpus: Path):
-    details = measured(corpus / "kineto" / "dlrm-8rank", "straggler").details
+    details = results_of(corpus / "kineto" / "dlrm-8rank")["straggler"].details
     assert details["straggler_lag_s"] == pytest.approx(9.465e-3, rel=1e-3)
     assert details["cause"]["excess_s"]["host"] < 1e-3
     assert details["cause"]["kind"] == "unknown"

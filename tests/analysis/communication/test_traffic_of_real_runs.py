@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from cross_plain import message_bytes, recorded_calls
-from cross_runs import EXAMPLES, documents, measured, tables
+from cross_runs import EXAMPLES, documents
+from recorded_runs import results_of, tables_of
 
 
 def gloo_run(name: str, corpus: Path) -> Path:
@@ -29,7 +30,7 @@ def test_bytes_split_between_tp_and_dp_shard_are_those_of_record_param_comms(nam
         "all_gather": "_allgather_base",
         "reduce_scatter": "_reduce_scatter_base",
     }
-    traffic = tables(folder, "traffic")["traffic"]
+    traffic = tables_of(folder)["traffic"]
     rows = traffic.group_by("rank", "dimension", "collective").agg(pl.col("size_bytes").sum())
     found = {(r["rank"], r["dimension"], names[r["collective"]]): r["size_bytes"] for r in rows.to_dicts()}
     assert found == dict(sums)
@@ -39,10 +40,10 @@ def test_bytes_split_between_tp_and_dp_shard_are_those_of_record_param_comms(nam
 @pytest.mark.parametrize("name", GLOO)
 def test_the_share_of_the_busiest_dimension_is_that_of_the_calls_inside_steps(name: str, corpus: Path):
     folder = gloo_run(name, corpus)
-    inside = tables(folder, "traffic", "steps")
+    inside = tables_of(folder)
     pairs = set(inside["steps"].select("trace", "step").iter_rows())
     assert set(inside["traffic"].drop_nulls("step").select("trace", "step").iter_rows()) <= pairs
-    details = measured(folder, "traffic_distribution").details["per_dimension"]
+    details = results_of(folder)["traffic_distribution"].details["per_dimension"]
     assert set(details) == {"tp", "dp_shard"}
     assert sum(one["share_pct"] for one in details.values()) == pytest.approx(100)
 
@@ -57,7 +58,7 @@ def test_sizes_of_the_data_parallel_run_are_those_its_kernels_carry(corpus: Path
     ]
     names = {"allreduce": "all_reduce", "broadcast": "broadcast"}
     counted = Counter((names[k["Collective name"]], message_bytes(k)) for k in kernels)
-    found = tables(folder, "traffic", "groups")
+    found = tables_of(folder)
     assert Counter(found["traffic"].select("collective", "size_bytes").iter_rows()) == counted
     assert found["traffic"].height == 21
     assert found["groups"].select("members", "known_from").rows() == [([0, 1], "recorded")]
@@ -70,7 +71,7 @@ def test_all_to_alls_are_told_from_all_reduces_though_both_are_nccl_kernels(corp
             e["name"].split("_")[1] for e in trace["traceEvents"] if e["name"].startswith("ncclKernel")
         )
         assert kinds == {"SendRecv": 5, "AllReduce": 3}
-    rows = tables(folder, "traffic")["traffic"].group_by("rank", "collective").len().rows()
+    rows = tables_of(folder)["traffic"].group_by("rank", "collective").len().rows()
     assert sorted(rows) == sorted(
         (r, kind, n) for r in range(8) for kind, n in (("all_to_all", 5), ("all_reduce", 3))
     )
@@ -78,7 +79,7 @@ def test_all_to_alls_are_told_from_all_reduces_though_both_are_nccl_kernels(corp
 
 def test_sizes_of_old_traces_come_from_the_shapes_of_the_operators(corpus: Path):
     # 4 x 2048 x 4096 half-precision activations of the tensor-parallel run
-    sizes = set(tables(corpus / "kineto" / "megatron-tp8", "traffic")["traffic"]["size_bytes"])
+    sizes = set(tables_of(corpus / "kineto" / "megatron-tp8")["traffic"]["size_bytes"])
     assert 4 * 2048 * 4096 * 2 in sizes
 
 
@@ -89,7 +90,7 @@ def test_messages_of_the_pipeline_are_paired_one_by_one():
         for event in trace["traceEvents"]:
             if event.get("ph") == "X" and event["name"] in ("gloo:send", "gloo:recv"):
                 ends[event["name"], rank] += 1
-    messages = tables(folder, "messages")["messages"]
+    messages = tables_of(folder)["messages"]
     pairs = Counter(messages.select("source", "target").iter_rows())
     # 8 microbatches in each of 2 steps, forward to the next stage and backward to the one before
     assert pairs == {(a, b): 16 for a in range(4) for b in range(4) if abs(a - b) == 1}

@@ -9,6 +9,7 @@ import cross_plain
 import polars as pl
 import pytest
 from cross_runs import call, documents, group, matched, measured, rewrite, tables
+from recorded_runs import results_of, tables_of
 
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.testing import Plan, Straggler, damage, trace_path, write_run
@@ -30,7 +31,7 @@ def megatron(corpus: Path) -> Path:
 
 def test_waits_of_the_tensor_parallel_run_are_those_of_a_plain_count(megatron: Path):
     waits = cross_plain.waits(durations(megatron))
-    found = measured(megatron, "straggler").details["wait_s_per_step"]
+    found = results_of(megatron)["straggler"].details["wait_s_per_step"]
     assert found == pytest.approx({str(rank): wait / SECOND_US for rank, wait in waits.items()})
 
 
@@ -40,7 +41,7 @@ def test_ranks_0_and_6_of_the_tensor_parallel_run_are_late(megatron: Path):
     assert (round(totals[0]), round(totals[6])) == (241, 264)
     assert all(413 <= round(totals[rank]) <= 495 for rank in (1, 2, 3, 4, 5, 7))
     caused = cross_plain.caused(durations(megatron))
-    details = measured(megatron, "straggler").details
+    details = results_of(megatron)["straggler"].details
     assert details["late_ranks"] == ["0", "6"]
     assert details["slowest_rank"] == str(max(caused, key=lambda rank: caused[rank])) == "0"
     told = {rank: value for rank, value in details["caused_wait_s_per_step"].items() if value}
@@ -50,9 +51,9 @@ def test_ranks_0_and_6_of_the_tensor_parallel_run_are_late(megatron: Path):
 def test_lag_of_the_tensor_parallel_run_is_that_of_a_plain_count(megatron: Path):
     waits = cross_plain.waits(durations(megatron)).values()
     lag = (max(waits) - min(waits)) / SECOND_US
-    assert measured(megatron, "straggler_lag_16").value == pytest.approx(lag)
+    assert results_of(megatron)["straggler_lag_16"].value == pytest.approx(lag)
     # 626 ms is the slowest rank's one step
-    assert measured(megatron, "straggler").value == pytest.approx(lag / 0.626, rel=1e-3)
+    assert results_of(megatron)["straggler"].value == pytest.approx(lag / 0.626, rel=1e-3)
 
 
 def later(trace: dict[str, Any], us: int = 3000) -> None:
@@ -73,7 +74,7 @@ def shifted(megatron: Path, tmp_path: Path) -> Path:
 
 
 def test_clocks_3_ms_ahead_change_no_wait_no_straggler_and_are_recovered(megatron: Path, shifted: Path):
-    before, after = (tables(folder, "matched", "waits", "clock_offsets") for folder in (megatron, shifted))
+    before, after = tables_of(megatron), tables(shifted, "matched", "waits", "clock_offsets")
     told = ["group", "number", "rank", "transfer_ns", "wait_ns"]
     assert (
         after["matched"]
@@ -83,7 +84,7 @@ def test_clocks_3_ms_ahead_change_no_wait_no_straggler_and_are_recovered(megatro
     )
     assert after["waits"].drop("trace").equals(before["waits"].drop("trace"))
     names = ("slowest_rank", "late_ranks", "wait_s_per_step", "caused_wait_s_per_step", "cause")
-    was, now = (measured(folder, "straggler") for folder in (megatron, shifted))
+    was, now = results_of(megatron)["straggler"], measured(shifted, "straggler")
     assert (was.value, [was.details[name] for name in names]) == (
         now.value,
         [now.details[name] for name in names],

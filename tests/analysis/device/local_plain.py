@@ -1,11 +1,11 @@
 """The same numbers from the same JSON by other means: plain Python, one event at a time."""
 
-import gzip
-import json
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+from plain_json import document
 
 Event = dict[str, Any]
 Interval = tuple[int, int]
@@ -26,9 +26,7 @@ class Trace:
     """The events of one file by category, times relative to the file's own base."""
 
     def __init__(self, path: Path) -> None:
-        raw = path.read_bytes()
-        document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw, parse_float=Decimal)
-        self.events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+        self.events = [event for event in document(path)["traceEvents"] if event.get("ph") == "X"]
 
     def of(self, *categories: str) -> list[Event]:
         return [event for event in self.events if str(event.get("cat")).lower() in categories]
@@ -45,6 +43,7 @@ class Trace:
             found.setdefault(event["args"].get("correlation", 0), event)
         return found
 
+    @cached_property
     def steps(self) -> list[tuple[int, Interval, Interval]]:
         """Number, CPU range and device window of each ProfilerStep.
 
@@ -71,6 +70,12 @@ class Trace:
             steps.append((number, (start, end), (max(start, before), until)))
             before = until
         return steps
+
+
+@cache
+def trace_of(path: Path) -> Trace:
+    """Return the events of a file that nobody changes."""
+    return Trace(path)
 
 
 def clip(intervals: list[Interval], window: Interval) -> list[Interval]:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Trace, interval, union_length
+from local_plain import interval, trace_of, union_length
 from local_traces import copy, kernel, launch, op, result, step, table, value, write
+from recorded_runs import tables_of
 
 ON_DEVICE = ["nccl-args", "deepseek-dualpipe", "dlrm-8rank", "megatron-tp8"]
 
@@ -77,15 +78,15 @@ def test_a_device_that_copies_nothing_has_no_overhead(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ON_DEVICE)
 def test_copies_of_recorded_runs_equal_a_plain_count(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "copies")
-    times = table(corpus / "kineto" / run, "copy_time")
+    found = tables_of(corpus / "kineto" / run)
+    rows, times = found["copies"], found["copy_time"]
     for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
+        trace = trace_of(path)
         kernels = [interval(e) for e in trace.of("kernel")]
         counts: Counter[tuple[int, str]] = Counter()
         sizes: Counter[tuple[int, str]] = Counter()
         exposed = []
-        for number, (start, end), window in trace.steps():
+        for number, (start, end), window in trace.steps:
             for event in trace.of("gpu_memcpy", "gpu_memset"):
                 call = trace.launches.get(event["args"]["correlation"])
                 if call and start <= interval(call)[0] < end:

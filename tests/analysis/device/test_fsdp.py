@@ -4,8 +4,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Event, Interval, Trace, clip, interval, length, union
+from local_plain import Event, Interval, Trace, clip, interval, length, trace_of, union
 from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
+from recorded_runs import tables_of
 
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)"
@@ -140,9 +141,9 @@ def _inside(trace: Trace, prefix: str) -> list[Interval]:
 
 def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
     run = corpus / "kineto" / "gloo-fsdp2-tp2-args"
-    rows = table(run, "fsdp")
+    rows = tables_of(run)["fsdp"]
     for rank, path in enumerate(sorted(run.glob("*.gz"))):
-        trace = Trace(path)
+        trace = trace_of(path)
         ranges = sorted(interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:"))
         calls = sorted(interval(e) for e in trace.of("cpu_op") if e["name"] == "record_param_comms")
         assert len(ranges) == len(calls)
@@ -153,7 +154,7 @@ def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
         ]
         reducing = _inside(trace, "FSDP::post_backward_reduce")
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
-        for (_, cpu, _), row in zip(trace.steps(), own, strict=True):
+        for (_, cpu, _), row in zip(trace.steps, own, strict=True):
             for column, places in (("all_gather_ns", gathering), ("reduce_scatter_ns", reducing)):
                 mine = [
                     span
@@ -167,7 +168,7 @@ def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
 
 def test_the_bundled_run_gathers_every_block_and_reduces_each_once() -> None:
     run = Path(__file__).parents[3] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
-    rows = table(run, "fsdp")
+    rows = tables_of(run)["fsdp"]
     # two blocks and the root gather once forward, the blocks again backward; all three reduce
     assert rows["all_gathers"].to_list() == [5] * rows.height
     assert rows["reduce_scatters"].to_list() == [3] * rows.height

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Event, Interval, Trace, clip, interval, length, union
+from local_plain import Event, Interval, Trace, clip, interval, length, trace_of, union
 from local_traces import result, table
 from sharded_training import KINDS, RANKS
 
@@ -53,7 +53,7 @@ def test_all_that_ranges_of_fsdp_launch_is_sharding(recorded: Path, kind: str) -
     run = recorded / kind
     rows = table(run, "fsdp")
     for rank in range(RANKS):
-        trace = Trace(run / f"rank{rank}.json")
+        trace = trace_of(run / f"rank{rank}.json")
         inside = own_ranges(trace)
 
         def is_own(event: Event, inside: dict[int, list[Interval]] = inside) -> bool:
@@ -67,7 +67,7 @@ def test_all_that_ranges_of_fsdp_launch_is_sharding(recorded: Path, kind: str) -
         sharding += [span for span, call in zip(ranges, calls, strict=True) if is_own(call)]
         own = rows.filter(pl.col("rank") == rank)
         assert own.height == 2
-        for (_, window, _), row in zip(trace.steps(), own.iter_rows(named=True), strict=True):
+        for (_, window, _), row in zip(trace.steps, own.iter_rows(named=True), strict=True):
             assert row["work_ns"] == length(union(clip(sharding, window)))
             assert row["work_ns"] > 0
             hosts = [span for spans in inside.values() for span in spans]

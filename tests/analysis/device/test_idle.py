@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from local_plain import Trace, clip, interval, length, ns, union
+from local_plain import Trace, clip, interval, length, ns, trace_of, union
 from local_traces import kernel, launch, note, op, result, step, table, tables, value, write
+from recorded_runs import tables_of
 
 from ccl_bench.analysis.device.breakdown import idle, stream_idle
 
@@ -145,10 +146,10 @@ def _cause(instant: int, work: list, first: int, unit: int) -> str:
 
 @pytest.mark.parametrize("run", ON_DEVICE)
 def test_idle_time_of_recorded_runs_equals_a_plain_walk(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "idle")
+    rows = tables_of(corpus / "kineto" / run)["idle"]
     for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
-        steps = trace.steps()
+        trace = trace_of(path)
+        steps = trace.steps
         gaps = _gaps(trace, steps[0][2][0], steps[-1][2][1])
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
         for (_, _, window), row in zip(steps, own, strict=True):
@@ -187,7 +188,7 @@ HTA = {
 
 @pytest.mark.parametrize(("run", "rank"), HTA)
 def test_streams_are_idle_as_hta_has_it(corpus: Path, run: str, rank: int) -> None:
-    origins = table(corpus / "kineto" / run, "origins").filter(pl.col("rank") == rank)
+    origins = tables_of(corpus / "kineto" / run)["origins"].filter(pl.col("rank") == rank)
     whole = origins.select(
         step=pl.lit(0, dtype=pl.Int64),
         device_start_ns=pl.col("start_ns").min(),
@@ -202,7 +203,7 @@ def test_streams_are_idle_as_hta_has_it(corpus: Path, run: str, rank: int) -> No
 
 
 def test_idle_time_agrees_with_the_breakdown_of_the_step(corpus: Path) -> None:
-    found = tables(corpus / "kineto" / "dlrm-8rank", "idle", "breakdown")
+    found = tables_of(corpus / "kineto" / "dlrm-8rank")
     assert found["idle"]["idle_ns"].to_list() == found["breakdown"]["idle_ns"].to_list()
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Trace, clip, interval, length, union_length
+from local_plain import clip, interval, length, trace_of, union_length
 from local_traces import kernel, launch, op, result, step, table, value, write
+from recorded_runs import results_of, tables_of
 
 from ccl_bench.catalog.collectives import of_kernel
 from ccl_bench.catalog.kernel_types import kernel_type
@@ -110,12 +111,12 @@ def test_a_run_on_cpus_has_no_kernel_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ON_DEVICE)
 def test_kernel_time_of_recorded_runs_equals_a_plain_sum(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "kernel_time")
+    rows = tables_of(corpus / "kineto" / run)["kernel_time"]
     for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
+        trace = trace_of(path)
         counts: dict[tuple, int] = defaultdict(int)
         times: dict[tuple, int] = defaultdict(int)
-        for number, _, window in trace.steps():
+        for number, _, window in trace.steps:
             for event in trace.of("kernel"):
                 recorded = "Collective name" in event["args"] or of_kernel(event["name"])
                 key = number, "communication" if recorded else kernel_type(event["name"]), event["name"]
@@ -132,8 +133,8 @@ def test_kernel_time_of_recorded_runs_equals_a_plain_sum(corpus: Path, run: str)
 def test_communication_of_recorded_runs_equals_a_plain_union(corpus: Path, run: str) -> None:
     totals, exposed, shares = [], [], []
     for path in sorted((corpus / "kineto" / run).glob("*.gz")):
-        trace = Trace(path)
-        steps = trace.steps()
+        trace = trace_of(path)
+        steps = trace.steps
         is_call = [bool("Collective name" in e["args"] or of_kernel(e["name"])) for e in trace.of("kernel")]
         kernels = [interval(event) for event in trace.of("kernel")]
         calls = [span for span, call in zip(kernels, is_call, strict=True) if call]
@@ -144,10 +145,10 @@ def test_communication_of_recorded_runs_equals_a_plain_union(corpus: Path, run: 
         totals.append(total / len(steps) / 1e9)
         exposed.append((both - computing) / len(steps) / 1e9)
         shares.append(100 * total / sum(end - start for _, _, (start, end) in steps))
-    place = corpus / "kineto" / run
-    assert value(place, "total_communication_time") == pytest.approx(sum(totals) / len(totals))
-    assert value(place, "exposed_communication_time") == pytest.approx(sum(exposed) / len(exposed))
-    assert value(place, "communication_fraction") == pytest.approx(sum(shares) / len(shares))
+    found = results_of(corpus / "kineto" / run)
+    assert found["total_communication_time"].value == pytest.approx(sum(totals) / len(totals))
+    assert found["exposed_communication_time"].value == pytest.approx(sum(exposed) / len(exposed))
+    assert found["communication_fraction"].value == pytest.approx(sum(shares) / len(shares))
 
 
 def test_calls_at_the_same_time_count_once_in_all_and_each_in_their_sum(tmp_path: Path) -> None:

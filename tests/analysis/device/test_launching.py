@@ -5,8 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Trace, interval, ns
+from local_plain import Trace, interval, ns, trace_of
 from local_traces import kernel, launch, op, result, step, table, value, write
+from recorded_runs import tables_of
 
 ON_DEVICE = ["nccl-args", "deepseek-dualpipe", "dlrm-8rank", "megatron-tp8"]
 
@@ -64,14 +65,14 @@ def test_cpus_launch_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ON_DEVICE)
 def test_launches_of_recorded_runs_equal_a_plain_count(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "launching")
+    rows = tables_of(corpus / "kineto" / run)["launching"]
     for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
+        trace = trace_of(path)
         first: dict[int, tuple[int, int]] = {}
         for event in sorted(trace.work, key=lambda e: e["ts"]):
             first.setdefault(event["args"]["correlation"], (interval(event)[0], event["args"]["stream"]))
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
-        for (_, (start, end), _), row in zip(trace.steps(), own, strict=True):
+        for (_, (start, end), _), row in zip(trace.steps, own, strict=True):
             fruitful = {c: e for c, e in trace.launches.items() if start <= ns(e["ts"]) < end and c in first}
             assert row["launches"] - row["fruitless"] == len(fruitful)
             assert row["delay_ns"] == sum(max(0, first[c][0] - interval(e)[1]) for c, e in fruitful.items())
@@ -106,10 +107,10 @@ def _latencies_of_idle_streams(trace: Trace, fruitful: dict, first: dict) -> lis
 def test_launches_cost_what_hta_says(
     corpus: Path, run: str, rank: int, launches: int, calls_us: float, delays_us: float
 ) -> None:
-    rows = table(corpus / "kineto" / run, "launching").filter(pl.col("rank") == rank)
+    rows = tables_of(corpus / "kineto" / run)["launching"].filter(pl.col("rank") == rank)
     assert rows["launches"].sum() - rows["fruitless"].sum() == launches
     # HTA leaves out calls of which nothing came
-    trace = Trace(sorted((corpus / "kineto" / run).glob("*.gz"))[rank])
+    trace = trace_of(sorted((corpus / "kineto" / run).glob("*.gz"))[rank])
     started = {event["args"]["correlation"] for event in trace.work}
     calls = [e for c, e in trace.launches.items() if c not in started and e["name"].startswith("cudaMem")]
     assert (rows["call_ns"].sum() - sum(ns(e["dur"]) for e in calls)) / 1000 == pytest.approx(

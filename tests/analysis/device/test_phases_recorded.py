@@ -5,8 +5,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_plain import Event, Interval, Trace, clip, interval, length, ns, union
-from local_traces import table, tables
+from local_plain import Event, Interval, Trace, clip, interval, length, ns, trace_of, union
+from recorded_runs import tables_of
 
 EVALUATE = "autograd::engine::evaluate_function: "
 
@@ -55,7 +55,7 @@ def _plain_phase(
         return "other"
     if "forward" in inside:
         return "forward"
-    for _, (start, end), _ in trace.steps():
+    for _, (start, end), _ in trace.steps:
         if start <= at < end:
             own = [(span, mark) for spans in marks.values() for span, mark in spans if start <= span[0] < end]
             ends = [span[1] for span, mark in own if mark in ("backward", "accumulate")]
@@ -66,9 +66,9 @@ def _plain_phase(
 
 @pytest.mark.parametrize("run", ["nccl-args", "deepseek-dualpipe", "dlrm-8rank"])
 def test_phases_of_recorded_runs_equal_a_plain_attribution(corpus: Path, run: str) -> None:
-    rows = table(corpus / "kineto" / run, "phases")
+    rows = tables_of(corpus / "kineto" / run)["phases"]
     for rank, path in enumerate(sorted((corpus / "kineto" / run).glob("*.gz"))):
-        trace = Trace(path)
+        trace = trace_of(path)
         marks = _marks(trace)
         program = next(e["tid"] for e in trace.of("user_annotation") if e["name"].startswith("ProfilerStep"))
         spans: dict[str, list[Interval]] = {}
@@ -78,7 +78,7 @@ def test_phases_of_recorded_runs_equal_a_plain_attribution(corpus: Path, run: st
         expected = Counter(
             {
                 (number, phase): length(union(clip(parts, window)))
-                for number, _, window in trace.steps()
+                for number, _, window in trace.steps
                 for phase, parts in spans.items()
             }
         )
@@ -97,14 +97,14 @@ def _communicates(event: Event) -> bool:
 
 def test_no_time_of_a_step_is_lost_between_phases(corpus: Path) -> None:
     for run in ("nccl-args", "deepseek-dualpipe", "gloo-fsdp2-tp2-args"):
-        counts = table(corpus / "kineto" / run, "phases")["count"].sum()
-        work = table(corpus / "kineto" / run, "origins")
+        counts = tables_of(corpus / "kineto" / run)["phases"]["count"].sum()
+        work = tables_of(corpus / "kineto" / run)["origins"]
         assert counts == work.filter(pl.col("kind") != "communication").height
 
 
 def test_work_launched_before_the_recording_has_no_phase(corpus: Path) -> None:
     """On two ranks 64 kernels were launched before; beside them ran the first copy of the step on one."""
-    found = tables(corpus / "kineto" / "dlrm-8rank", "phases", "origins")
+    found = tables_of(corpus / "kineto" / "dlrm-8rank")
     work = found["origins"].filter(pl.col("kind") != "communication")
     assert work["launch_ns"].null_count() == 2 * 64
     assert found["phases"]["count"].sum() == work.height - 2 * 64 - 1

@@ -1,0 +1,58 @@
+"""What the library makes of recorded runs, which nobody changes: each is read once a process."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from ccl_bench.result import Result
+
+_TABLES = (
+    "breakdown",
+    "clock_offsets",
+    "copies",
+    "copy_time",
+    "fsdp",
+    "groups",
+    "idle",
+    "kernel_time",
+    "launching",
+    "matched",
+    "messages",
+    "origins",
+    "phases",
+    "steps",
+    "traffic",
+    "waits",
+)
+
+_METRICS = (
+    "bubble_size_pipeline",
+    "communication_fraction",
+    "exposed_communication_time",
+    "straggler",
+    "straggler_lag_16",
+    "total_communication_time",
+    "traffic_distribution",
+)
+
+
+@cache
+def tables_of(run: Path) -> dict[str, pl.DataFrame]:
+    """Return the tables that tests look at, by name."""
+    return load_tables(open_run(run), _TABLES, jobs=1, use_cache=False).inputs
+
+
+@cache
+def results_of(run: Path) -> dict[str, Result]:
+    """Return the metrics that tests look at, by name."""
+    return {found.metric: found for found in evaluate(open_run(run), _METRICS, jobs=1, use_cache=False)}
