@@ -1,6 +1,6 @@
 """Data-parallel ranks on the CPU, of which one is slowed down; they are forked, so that torch is loaded once.
 
-gloo_ddp.py FOLDER RANKS SLOW KIND: rank SLOW spends DELAY_S more of each step on KIND, `sleep` or `compute`.
+gloo_ddp.py FOLDER: writes a run for each of `DELAYED`, in which a rank spends DELAY_S more of each step so.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import torch
 import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
@@ -17,28 +18,34 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
 DELAY_S = 0.2
-STEPS = 3
+RANKS, STEPS = 3, 3
+DELAYED = {"sleep": 0, "compute": 1}
+"""What a rank spends more time on → that rank."""
 
 
 def main() -> None:
-    """Start the ranks, and end with the number of those that failed."""
-    folder, ranks, slow, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    """Start the ranks of each run, and end with the number of those that failed."""
     torch.set_num_threads(1)
-    pids = [os.fork() or _ended(folder, rank, ranks, kind if rank == slow else "") for rank in range(ranks)]
-    sys.exit(sum(os.waitpid(pid, 0)[1] != 0 for pid in pids))
+    failed = 0
+    for kind, slow in DELAYED.items():
+        folder = Path(sys.argv[1], kind)
+        folder.mkdir()
+        pids = [os.fork() or _ended(folder, rank, kind if rank == slow else "") for rank in range(RANKS)]
+        failed += sum(os.waitpid(pid, 0)[1] != 0 for pid in pids)
+    sys.exit(failed)
 
 
-def _ended(folder: str, rank: int, ranks: int, kind: str) -> int:
+def _ended(folder: Path, rank: int, kind: str) -> int:
     try:
-        _train(folder, rank, ranks, kind)
+        _train(folder, rank, kind)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def _train(folder: str, rank: int, ranks: int, kind: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+def _train(folder: Path, rank: int, kind: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with profile(

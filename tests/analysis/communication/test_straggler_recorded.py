@@ -8,28 +8,22 @@ from pathlib import Path
 
 import pytest
 from cross_runs import measured
-from gloo_ddp import DELAY_S, STEPS
+from gloo_ddp import DELAY_S, DELAYED, RANKS, STEPS
 
-RANKS = 3
 _SCRIPT = Path(__file__).with_name("gloo_ddp.py")
 
-
-Recorded = tuple[Path, int, str]
-"""A run, its slow rank, and what kind of cause its delay is."""
-
-KINDS = {"sleep": (0, "host"), "compute": (1, "compute")}
+CAUSES = {"sleep": "host", "compute": "compute"}
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Return a run recorded now."""
-    kind = request.param
-    slow, cause = KINDS[kind]
-    folder = tmp_path_factory.mktemp(kind)
-    command = [sys.executable, str(_SCRIPT), str(folder), str(RANKS), str(slow), kind]
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of each kind of delay, recorded now."""
+    folder = tmp_path_factory.mktemp("delayed")
+    command = [sys.executable, str(_SCRIPT), str(folder)]
     subprocess.run(command, check=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    (folder / "store").unlink(missing_ok=True)
-    return folder, slow, cause
+    for store in folder.glob("*/store"):
+        store.unlink()
+    return folder
 
 
 def plain_waits(folder: Path) -> dict[int, float]:
@@ -44,8 +38,9 @@ def plain_waits(folder: Path) -> dict[int, float]:
     return {rank: sum(a - b for a, b in zip(row, shortest, strict=True)) for rank, row in lengths.items()}
 
 
-def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: Recorded):
-    folder, slow, cause = recorded
+@pytest.mark.parametrize("kind", CAUSES)
+def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: Path, kind: str):
+    folder, slow, cause = recorded / kind, DELAYED[kind], CAUSES[kind]
     waits = plain_waits(folder)
     found = measured(folder, "straggler")
     assert min(waits, key=lambda rank: waits[rank]) == slow

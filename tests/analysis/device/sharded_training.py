@@ -1,10 +1,14 @@
-"""Two processes that train a small model with each way of torch to shard it, and record themselves."""
+"""Two processes that train a small model with each way of torch to shard it, and record themselves.
+
+sharded_training.py FOLDER: writes a run for each way. The ranks are forked, so that torch is loaded once.
+"""
 
 import os
 import sys
 from pathlib import Path
 
 import torch
+import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -14,7 +18,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.multiprocessing import spawn
+from torch.multiprocessing import start_processes
 from torch.profiler import ProfilerActivity, profile, schedule
 
 KINDS = ("fully_shard", "offloaded", "wrapped")
@@ -56,4 +60,4 @@ def train(rank: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
-    spawn(train, (Path(sys.argv[1]),), nprocs=RANKS)
+    start_processes(train, (Path(sys.argv[1]),), nprocs=RANKS, start_method="fork")
