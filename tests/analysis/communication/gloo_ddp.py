@@ -11,11 +11,12 @@ import time
 import traceback
 from pathlib import Path
 
-import torch
-import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile, schedule
+if __name__ == "__main__":  # tests look up what it does, and need no torch for that
+    import torch
+    import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.profiler import ProfilerActivity, profile, schedule
 
 DELAY_S = 0.2
 RANKS, STEPS = 3, 3

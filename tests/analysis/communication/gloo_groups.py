@@ -9,11 +9,12 @@ import os
 import sys
 import traceback
 
-import torch
-import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.profiler import ProfilerActivity, profile, record_function
+if __name__ == "__main__":  # tests look up what it does, and need no torch for that
+    import torch
+    import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.profiler import ProfilerActivity, profile, record_function
 
 RANKS, STEPS = 4, 2
 

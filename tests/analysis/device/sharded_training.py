@@ -3,23 +3,26 @@
 sharded_training.py FOLDER: writes a run for each way. The ranks are forked, so that torch is loaded once.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
 
-import torch
-import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
-from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import (
-    CPUOffloadPolicy,
-    FullyShardedDataParallel,
-    MixedPrecisionPolicy,
-    OffloadPolicy,
-    fully_shard,
-)
-from torch.multiprocessing import start_processes
-from torch.profiler import ProfilerActivity, profile, schedule
+if __name__ == "__main__":  # tests look up what it does, and need no torch for that
+    import torch
+    import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
+    from torch import distributed, nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import (
+        CPUOffloadPolicy,
+        FullyShardedDataParallel,
+        MixedPrecisionPolicy,
+        OffloadPolicy,
+        fully_shard,
+    )
+    from torch.multiprocessing import start_processes
+    from torch.profiler import ProfilerActivity, profile, schedule
 
 KINDS = ("fully_shard", "offloaded", "wrapped")
 RANKS, STEPS = 2, 2

@@ -7,7 +7,6 @@ import stat
 import time
 
 import pytest
-from ccl_bench.trace.formats.nsys.recognition import REPORT_MAGIC
 from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
 
@@ -16,6 +15,7 @@ from ccl_bench.trace.formats.nsys import export as nsys_export
 from ccl_bench.trace.formats.nsys import recognises
 from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.processes import processes
+from ccl_bench.trace.formats.nsys.recognition import REPORT_MAGIC
 
 RANK_2, RANK_3 = "rank2_report4.qdrep", "rank3_report1.qdrep"
 

@@ -5,13 +5,13 @@ import sqlite3
 import time
 
 import pytest
-from ccl_bench.trace.formats.nsys.recognition import SQLITE_MAGIC
 from exports import OWNER, START_NS, changed, codes, content, export, kernel, mark, rows
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import database
 from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.processes import processes
+from ccl_bench.trace.formats.nsys.recognition import SQLITE_MAGIC
 
 MANY = 20_000
 
