@@ -8,14 +8,15 @@ from decimal import Decimal
 from functools import cache
 
 import pytest
+from plain_json import document
 from writing import read
 
 FILES = {
     "deepseek-dualpipe": ["train.json.gz"],
-    "gloo-fsdp2-tp2-args": [f"rank{rank}_trace.json.gz" for rank in range(4)],
+    "gloo-fsdp2-tp2-args": [f"rank{rank}_trace.json.gz" for rank in (0, 3)],
     "nccl-args": ["rank0.nccl_data.json.gz"],
-    "dlrm-8rank": [f"worker{rank}_step_12.pt.trace.json.gz" for rank in range(8)],
-    "megatron-tp8": [f"megatron_kineto_{rank}.json.gz" for rank in range(8)],
+    "dlrm-8rank": [f"worker{rank}_step_12.pt.trace.json.gz" for rank in (0, 7)],
+    "megatron-tp8": [f"megatron_kineto_{rank}.json.gz" for rank in (0, 7)],
 }
 every_file = pytest.mark.parametrize(
     "file", [f"{folder}/{name}" for folder, names in FILES.items() for name in names]
@@ -34,19 +35,8 @@ TABLE_OF = {
 
 
 @cache
-def raw(path):
-    return gzip.decompress(path.read_bytes())
-
-
-@cache
-def plain(path):
-    """Return the file as plain JSON whose numbers with a point are exact."""
-    return json.loads(raw(path), parse_float=Decimal)
-
-
-@cache
 def content(path):
-    return read(raw(path))
+    return read(gzip.decompress(path.read_bytes()))
 
 
 @pytest.fixture
@@ -55,7 +45,7 @@ def path(corpus, file):
 
 
 def complete(path):
-    return [e for e in plain(path)["traceEvents"] if e["ph"] == "X" and e.get("cat") in TABLE_OF]
+    return [e for e in document(path)["traceEvents"] if e["ph"] == "X" and e.get("cat") in TABLE_OF]
 
 
 def nanoseconds(microseconds):
@@ -74,7 +64,7 @@ def test_each_table_has_as_many_rows_as_the_file_has_events(path):
 
 @every_file
 def test_every_start_and_end_is_exact_to_the_nanosecond(path):
-    base = plain(path).get("baseTimeNanoseconds", 0)
+    base = document(path).get("baseTimeNanoseconds", 0)
     for table in set(TABLE_OF.values()):
         expected = Counter(
             (base + nanoseconds(e["ts"]), base + nanoseconds(e["ts"]) + nanoseconds(e["dur"]), e["name"])
@@ -97,7 +87,7 @@ def test_rows_are_in_order_of_start(path):
 
 @every_file
 def test_correlation_device_and_stream_are_those_of_the_file(path):
-    base = plain(path).get("baseTimeNanoseconds", 0)
+    base = document(path).get("baseTimeNanoseconds", 0)
     for table, categories in (("kernels", {"kernel"}), ("memcpy", {"gpu_memcpy", "gpu_memset"})):
         expected = Counter(
             (
@@ -153,9 +143,9 @@ def test_operators_carry_their_ids(path):
 
 @every_file
 def test_autograd_links_join_the_ends_of_equal_id(path):
-    base = plain(path).get("baseTimeNanoseconds", 0)
+    base = document(path).get("baseTimeNanoseconds", 0)
     ends = {"s": {}, "f": {}}
-    for e in plain(path)["traceEvents"]:
+    for e in document(path)["traceEvents"]:
         if e.get("cat") == "fwdbwd":
             ends[e["ph"]][e["id"]] = (base + nanoseconds(e["ts"]), e["tid"])
     expected = Counter(ends["s"][i] + ends["f"][i] for i in ends["s"] if i in ends["f"])
@@ -164,7 +154,7 @@ def test_autograd_links_join_the_ends_of_equal_id(path):
 
 @every_file
 def test_devices_rank_and_groups_are_those_of_the_file(path):
-    whole = plain(path)
+    whole = document(path)
     info = whole["distributedInfo"]
     assert content(path).rank == info["rank"]
     assert content(path).world_size == info["world_size"]

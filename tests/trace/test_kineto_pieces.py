@@ -23,10 +23,10 @@ def test_where_pieces_are_cut_changes_nothing(monkeypatch, write, size):
 
 @layouts
 def test_every_offset_of_a_piece_boundary_gives_the_same_rows(monkeypatch, write):
-    data = write(many(6))
+    data = write(many(3))
     expected = read(data).table("cpu_ops").rows()
-    assert len(expected) == 6
-    for size in range(64, 401):
+    assert len(expected) == 3
+    for size in range(64, 301):
         monkeypatch.setattr(values, "BLOCK_BYTES", size)
         assert read(data).table("cpu_ops").rows() == expected
 

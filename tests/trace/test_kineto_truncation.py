@@ -27,7 +27,7 @@ layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
 
 @layouts
-@pytest.mark.parametrize("percent", range(0, 100, 3))
+@pytest.mark.parametrize("percent", range(0, 100, 7))
 @pytest.mark.parametrize("size", [100, 1 << 20])
 def test_what_survives_a_cut_is_the_beginning(monkeypatch, write, percent, size):
     monkeypatch.setattr(values, "BLOCK_BYTES", size)
@@ -47,7 +47,7 @@ def test_what_survives_a_cut_is_the_beginning(monkeypatch, write, percent, size)
 
 @layouts
 def test_every_place_of_a_cut_gives_a_beginning_and_a_finding(write):
-    data = write(many(4))
+    data = write(many(2))
     start = data.find(b"[", data.find(b'"traceEvents"')) + 1
     for end in range(start, len(data.rstrip()) - 1):
         content = read(data[:end])

@@ -85,7 +85,7 @@ def test_a_truncated_export_gives_what_stands_before(large):
 
 def test_no_cut_gives_anything_but_rows_or_a_refusal(place):
     data = place.read_bytes()
-    for size in range(0, len(data), 256):
+    for size in range(0, len(data), 512):
         place.write_bytes(data[:size])
         try:
             found = content(place)
@@ -96,7 +96,7 @@ def test_no_cut_gives_anything_but_rows_or_a_refusal(place):
 
 def test_no_flipped_bytes_give_anything_but_rows_or_a_refusal(place):
     data, chance = place.read_bytes(), random.Random(7)
-    for _ in range(300):
+    for _ in range(80):
         broken = bytearray(data)
         for _ in range(chance.randrange(1, 40)):
             broken[chance.randrange(len(broken))] = chance.randrange(256)
