@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-import gzip
-import json
+import functools
 import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_json import document
 
 from ccl_bench.catalog.collectives import canonical, is_bookkeeping, of_annotation, of_kernel
 from ccl_bench.catalog.devices import device
@@ -26,12 +26,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def kineto(run: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(gzip.decompress(path.read_bytes()))
-        for path in sorted((CORPUS / "kineto" / run).glob("*.gz"))
-    ]
+    return [document(path) for path in sorted((CORPUS / "kineto" / run).glob("*.gz"))]
 
 
+@functools.cache
 def kernel_time(run: str) -> collections.Counter[str]:
     total: collections.Counter[str] = collections.Counter()
     for trace in kineto(run):
@@ -51,7 +49,7 @@ def nsys_kernel_time(export: str) -> collections.Counter[str]:
 
 
 def share(times: collections.Counter[str], kind: str) -> float:
-    return sum(time for name, time in times.items() if kernel_type(name) == kind) / sum(times.values())
+    return float(sum(t for name, t in times.items() if kernel_type(name) == kind) / sum(times.values()))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_communication_is_exactly_the_kernels_that_communicate(run: str, marks: 
 def test_half_of_the_dualpipe_chunk_is_all_to_all() -> None:
     times = kernel_time("deepseek-dualpipe")
     all_to_all = sum(time for name, time in times.items() if of_kernel(name) == "all_to_all")
-    assert all_to_all / sum(times.values()) == pytest.approx(0.33, abs=0.005)
+    assert float(all_to_all / sum(times.values())) == pytest.approx(0.33, abs=0.005)
 
 
 @pytest.mark.parametrize("run", ["nccl-args", "gloo-fsdp2-tp2-args"])

@@ -17,8 +17,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ import plain_nsys
 import plain_serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "runs"
@@ -40,6 +41,7 @@ LOOSE = {"sm": 1e-6}
 """The program counts shares of multiprocessors in whole millionths."""
 
 Values = dict[str, float | None]
+Command = Callable[[list[str]], subprocess.CompletedProcess[str]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Run:
     name: str
     path: Path
     recompute: Callable[[], Values]
+
+    @cached_property
+    def plain(self) -> Values:
+        """Metric -> value by the plain side."""
+        return self.recompute()
 
 
 @dataclass(frozen=True)
@@ -87,23 +94,26 @@ def runs(corpus: Path) -> Iterator[Run]:
         yield Run("memory", path, partial(plain_memory.metrics_of, path))
 
 
-def by_program(path: Path, names: list[str]) -> dict[str, tuple[float | None, str]]:
+def started(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Return the outcome of an installed command."""
+    program = Path(sys.executable).with_name(command[0])
+    return subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False)
+
+
+def by_program(path: Path, names: list[str], run: Command = started) -> dict[str, tuple[float | None, str]]:
     """Return metric -> value and status as the command prints them."""
     asked = [part for name in names for part in ("--metric", name)]
-    program = Path(sys.executable).with_name("ccl-metrics")
-    command = [program, "--trace", path, *asked, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(["ccl-metrics", "--trace", str(path), *asked, "--format", "json"])
     if not done.stdout:
         raise SystemExit(f"{path}: the program ended with {done.returncode}: {done.stderr}")
     results = json.loads(done.stdout)
     return {r["metric"]: (r["value"] if r["status"] == "ok" else None, r["status"]) for r in results}
 
 
-def audited(run: Run) -> list[Row]:
+def audited(run: Run, command: Command = started) -> list[Row]:
     """Return a row for each metric of a run that the plain side can tell."""
-    plain = run.recompute()
-    program = by_program(run.path, list(plain))
-    return [Row(run.name, name, value, plain[name], status) for name, (value, status) in program.items()]
+    program = by_program(run.path, list(run.plain), command)
+    return [Row(run.name, name, value, run.plain[name], status) for name, (value, status) in program.items()]
 
 
 def main() -> int:

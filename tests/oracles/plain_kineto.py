@@ -84,6 +84,11 @@ def message_bytes(arguments: Event) -> int | None:
     return None if kind is None or width is None or elements is None else int(elements) * width
 
 
+def _communicates(kernel: Event) -> bool:
+    """Whether a kernel moves data between ranks, by what was recorded with it or by its name."""
+    return "Collective name" in kernel["args"] or any(name in kernel["name"] for name in COMMUNICATION_NAMES)
+
+
 class Rank:
     """One rank's file: its steps, its work, its calls; times in whole nanoseconds."""
 
@@ -140,15 +145,13 @@ class Rank:
 
     def _device_calls(self) -> list[Event]:
         """Return (span, collective, bytes) of the communication kernels in order of start."""
-        operators = {at: e["args"] for at, e in self._launched_in("record_param_comms").items()}
-        started = self._launched_in("c10d::")
+        communicating = [kernel for kernel in self.kernels if _communicates(kernel)]
+        numbers = {kernel["args"].get("correlation") for kernel in communicating}
+        operators = {at: e["args"] for at, e in self._launched_in("record_param_comms", numbers).items()}
+        started = self._launched_in("c10d::", numbers)
         calls = []
-        for kernel in self.kernels:
+        for kernel in communicating:
             arguments = kernel["args"]
-            if "Collective name" not in arguments and not any(
-                n in kernel["name"] for n in COMMUNICATION_NAMES
-            ):
-                continue
             if "Collective name" not in arguments:
                 arguments = operators.get(arguments.get("correlation"), {})
             operator = started.get(kernel["args"].get("correlation"), {"name": "", "args": {}})
@@ -159,11 +162,12 @@ class Rank:
             calls.append({**kernel, "kind": kind, "bytes": message_bytes(arguments), "uneven": uneven})
         return calls
 
-    def _launched_in(self, prefix: str) -> dict[int, Event]:
+    def _launched_in(self, prefix: str, numbers: set[int | None]) -> dict[int, Event]:
         """Return correlation -> the innermost operator of that name in which the launch ran."""
         found = {}
         recorded = [e for e in self.of("cpu_op") if e["name"].startswith(prefix)]
-        for correlation, launch in self.launch_of.items():
+        for correlation in numbers & self.launch_of.keys():
+            launch = self.launch_of[correlation]
             at, thread = launch["span"][0], launch["tid"]
             around = [e for e in recorded if e["span"][0] <= at < e["span"][1] and e["tid"] == thread]
             if around:

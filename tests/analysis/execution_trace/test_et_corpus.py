@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from et_sets import FILES, argument, calls, content, document, et_path, kineto_path, run_directory
+from et_sets import FILES, argument, calls, content, et_path, kineto_path, run_directory
+from plain_json import document
 
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
