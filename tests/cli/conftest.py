@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ccl_bench.testing import Plan, write_run
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 
 
@@ -25,6 +27,14 @@ def sharded() -> Path:
 def pipelined() -> Path:
     """Return the example run with four pipeline stages."""
     return EXAMPLES / "llama-tiny-pp4-gloo"
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a generated run of two ranks with three steps, 1 to 3."""
+    folder = tmp_path_factory.mktemp("small")
+    write_run(Plan(dp_shard=2, steps=3), folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -18,32 +18,27 @@ if TYPE_CHECKING:
 Captured = pytest.CaptureFixture[str]
 
 
-def test_the_report_of_a_run_goes_to_stdout(sharded: Path, capsys: Captured) -> None:
-    assert main(["report", str(sharded), "--text"]) == 0
+def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
+    small: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    target = tmp_path / "reports" / "one.txt"
+    assert main(["report", str(small), "--text", "-o", str(target)]) == 0
+    assert (capsys.readouterr().out, target.read_text()[:17]) == ("", "CCL-Bench report:")
+    assert main(["report", str(small), "--text", "--output", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["report", str(small), "--text", "-o", str(target), "--force"]) == 0
+
+
+def test_a_report_without_a_form_is_text_on_stdout(sharded: Path, capsys: Captured) -> None:
+    assert main(["report", str(sharded)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("CCL-Bench report: llama-tiny\n")
     assert "\nBus bandwidth\n" in out
     assert err == ""
 
 
-def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
-    sharded: Path, tmp_path: Path, capsys: Captured
-) -> None:
-    target = tmp_path / "reports" / "one.txt"
-    assert main(["report", str(sharded), "--text", "-o", str(target)]) == 0
-    assert (capsys.readouterr().out, target.read_text()[:17]) == ("", "CCL-Bench report:")
-    assert main(["report", str(sharded), "--text", "--output", str(target)]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert main(["report", str(sharded), "--text", "-o", str(target), "--force"]) == 0
-
-
-def test_a_report_without_a_form_is_text(sharded: Path, capsys: Captured) -> None:
-    assert main(["report", str(sharded)]) == 0
-    assert capsys.readouterr().out.startswith("CCL-Bench report: llama-tiny\n")
-
-
 def test_a_report_reads_each_trace_once(
-    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ccl_bench import engine
 
@@ -54,9 +49,9 @@ def test_a_report_reads_each_trace_once(
         "read_concatenated",
         lambda tasks, *of, **how: read.append(len(tasks)) or run(tasks, *of, **how),
     )
-    assert main(["report", str(sharded), "--text"]) == 0
-    assert main(["inspect", str(sharded)]) == 0
-    assert read == [4, 4]
+    assert main(["report", str(small), "--text"]) == 0
+    assert main(["inspect", str(small)]) == 0
+    assert read == [2, 2]
 
 
 @pytest.fixture
@@ -73,9 +68,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_one_metric_that_fails_shows_its_traceback_and_ends_with_1(
-    broken: str, sharded: Path, capsys: Captured
+    broken: str, small: Path, capsys: Captured
 ) -> None:
-    assert ccl_metrics(["--trace", str(sharded), "--metric", broken]) == 1
+    assert ccl_metrics(["--trace", str(small), "--metric", broken]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert f"ccl-metrics: {broken}: failed: ZeroDivisionError: no DataFrame to divide" in err
@@ -84,30 +79,30 @@ def test_one_metric_that_fails_shows_its_traceback_and_ends_with_1(
 
 
 def test_among_others_a_metric_that_fails_leaves_them_alone(
-    broken: str, sharded: Path, capsys: Captured
+    broken: str, small: Path, capsys: Captured
 ) -> None:
-    assert ccl_metrics(["--trace", str(sharded), "--all", "--format", "json"]) == 0
+    assert ccl_metrics(["--trace", str(small), "--all", "--format", "json"]) == 0
     out, err = capsys.readouterr()
     found = {result["metric"]: result for result in json.loads(out)}
     assert found[broken]["status"] == "failed"
     assert found[broken]["reason"] == "ZeroDivisionError: no DataFrame to divide"
-    assert found["coll_call_num"]["value"] == 16
+    assert found["coll_call_num"]["status"] == "ok"
     assert "Traceback" not in err
 
 
-def test_debug_shows_the_traceback_of_each_that_fails(broken: str, sharded: Path, capsys: Captured) -> None:
-    arguments = ["--trace", str(sharded), "--metric", "gpu_busy", "--metric", broken, "--debug"]
+def test_debug_shows_the_traceback_of_each_that_fails(broken: str, small: Path, capsys: Captured) -> None:
+    arguments = ["--trace", str(small), "--metric", "gpu_busy", "--metric", broken, "--debug"]
     assert ccl_metrics(arguments) == 0
     assert "in gpu_idle_squared" in capsys.readouterr().err
 
 
-def test_inspect_names_a_metric_that_fails(broken: str, sharded: Path, capsys: Captured) -> None:
-    assert main(["inspect", str(sharded)]) == 0
+def test_inspect_names_a_metric_that_fails(broken: str, small: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(small)]) == 0
     assert "failed: ZeroDivisionError: no DataFrame to divide" in capsys.readouterr().out
 
 
 def test_a_table_across_ranks_that_fails_takes_only_what_rests_on_it_along(
-    sharded: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
 
@@ -119,7 +114,7 @@ def test_a_table_across_ranks_that_fails_takes_only_what_rests_on_it_along(
 
     analysis.load()
     monkeypatch.setitem(DERIVED._items, "waits", replace(DERIVED.get("waits"), compute=fails))
-    assert ccl_metrics(["--trace", str(sharded), "--all", "--format", "json"]) == 0
+    assert ccl_metrics(["--trace", str(small), "--all", "--format", "json"]) == 0
     found = {result["metric"]: result for result in json.loads(capsys.readouterr().out)}
     assert {found[name]["status"] for name in ("straggler", "straggler_lag_16")} == {"failed"}
     assert found["traffic_distribution"]["status"] == "ok"

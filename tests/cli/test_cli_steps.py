@@ -45,12 +45,12 @@ def test_traces_without_the_chosen_steps_give_no_number(sharded: Path, capsys: C
     assert "no trace holds what was chosen: step 9\n  fix: choose among 2, 3, 4" in said
 
 
-def test_every_command_says_which_steps_were_chosen(sharded: Path, tmp_path: Path, capsys: Captured) -> None:
-    run, chosen = str(sharded), ["--skip-steps", "1", "--marker", r"^ProfilerStep#(\d+)$"]
+def test_every_command_says_which_steps_were_chosen(small: Path, tmp_path: Path, capsys: Captured) -> None:
+    run, chosen = str(small), ["--skip-steps", "1", "--marker", r"^ProfilerStep#(\d+)$"]
     words = "without the first 1 marked by"
     inspected = json.loads(printed(bench(["inspect", run, "--json", *chosen]), capsys))
     assert inspected["choice"].startswith(words)
-    assert {tuple(trace["steps"]) for trace in inspected["traces"]} == {(3, 4)}
+    assert {tuple(trace["steps"]) for trace in inspected["traces"]} == {(2, 3)}
     assert words in printed(bench(["report", run, *chosen]), capsys)
     everything = ["--workload-dir", run, "--tools", "throughput", *chosen]
     told = json.loads(printed(tools_main(everything), capsys))["throughput"]
@@ -60,7 +60,7 @@ def test_every_command_says_which_steps_were_chosen(sharded: Path, tmp_path: Pat
     timeline = tmp_path / "t.json"
     printed(bench(["timeline", run, "-o", str(timeline), *chosen]), capsys)
     steps = {event.get("args", {}).get("step") for event in json.loads(timeline.read_text())["traceEvents"]}
-    assert steps - {None} == {3, 4}
+    assert steps - {None} == {2, 3}
 
 
 def test_runs_are_compared_over_the_chosen_steps(sharded: Path, capsys: Captured) -> None:
@@ -72,7 +72,7 @@ def test_runs_are_compared_over_the_chosen_steps(sharded: Path, capsys: Captured
 
 def test_numbers_of_different_choices_are_not_judged(sharded: Path, tmp_path: Path, capsys: Captured) -> None:
     stored = tmp_path / "results.json"
-    measure = ["-t", str(sharded), "--all", "--format", "json", "--steps", "3-4"]
+    measure = ["-t", str(sharded), "-m", STEP, "--format", "json", "--steps", "3-4"]
     stored.write_text(printed(ccl_metrics(measure), capsys))
     assert bench(["compare", str(stored), str(sharded), "-m", STEP, "-f", "json"]) == 0
     ((change,),) = (pair["changes"] for pair in json.loads(capsys.readouterr().out)["pairs"])
@@ -98,6 +98,6 @@ def test_numbers_of_different_choices_are_not_judged(sharded: Path, tmp_path: Pa
 def test_steps_that_cannot_be_chosen_are_wrong_usage(
     sharded: Path, options: list[str], said: str, capsys: Captured
 ) -> None:
-    for command in (["-t", str(sharded), "-m", STEP], ["-t", str(sharded), "--all"]):
+    for command in (["-t", str(sharded), "-m", STEP], ["-t", str(sharded), "-m", STEP, "-m", "gpu_busy"]):
         assert ccl_metrics([*command, *options]) == 2
         assert said in capsys.readouterr().err.replace("ccl-metrics: ", "")

@@ -52,8 +52,11 @@ def promises(kind: str, before: judging.Results, after: judging.Results) -> list
 
 
 def test_some_damage_of_every_kind_of_file_breaks_no_promise(subjects: list[Subject], tmp_path: Path) -> None:
+    kinds = {kind for subject in subjects for kind in subject.files.values()}
+    subjects = [subject for subject in subjects if subject.name not in ("packed", "example")]
+    assert {kind for subject in subjects for kind in subject.files.values()} == kinds
     campaign = Campaign(tmp_path / "damaged")
-    tried = dict.fromkeys((kind for subject in subjects for kind in subject.files.values()), 0)
+    tried = dict.fromkeys(kinds, 0)
     try:
         for case in cases(subjects, seed=7):
             kind = case.subject.files[case.file]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from faulty import EXPECTED_ENDS, METRIC, small_run
+from faulty import EXPECTED_ENDS, METRIC, NAMED, small_run
 from faulty import metrics as metrics_of
 
 from ccl_bench.cli import bench, metrics
@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 
 def measured(capsys: Said, folder: Path) -> dict[str, dict]:
     """Return metric -> result of a run, measured in this process without the cache."""
-    words = ["--trace", str(folder), "--all", "--format", "json", "--no-cache", "--jobs", "1"]
+    words = ["--trace", str(folder), *NAMED, "--format", "json", "--no-cache", "--jobs", "1"]
     assert metrics.main(words) in EXPECTED_ENDS
     printed = capsys.readouterr().out
     return {found["metric"]: found for found in json.loads(printed)} if printed else {}
