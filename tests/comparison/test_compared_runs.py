@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from compared_runs import PLAN, comparison, side, verdicts, written
+from compared_runs import PLAN, STEP, comparison, side, verdicts, written
 
+from ccl_bench import metrics
 from ccl_bench.comparison.compare import compare_runs
 
 if TYPE_CHECKING:
@@ -16,13 +17,23 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.compare import Comparison
     from ccl_bench.comparison.step_breakdown import Attribution
 
-STEP = "iteration_wall_clock_time"
-
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run that others are compared with."""
     return written(tmp_path_factory.mktemp("compared") / "before")
+
+
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run whose backward pass takes 12 % longer."""
+    return written(tmp_path_factory.mktemp("compared") / "slower", seed=1, backward_ns=672_000)
+
+
+@pytest.fixture(scope="module")
+def other_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of another batch size."""
+    return written(tmp_path_factory.mktemp("compared") / "other", microbatch_size=2)
 
 
 def where(found: Comparison) -> Attribution:
@@ -39,16 +50,16 @@ def largest(found: Attribution, division: str) -> str:
 
 
 def test_a_run_compared_with_itself_did_not_change(before: Path) -> None:
-    found = comparison(before, before)
+    found = comparison(before, before, names=metrics.load().names())
     assert found.pairs[0].comparability.verdict == "comparable"
     assert set(verdicts(found).values()) == {"no change"}
     assert where(found).is_within_noise
     assert found.exit_status == 0
 
 
-def test_a_slower_kernel_is_found_and_named(before: Path, tmp_path: Path) -> None:
+def test_a_slower_kernel_is_found_and_named(before: Path, slower: Path) -> None:
     # 12 % on the backward pass of 4 layers x 0.6 ms: 72 us a layer and GPU, about 5 % of a step of 3.2 ms.
-    found = comparison(before, written(tmp_path / "slow", seed=1, backward_ns=672_000))
+    found = comparison(before, slower)
     assert verdicts(found)[STEP] == "worse"
     assert verdicts(found)["backward_time"] == "worse"
     assert verdicts(found)["forward_time"] == "no change"
@@ -95,8 +106,8 @@ def test_a_slower_rank_is_found_and_named(before: Path, tmp_path: Path) -> None:
     assert least.name == "rank 2", "all but the late rank wait for it"
 
 
-def test_the_parts_of_a_difference_add_up_to_it(before: Path, tmp_path: Path) -> None:
-    step = where(comparison(before, written(tmp_path / "slow", seed=4, backward_ns=700_000)))
+def test_the_parts_of_a_difference_add_up_to_it(before: Path, slower: Path) -> None:
+    step = where(comparison(before, slower))
     assert sum(part.difference_s for part in step.parts) == pytest.approx(step.step.difference_s, abs=1e-12)
     whole = {part.name: part.difference_s for part in step.parts}
     for division in step.divisions:
@@ -105,8 +116,8 @@ def test_the_parts_of_a_difference_add_up_to_it(before: Path, tmp_path: Path) ->
             assert parts == pytest.approx(whole[division.of], abs=1e-12), division.name
 
 
-def test_another_batch_size_does_not_compare_and_why(before: Path, tmp_path: Path) -> None:
-    found = comparison(before, written(tmp_path / "other", microbatch_size=2))
+def test_another_batch_size_does_not_compare_and_why(before: Path, other_batch: Path) -> None:
+    found = comparison(before, other_batch)
     pair = found.pairs[0]
     assert pair.comparability.verdict == "not comparable"
     assert [each.field for each in pair.comparability.workload] == [
@@ -118,9 +129,8 @@ def test_another_batch_size_does_not_compare_and_why(before: Path, tmp_path: Pat
     assert found.exit_status == 3
 
 
-def test_a_field_under_study_may_differ(before: Path, tmp_path: Path) -> None:
-    run = written(tmp_path / "other", microbatch_size=2)
-    found = comparison(before, run, study=["data.global_batch_size", "data.tokens_per_step"])
+def test_a_field_under_study_may_differ(before: Path, other_batch: Path) -> None:
+    found = comparison(before, other_batch, study=["data.global_batch_size", "data.tokens_per_step"])
     assert found.pairs[0].comparability.verdict == "comparable"
     assert verdicts(found)["throughput_tokens_sec"] == "better"
 
@@ -134,9 +144,8 @@ def test_another_plan_for_the_same_work_compares(before: Path, tmp_path: Path) -
     assert any("ranks 4 and 8" in remark for remark in change.remarks)
 
 
-def test_several_runs_are_each_compared_with_the_first(before: Path, tmp_path: Path) -> None:
+def test_several_runs_are_each_compared_with_the_first(before: Path, slower: Path, tmp_path: Path) -> None:
     faster = written(tmp_path / "faster", seed=5, backward_ns=500_000)
-    slower = written(tmp_path / "slower", seed=6, backward_ns=700_000)
     found = comparison(before, faster, slower)
     assert [pair.name for pair in found.pairs] == [str(faster), str(slower)]
     assert [verdicts(found, place)[STEP] for place in (0, 1)] == ["better", "worse"]
@@ -148,7 +157,7 @@ def test_equal_runs_raise_hardly_any_alarm(tmp_path: Path) -> None:
              "exposed_communication_time", "total_communication_time", "total_kernel_time", "gpu_busy",
              "comm_comp_overlap", "communication_fraction", "straggler", "straggler_lag_16", "sm",
              "load_imbalance_ratio", "fsdp_overhead"]  # fmt: skip
-    sides = [side(written(tmp_path / str(seed), seed=seed), *names) for seed in range(9)]
+    sides = [side(written(tmp_path / str(seed), seed=seed, tp=1), *names) for seed in range(9)]
     judged = alarms = runs_with_alarm = 0
     for place, one in enumerate(sides):
         found = compare_runs([one, *sides[place + 1 :]], names) if sides[place + 1 :] else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from compared_runs import comparison, written
 
+from ccl_bench import metrics
 from ccl_bench.report.comparison.page import html
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("page")
     before = written(folder / "before")
     slower = written(folder / "after", seed=1, backward_ns=672_000)
-    return comparison(before, slower, written(folder / "other", microbatch_size=2))
+    other = written(folder / "other", microbatch_size=2)
+    return comparison(before, slower, other, names=metrics.load().names())
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +58,10 @@ def test_a_server_prints_its_address_answers_and_stops_when_told(
     assert "Traceback" not in told
 
 
-def test_a_port_that_is_taken_is_said_in_words(
-    serving: tuple[subprocess.Popen[str], str], data: Path
-) -> None:
-    port = serving[1].rsplit(":", 1)[1].rstrip("/")
-    done = invoke(["ccl-bench", "serve", str(data), "--port", port])
+def test_a_port_that_is_taken_is_said_in_words(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = invoke(["ccl-bench", "serve", str(data), "--port", str(port)])
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -75,14 +75,14 @@ def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> No
 
 
 def test_a_site_is_written_and_its_place_printed(data: Path, tmp_path: Path) -> None:
-    done = ran(["ccl-bench", "site", str(data), "-o", str(tmp_path / "public")])
+    done = invoke(["ccl-bench", "site", str(data), "-o", str(tmp_path / "public")])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path / 'public'}/index.html  3 runs, ")
     assert (tmp_path / "public" / "index.html").is_file()
 
 
 def test_the_index_is_made_anew_and_names_what_was_changed(data: Path) -> None:
-    done = ran(["ccl-bench", "index", str(data)])
+    done = invoke(["ccl-bench", "index", str(data)])
     assert (done.returncode, done.stdout) == (0, "3 runs in the index\n")
     card = next((data / "runs").glob("*/workload_card.yaml"))
     card.write_text(card.read_text().replace("H100", "B200"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE
-from publishing_archives import files_of
+from publishing_archives import files_of, recorded_by
 from publishing_server import Leaderboard
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
@@ -19,21 +19,27 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def parcel(tmp_path_factory: pytest.TempPathFactory) -> Upload:
-    """Return what leaves the machine when the example run is published with its traces."""
-    wanted = UploadRequest(str(EXAMPLE), with_traces=True, use_cache=False)
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the example run as two of its ranks recorded it."""
+    return recorded_by((0, 1), tmp_path_factory.mktemp("recorded") / EXAMPLE.name)
+
+
+@pytest.fixture(scope="session")
+def parcel(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Upload:
+    """Return what leaves the machine when the run is published with its traces."""
+    wanted = UploadRequest(str(recorded), with_traces=True, use_cache=False)
     return prepare_upload(wanted, tmp_path_factory.mktemp("parcel"))
 
 
 @pytest.fixture(scope="session")
 def whole(parcel: Upload) -> Files:
-    """Return the files of the example's bundle, with its traces."""
+    """Return the files of the run's bundle, with its traces."""
     return files_of(parcel)
 
 
 @pytest.fixture(scope="session")
 def bundle(whole: Files) -> Files:
-    """Return the files of the example's bundle, without its traces."""
+    """Return the files of the run's bundle, without its traces."""
     return {name: content for name, content in whole.items() if not name.startswith("run/")}
 
 

@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from publishing_archives import Files
 
 
-def _published(to: str | Path, *more: str, token: str = "") -> tuple[str, str]:
+def _published(run: Path, to: str | Path, *more: str, token: str = "") -> tuple[str, str]:
     """Return where a run was published to, and what was said."""
-    done = invoke(["ccl-bench", "publish", str(EXAMPLE), "--to", str(to), *more], CCL_BENCH_TOKEN=token)
+    done = invoke(["ccl-bench", "publish", str(run), "--to", str(to), *more], CCL_BENCH_TOKEN=token)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
 
 def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
-    opened: Callable[..., Leaderboard], database: str | None
+    opened: Callable[..., Leaderboard], recorded: Path, database: str | None
 ) -> None:
     leaderboard = opened(database=database)
     made = ran(
         ["ccl-bench", "token", str(leaderboard.data), "ada", *(["--database", database] if database else [])]
     )
-    page, said = _published(leaderboard.address, token=made.stdout.strip())
+    page, said = _published(recorded, leaderboard.address, token=made.stdout.strip())
     assert "published, self-reported" in said
     assert page.startswith(f"{leaderboard.address}/runs/")
     (run,) = leaderboard.runs()
     assert (run["state"], run["submitter"], run["name"]) == ("self_reported", "ada", EXAMPLE.name)
     throughput = run["numbers"]["throughput_tokens_sec"]
     assert (throughput["place"], throughput["ranked"]) == (1, 1)
-    measured = invoke(["ccl-metrics", "--trace", str(EXAMPLE), "-m", "throughput_tokens_sec"])
+    measured = invoke(["ccl-metrics", "--trace", str(recorded), "-m", "throughput_tokens_sec"])
     assert throughput["value"] == pytest.approx(float(measured.stdout), rel=1e-5)
     assert "self-reported" in httpx.get(page, timeout=30).text
-    again, said = _published(leaderboard.address, token=made.stdout.strip())
+    again, said = _published(recorded, leaderboard.address, token=made.stdout.strip())
     assert (again, "already published" in said) == (page, True)
     assert list(leaderboard.states().values()) == [["self_reported"]]
 
@@ -53,7 +53,7 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
 def test_traces_that_are_sent_along_make_a_run_verified(opened: Callable[..., Leaderboard]) -> None:
     leaderboard = opened()
     token = leaderboard.token("ada")
-    page, said = _published(leaderboard.address, "--traces", "include", token=token)
+    page, said = _published(EXAMPLE, leaderboard.address, "--traces", "include", token=token)
     assert "a worker recomputes its numbers" in said
     leaderboard.work()
     assert leaderboard.runs()[0]["state"] == "verified"
@@ -66,9 +66,9 @@ def test_traces_that_are_sent_along_make_a_run_verified(opened: Callable[..., Le
     )
 
 
-def test_a_directory_takes_a_run_without_a_server_or_a_token(tmp_path: Path) -> None:
+def test_a_directory_takes_a_run_without_a_server_or_a_token(recorded: Path, tmp_path: Path) -> None:
     data = tmp_path / "leaderboard-data"
-    done = ran(["ccl-bench", "publish", str(EXAMPLE), "--to", str(data)])
+    done = ran(["ccl-bench", "publish", str(recorded), "--to", str(data)])
     assert done.returncode == 0, done.stderr
     place = done.stdout.strip()
     files = {path.name for path in (data / "runs" / place.rpartition("/")[2]).iterdir()}
@@ -81,12 +81,12 @@ def test_a_directory_takes_a_run_without_a_server_or_a_token(tmp_path: Path) -> 
     }
 
 
-def test_a_run_whose_card_was_mended_replaces_the_former(tmp_path: Path) -> None:
+def test_a_run_whose_card_was_mended_replaces_the_former(recorded: Path, tmp_path: Path) -> None:
     data, card = tmp_path / "data", tmp_path / "workload_card.yaml"
-    first, _ = _published(data)
+    first, _ = _published(recorded, data)
     text = (EXAMPLE / "workload_card.yaml").read_text(encoding="utf-8")
     card.write_text(text.replace("A Llama-like decoder", "A small decoder like Llama"), encoding="utf-8")
-    second, said = _published(data, "--workload-card", str(card))
+    second, said = _published(recorded, data, "--workload-card", str(card))
     old, new = (place.rpartition("/")[2] for place in (first, second))
     assert f"it replaces {old[:12]}" in said
     assert Leaderboard(data).states() == {old: ["self_reported", "superseded"], new: ["self_reported"]}
@@ -104,7 +104,7 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
     somebody = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
     assert (somebody.returncode, leaderboard.runs()[0]["state"]) == (4, "self_reported")
     assert "another submitter" in somebody.stderr
-    done = ran(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
+    done = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
     assert (done.returncode, "withdrawn" in done.stdout) == (0, True), done.stderr
     assert leaderboard.runs() == []
     shown = httpx.get(page, timeout=30)
@@ -124,16 +124,16 @@ def test_quarantine_ends_when_a_maintainer_approves(
     at = ["--at", leaderboard.address]
     waiting = invoke(["ccl-bench", "approve", *at], CCL_BENCH_TOKEN=mae)
     assert "quarantined" in waiting.stdout
-    done = ran(["ccl-bench", "approve", page, *at], CCL_BENCH_TOKEN=mae)
+    done = invoke(["ccl-bench", "approve", page, *at], CCL_BENCH_TOKEN=mae)
     assert done.returncode == 0, done.stderr
     assert [run["state"] for run in leaderboard.runs()] == ["self_reported"]
     second = leaderboard.sent(archive(another(bundle, "second")), ada).json()
     assert second["state"] == "self_reported"
 
 
-def test_a_dry_run_lists_what_would_leave_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_lists_what_would_leave_and_sends_nothing(recorded: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    command = ["ccl-bench", "publish", str(EXAMPLE), "--to", str(data), "--traces", "include", "--dry-run"]
+    command = ["ccl-bench", "publish", str(recorded), "--to", str(data), "--traces", "include", "--dry-run"]
     done = invoke(command)
     assert done.returncode == 0, done.stderr
     assert re.search(r"run/kineto_trace_0.json.gz +226,666 +kineto", done.stdout)
@@ -163,8 +163,10 @@ def test_what_cannot_be_done_ends_with_its_status_and_a_way_out(
     assert "Traceback" not in done.stderr
 
 
-def test_a_server_says_no_to_a_caller_without_a_token_and_to_a_forged_one(leaderboard: Leaderboard) -> None:
-    command = ["ccl-bench", "publish", str(EXAMPLE), "--to", leaderboard.address]
+def test_a_server_says_no_to_a_caller_without_a_token_and_to_a_forged_one(
+    leaderboard: Leaderboard, recorded: Path
+) -> None:
+    command = ["ccl-bench", "publish", str(recorded), "--to", leaderboard.address]
     without = invoke(command, CCL_BENCH_TOKEN="")
     assert (without.returncode, "publishing needs a token" in without.stderr) == (2, True)
     forged = invoke(command, CCL_BENCH_TOKEN=f"cclb_{'0' * 12}_{'A' * 43}")
@@ -192,9 +194,9 @@ def test_tokens_are_listed_and_revoked_without_being_told(tmp_path: Path) -> Non
     assert (missing.returncode, "there is no token" in missing.stderr) == (4, True)
 
 
-def test_a_worker_by_itself_stops_when_there_is_nothing_to_do(tmp_path: Path) -> None:
+def test_a_worker_by_itself_stops_when_there_is_nothing_to_do(recorded: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    place, _ = _published(data, "--traces", "include")
+    place, _ = _published(recorded, data, "--traces", "include")
     done = ran(["ccl-bench", "worker", str(data), "--until-empty"])
     assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
     assert Leaderboard(data).states() == {place.rpartition("/")[2]: ["self_reported", "verified"]}

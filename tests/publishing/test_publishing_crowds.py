@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.bundle.upload import Upload
 
-CROWD, AGAIN = 24, 6
+CROWD, AGAIN = 12, 4
 
 
 def test_many_submitters_some_of_whom_send_twice_are_there_once(

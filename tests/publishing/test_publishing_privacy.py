@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import EXAMPLE, invoke
-from publishing_archives import files_of
+from publishing_archives import files_of, recorded_by
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, refuse_secrets
@@ -33,7 +33,7 @@ ENVIRONMENT = {
 def run(tmp_path: Path) -> Path:
     """Return a run below somebody's home, one of whose traces was cut off while it was written."""
     place = tmp_path / "home" / "ada-lovelace" / "secret-project" / 'the "best" run'
-    shutil.copytree(EXAMPLE, place)
+    recorded_by((0, 3), place)
     trace = place / "kineto_trace_3.json.gz"
     trace.write_bytes(trace.read_bytes()[:-20_000])
     (place / "environment.json").write_text(json.dumps(ENVIRONMENT), encoding="utf-8")

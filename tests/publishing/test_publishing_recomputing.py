@@ -55,13 +55,16 @@ def _ended(leaderboard: Leaderboard, run: str) -> tuple[str, str]:
 
 
 def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
-    opened: Callable[..., Leaderboard], storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[..., Leaderboard],
+    recorded: Path,
+    storage: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in storage.items():
         monkeypatch.setenv(name, value)
     leaderboard = opened(f'trace_storage = ["s3://{BUCKET}/"]')
     to = ["--to", leaderboard.address, "--traces", f"s3://{BUCKET}/runs"]
-    done = invoke(["ccl-bench", "publish", str(EXAMPLE), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))
+    done = invoke(["ccl-bench", "publish", str(recorded), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))
     assert done.returncode == 0, done.stderr
     run = done.stdout.strip().rpartition("/")[2]
     state, message = _ended(leaderboard, run)
@@ -116,10 +119,10 @@ class Evil:
 
 
 def test_a_pickle_among_the_traces_is_not_executed(
-    opened: Callable[..., Leaderboard], tmp_path: Path
+    opened: Callable[..., Leaderboard], recorded: Path, tmp_path: Path
 ) -> None:
     run, trace = tmp_path / "llama-with-a-pickle", tmp_path / "was-executed"
-    shutil.copytree(EXAMPLE, run)
+    shutil.copytree(recorded, run)
     (run / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps({"segments": [Evil(trace)]}))
     (tmp_path / "parcel").mkdir()
     leaderboard = opened()
@@ -177,24 +180,30 @@ def test_the_name_of_a_run_is_text_in_what_is_told_of_it() -> None:
     assert json.loads(told) == {"error": 'a.json: a", "x": "', "results": []}
 
 
-def test_recomputing_gets_no_more_memory_than_is_allowed(parcel: Upload, tmp_path: Path) -> None:
+def test_recomputing_gets_no_more_memory_than_is_allowed(
+    parcel: Upload, recorded: Path, tmp_path: Path
+) -> None:
     """Less than the program takes by itself; how it ends is the system's, and no number comes of it."""
     (tmp_path / "scratch").mkdir()
     settings = Settings(recompute_bytes=150_000_000)
     try:
-        answer = recompute_run(parcel.bundle, EXAMPLE, tmp_path / "scratch", settings, lambda: True)
+        answer = recompute_run(parcel.bundle, recorded, tmp_path / "scratch", settings, lambda: True)
     except InputError as error:
         assert "no answer" in error.message
     else:
         assert answer.error == "it takes more than 150,000,000 bytes of memory"
 
 
-def test_a_run_that_was_published_with_chosen_steps_is_recomputed_with_the_same(tmp_path: Path) -> None:
+def test_a_run_that_was_published_with_chosen_steps_is_recomputed_with_the_same(
+    recorded: Path, tmp_path: Path
+) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "parcel").mkdir()
     choice = step_choice("3-4", marker=r"^ProfilerStep#(\d+)$")
-    chosen = prepare_upload(UploadRequest(str(EXAMPLE), with_traces=True, choice=choice), tmp_path / "parcel")
-    answer = recompute_run(chosen.bundle, EXAMPLE, tmp_path / "scratch", Settings(), lambda: True)
+    chosen = prepare_upload(
+        UploadRequest(str(recorded), with_traces=True, choice=choice), tmp_path / "parcel"
+    )
+    answer = recompute_run(chosen.bundle, recorded, tmp_path / "scratch", Settings(), lambda: True)
     assert differences(chosen.bundle, answer) == []
     times = next(result for result in answer.results if result.metric == "iteration_wall_clock_time")
     assert list(times.details["per_step_s"]) == ["3", "4"]

@@ -15,6 +15,7 @@ from ccl_bench.cli.bench import main
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
+from ccl_bench.testing import plans, write_run
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -30,15 +31,15 @@ Captured = pytest.CaptureFixture[str]
 
 def drawn(run: Path, target: Path, *options: str) -> TraceFile:
     """Return the timeline that the command writes."""
-    assert main(["timeline", str(run), "-o", str(target), *options]) == 0
+    assert main(["timeline", str(run), "-o", str(target), "--jobs", "1", *options]) == 0
     return read(target)
 
 
 def agrees(run: Path, shown: TraceFile) -> None:
     """Check sums of slices against metrics, and numbers of slices against tables."""
     names = ["exposed_communication_time", "straggler", "straggler_lag_16"]
-    results = {r.metric: r for r in evaluate(open_run(run), names)}
-    tables = load_tables(open_run(run), ["kernels", "memcpy", "calls", "steps"]).inputs
+    results = {r.metric: r for r in evaluate(open_run(run), names, jobs=1)}
+    tables = load_tables(open_run(run), ["kernels", "memcpy", "calls", "steps"], jobs=1).inputs
     exposed = results["exposed_communication_time"]
     if exposed.value:
         steps = dict(tables["steps"].group_by("rank").len().iter_rows())
@@ -79,16 +80,18 @@ def test_a_recorded_run_adds_up_to_its_metrics(name: str, corpus: Path, tmp_path
 
 
 def test_clocks_that_are_moved_apart_change_nothing_on_the_timeline(corpus: Path, tmp_path: Path) -> None:
-    recorded = corpus / "kineto" / "megatron-tp8"
-    (run := tmp_path / "moved").mkdir()
-    for rank, microseconds in enumerate((0, 5_000, -3_000, 12_345, 250, -777, 40_000, -9_000)):
-        trace = json.loads(gzip.decompress((recorded / f"megatron_kineto_{rank}.json.gz").read_bytes()))
-        for event in trace["traceEvents"]:
-            if event["ph"] != "M":
-                event["ts"] += microseconds
-        (run / f"megatron_kineto_{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
-    shown, moved = drawn(recorded, tmp_path / "one.json"), drawn(run, tmp_path / "other.json")
-    assert moved.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 39.9 ms")
+    """Two ranks of eight, the second with a clock that is 40 ms late: each is moved by half of it."""
+    for run, microseconds in (("recorded", 0), ("moved", 40_000)):
+        (tmp_path / run).mkdir()
+        for rank in (0, 1):
+            name = f"megatron_kineto_{rank}.json.gz"
+            trace = json.loads(gzip.decompress((corpus / "kineto" / "megatron-tp8" / name).read_bytes()))
+            for event in trace["traceEvents"]:
+                if event["ph"] != "M":
+                    event["ts"] += rank * microseconds
+            (tmp_path / run / name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    shown, moved = (drawn(tmp_path / run, tmp_path / f"{run}.json") for run in ("recorded", "moved"))
+    assert moved.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 20 ms")
     assert _placed(moved) == _placed(shown)
 
 
@@ -97,9 +100,9 @@ def _placed(shown: TraceFile) -> list[tuple[str, str, str, int, int]]:
     return [(s.process, s.thread, s.name, s.start_ns - first, s.end_ns - first) for s in shown.slices]
 
 
-@pytest.mark.parametrize("name", ["llama-tiny-pp4-gloo", "llama-tiny-fsdp2-tp2-gloo"])
-def test_an_example_run_adds_up_to_its_metrics(name: str, tmp_path: Path) -> None:
-    agrees(EXAMPLES / name, drawn(EXAMPLES / name, tmp_path / "run.json.gz"))
+def test_an_example_run_adds_up_to_its_metrics(tmp_path: Path) -> None:
+    run = EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"
+    agrees(run, drawn(run, tmp_path / "run.json.gz"))
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +114,12 @@ def pipelined(tmp_path_factory: pytest.TempPathFactory) -> tuple[TraceFile, Path
     return read(target), target, done
 
 
-def test_the_bubble_of_the_example_is_the_metrics(
+def test_a_pipeline_adds_up_to_its_metrics_and_so_does_its_bubble(
     pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
 ) -> None:
     run, shown = EXAMPLES / "llama-tiny-pp4-gloo", pipelined[0]
-    (bubble,) = evaluate(open_run(run), ["bubble_size_pipeline"])
+    agrees(run, shown)
+    (bubble,) = evaluate(open_run(run), ["bubble_size_pipeline"], jobs=1)
     for stage, found in bubble.details["per_stage"].items():  # one rank a stage, two steps
         assert shown.totals_ns("bubble")[f"rank {stage}"] == round(2 * found["bubble_s"] * 1e9)
 
@@ -140,12 +144,13 @@ def test_operators_of_a_run_without_a_device_have_their_names(
 
 def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
     target = tmp_path / "run.json"
-    command = ["timeline", str(EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"), "-o", str(target)]
+    write_run(plans.two_ranks(), tmp_path / "run")
+    command = ["timeline", str(tmp_path / "run"), "-o", str(target)]
     assert main(command) == 0
     before = target.read_bytes()
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
-    assert main([*command, "--force", "--steps", "3-4"]) == 0
+    assert main([*command, "--force", "--steps", "2"]) == 0
     assert len(target.read_bytes()) < len(before)
 
 
