@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,7 +13,18 @@ from ccl_bench import card, metrics, side_files
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
-from ccl_bench.testing import Experts, Host, Message, Plan, Straggler, Style, plans, values, write_run
+from ccl_bench.testing import (
+    Expected,
+    Experts,
+    Host,
+    Message,
+    Plan,
+    Straggler,
+    Style,
+    plans,
+    values,
+    write_run,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +47,7 @@ PLANS = {
         devices_per_node=2,
     ),
     "behind": Plan(dp_shard=2, tp=2, host=Host(waits_for_device=False)),
-    "everything": plans.many_dimensions(),
+    "four dimensions": replace(plans.many_dimensions(), dp_replicate=1, cp=1),
 }
 STYLES = {
     "compact": Style(),
@@ -43,15 +56,30 @@ STYLES = {
 }
 
 
-def found(folder: Path, tables: list[str]) -> dict[str, pl.DataFrame]:
-    return load_tables(open_run(folder), tables, jobs=1, use_cache=False).inputs
+class Written:
+    """Runs of plans, each written and read once."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self.of = cache(self._of)
+
+    def _of(self, plan: str) -> tuple[Expected, dict[str, pl.DataFrame]]:
+        """Return what a plan comes to, and the tables of its run."""
+        expected = write_run(PLANS[plan], self._place / plan)
+        names = ("breakdown", "bubbles", "clock_offsets", "waits")
+        return expected, load_tables(open_run(self._place / plan), names, jobs=1, use_cache=False).inputs
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return Written(tmp_path_factory.mktemp("written"))
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_metrics_give_the_expected_values(plan: str, tmp_path: Path):
     style = list(STYLES.values())[list(PLANS).index(plan) % len(STYLES)]
     known = values(write_run(PLANS[plan], tmp_path, style=style))
-    names = [name for name in known if name in metrics.load()]
+    names = sorted(known.keys() & {*metrics.load().names()})
     assert {"coll_call_num", "iteration_wall_clock_time", "comm_comp_overlap", "gpu_busy"} <= set(names)
     results = {one.metric: one for one in evaluate(open_run(tmp_path), names, jobs=1, use_cache=False)}
     obtained = {name: results[name].value for name in names}
@@ -59,9 +87,9 @@ def test_metrics_give_the_expected_values(plan: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("plan", ["tensor", "experts", "clocks", "behind", "uneven stages"])
-def test_steps_are_divided_to_the_nanosecond(plan: str, tmp_path: Path):
-    expected = write_run(PLANS[plan], tmp_path)
-    rows = found(tmp_path, ["breakdown"])["breakdown"].rows(named=True)
+def test_steps_are_divided_to_the_nanosecond(plan: str, written: Written):
+    expected, found = written.of(plan)
+    rows = found["breakdown"].rows(named=True)
     assert len(rows) == PLANS[plan].world_size * PLANS[plan].steps
     for row in rows:
         parts = expected.parts(row["rank"], row["step"])
@@ -70,24 +98,24 @@ def test_steps_are_divided_to_the_nanosecond(plan: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("plan", ["tensor", "clocks", "late rank", "pipeline"])
-def test_waits_are_told_to_the_nanosecond(plan: str, tmp_path: Path):
-    expected = write_run(PLANS[plan], tmp_path)
-    sums = found(tmp_path, ["waits"])["waits"].group_by("rank", "step").agg(pl.col("wait_ns").sum())
+def test_waits_are_told_to_the_nanosecond(plan: str, written: Written):
+    expected, found = written.of(plan)
+    sums = found["waits"].group_by("rank", "step").agg(pl.col("wait_ns").sum())
     assert sums.height == PLANS[plan].world_size * PLANS[plan].steps
     assert all(wait == expected.wait_ns(rank, step) for rank, step, wait in sums.iter_rows())
 
 
 @pytest.mark.parametrize("plan", ["even pipeline", "uneven stages"])
-def test_bubbles_are_told_to_the_nanosecond(plan: str, tmp_path: Path):
-    expected = write_run(PLANS[plan], tmp_path)
-    rows = found(tmp_path, ["bubbles"])["bubbles"].rows(named=True)
+def test_bubbles_are_told_to_the_nanosecond(plan: str, written: Written):
+    expected, found = written.of(plan)
+    rows = found["bubbles"].rows(named=True)
     assert len(rows) == PLANS[plan].world_size * PLANS[plan].steps
     assert all(row["bubble_ns"] == expected.bubble_ns(row["rank"], row["step"]) for row in rows)
 
 
-def test_clocks_are_set_right(tmp_path: Path):
-    expected = write_run(PLANS["clocks"], tmp_path)
-    rows = found(tmp_path, ["clock_offsets"])["clock_offsets"].rows(named=True)
+def test_clocks_are_set_right(written: Written):
+    expected, found = written.of("clocks")
+    rows = found["clock_offsets"].rows(named=True)
     distances = {row["offset_ns"] - expected.clock_offset_ns(row["rank"]) for row in rows}
     assert (len(rows), len(distances)) == (4, 1)
 
