@@ -78,12 +78,15 @@ class Job:
         """Return the node that a process runs on."""
         return variable(pid, "SLURMD_NODENAME")
 
-    def until(self, holds: Callable[[], object], what: str, within_s: float = 240) -> None:
-        """Wait until something holds, without delay; a job that ends before is a mistake."""
+    def until(
+        self, holds: Callable[[], object], what: str, *, every_s: float = 0.2, within_s: float = 240
+    ) -> None:
+        """Wait until something holds; a job that says its next command has ended before, by a mistake."""
         deadline = time.monotonic() + within_s
         while not holds():
             assert time.monotonic() < deadline, f"waited {within_s} s for {what}\n{self.shown}"
-            time.sleep(0.001)
+            assert "\n  next: " not in self.text, f"the job ended before {what}\n{self.shown}"
+            time.sleep(every_s)
 
     def logged_step_times(self, last: int) -> list[float]:
         """Return the seconds of a step on each rank, sorted, that torchtitan logged at step `last`.

@@ -96,7 +96,7 @@ def _stop_while_writing(job: Job, rank: int) -> Path:
     job.until(lambda: rank in job.ranks(), "the ranks")
     process = job.ranks()[rank]
     while True:
-        job.until(lambda: _unfinished(job, rank), "a trace that is being written")
+        job.until(lambda: _unfinished(job, rank), "a trace that is being written", every_s=0.005)
         os.kill(process, signal.SIGSTOP)
         for path in _unfinished(job, rank):
             return path
