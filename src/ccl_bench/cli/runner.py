@@ -5,8 +5,10 @@ A mistake in the command line reads as the other errors do.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -102,6 +104,9 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
     """
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_characters(stream)
+    if arguments is None:
+        # The process ends with the command: the interpreter need not look for garbage in all that is left.
+        atexit.register(gc.freeze)
     try:
         status = _called(build(), sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

@@ -6,18 +6,21 @@ torch is loaded once.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
 import traceback
 from datetime import timedelta
 
-import torch
-import torch._inductor.config  # the profiler imports it when it starts, which takes seconds
-import torch.distributed as dist
+gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
 
-from ccl_bench.collect import Schedule, profile
-from ccl_bench.collect.profiling import recording
+import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402  the profiler imports it when it starts, which takes seconds
+import torch.distributed as dist  # noqa: E402
+
+from ccl_bench.collect import Schedule, profile  # noqa: E402
+from ccl_bench.collect.profiling import recording  # noqa: E402
 
 RANKS, WRITERS = 16, 4
 WRITING_S = 1.75
@@ -30,7 +33,7 @@ def main() -> None:
     """Start the ranks, and end with the number of those that failed."""
     run = sys.argv[1]
     pids = [os.fork() or _ended(rank, run) for rank in range(RANKS)]
-    sys.exit(sum(os.waitpid(pid, 0)[1] != 0 for pid in pids))
+    os._exit(sum(os.waitpid(pid, 0)[1] != 0 for pid in pids))
 
 
 def _ended(rank: int, run: str) -> int:

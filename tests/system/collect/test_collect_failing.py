@@ -146,7 +146,8 @@ def test_output_goes_on_when_its_log_cannot_be_written(tmp_path):
 
 
 RECORDING = """
-import os, signal, sys
+import gc, os, signal, sys
+gc.disable()  # which takes as long as importing torch
 import torch
 from ccl_bench.collect import Schedule, profile
 with profile(schedule=Schedule(skip=1, timed=2, warmup=1, active=3, observed=1)) as recording:

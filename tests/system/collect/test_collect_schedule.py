@@ -184,7 +184,8 @@ def test_a_rank_that_dies_gives_its_turn_back(tmp_path):
 
 
 SHORT = """
-import os, sys
+import gc, os, sys
+gc.disable()
 import torch
 import torch._inductor.config
 from ccl_bench.collect import Schedule, profile
@@ -200,10 +201,11 @@ for run, steps in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
     if not os.fork():
         os.dup2(os.open(f"{os.path.basename(run)}.said", os.O_WRONLY | os.O_CREAT), 2)
         train(run, steps)
-        sys.exit()
+        os._exit(0)
     assert os.wait()[1] == 0, run
+os._exit(0)
 """
-"""Loops of so many steps, each in a process that was forked: torch is loaded once."""
+"""Loops of so many steps, each in a process that was forked: torch is loaded once, and never taken apart."""
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 POISON = ROOT / "tests" / "system" / "engine"
 """Where the format lies whose files keep their reader until a file `go` appears."""
+MEASURED = ("-m", "coll_call_num", "-m", "straggler", "-m", "iteration_wall_clock_time", "-m", "mfu")
 PROGRAM = "import poison_format, sys; sys.exit(poison_format.main())"
 
 
@@ -36,7 +37,7 @@ def kept(tmp_path: Path) -> Path:
 
 def started(slurm: Cluster, run: Path, engine: str) -> subprocess.Popen[str]:
     """Start a command on the login node."""
-    command = [sys.executable, "-c", PROGRAM, "--trace", str(run), "--all", "--format", "json"]
+    command = [sys.executable, "-c", PROGRAM, "--trace", str(run), *MEASURED, "--format", "json"]
     more = {
         "PYTHONPATH": str(POISON),
         "DASK_DISTRIBUTED__WORKER__PRELOAD": "poison_format",

@@ -73,8 +73,9 @@ def test_a_second_job_is_sent_away_and_a_cancelled_one_keeps_what_it_recorded(
     first = _submitted(site, tmp_path, *ENDLESS, ranks=1)
     first.until(lambda: _recorded(first), "a trace")
 
-    second = _submitted(site, tmp_path, ranks=1, FORCE="1")
-    assert second.ended() == "FAILED"
+    with _standing_still(first):
+        second = _submitted(site, tmp_path, ranks=1, FORCE="1")
+        assert second.ended() == "FAILED"
     assert f"{first.run} is being recorded by job {first.number}" in second.text
     assert "export TRACES=" in second.text
     assert _recorded(first)
@@ -85,6 +86,17 @@ def test_a_second_job_is_sent_away_and_a_cancelled_one_keeps_what_it_recorded(
     assert "the job was stopped before the training ended: it was cancelled" in what
     found = site.measured(first.run, "iter_time_16")
     assert found["iter_time_16"]["value"] > 0
+
+
+@contextlib.contextmanager
+def _standing_still(job: Job) -> Iterator[None]:
+    """Stop the ranks of a job for a while: one that trains takes a processor from what waits for it."""
+    ranks = job.ranks().values()
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)
+    yield
+    for rank in ranks:
+        os.kill(rank, signal.SIGCONT)
 
 
 def _recorded(job: Job) -> list[Path]:
@@ -126,11 +138,10 @@ def _gathered_as_told(job: Job) -> None:
 
 
 def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site, tmp_path: Path) -> None:
-    plain = {"PATH": _plain_torchrun(site)}
-    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2, **plain)
+    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2)
     # A signal that does nothing stands for none, so that the limit itself ends the job.
     without = ("--signal=CONT@1",)
-    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=without, **plain)
+    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=without)
     unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
     _given(warned, 90)
     _given(unwarned, 2)

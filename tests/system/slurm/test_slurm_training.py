@@ -27,16 +27,14 @@ pytestmark = pytest.mark.skipif(
 TOLERANCE = 0.05
 """By how much a step may differ from the log's beyond its precision: it counts the profiler's own work."""
 
-RANKS = 4
-
 SIZES = ("dp_shard", "tp", "pp", "pp_mb", "microbatches")
 
 
-def _collected(job: Job) -> Path:
+def _collected(job: Job, ranks: int) -> Path:
     assert job.ended() == "COMPLETED", job.shown
     window = job.run / "profile_trace" / f"iteration_{STEPS}"
     assert sorted(path.name for path in window.iterdir()) == [
-        f"rank{rank}_trace.json" for rank in range(RANKS)
+        f"rank{rank}_trace.json" for rank in range(ranks)
     ]
     assert (job.run / "kineto_trace_0.json").resolve() == (window / "rank0_trace.json").resolve()
     assert (job.run / "logs" / "torch.log").stat().st_size
@@ -60,7 +58,7 @@ def _calls_of_rank_0(run: Path) -> float:
     return sum(begin <= ts < end for begin, end in steps for ts in calls) / len(steps)
 
 
-def _agrees(job: Job) -> None:
+def _agrees(job: Job, ranks: int) -> None:
     """Hold the three metrics against the traces and the log."""
     found = job.site.measured(job.run, "coll_call_num_16", "iter_time_16", "throughput_tokens_16")
     calls, seconds, tokens = (
@@ -71,7 +69,7 @@ def _agrees(job: Job) -> None:
     assert tokens == pytest.approx(sizes["batch"] * sizes["seq_len"] / seconds, rel=1e-6)
     per_rank = sorted(found["iter_time_16"]["details"]["per_rank_s"].values())
     logged, plain = job.logged_step_times(STEPS), job.logged_step_times(PLAIN)
-    assert len(per_rank) == len(logged) == len(plain) == RANKS
+    assert len(per_rank) == len(logged) == len(plain) == ranks
     tolerance = TOLERANCE + job.logged_precision(STEPS)
     assert per_rank == pytest.approx(logged, rel=tolerance)
     # What the profiler adds to a step is told, so that the steps without it are known as well.
@@ -88,21 +86,20 @@ def _sizes(run: Path) -> dict[str, int]:
 
 def test_sharded_data_and_tensor_parallel_experts(site: Site) -> None:
     job = site.submitted("deepseek-v2-lite-torchtitan-dp+tp-perlmutter-16")
-    run = _collected(job)
-    _agrees(job)
+    run = _collected(job, ranks=4)
+    _agrees(job, ranks=4)
     assert _sizes(run) == {"dp_shard": 2, "tp": 2, "pp": 1}
 
 
-def test_a_pipeline_of_tensor_parallel_stages_over_two_nodes_with_execution_traces(site: Site) -> None:
+def test_a_pipeline_over_two_nodes_with_execution_traces(site: Site) -> None:
     name = "qwen3-32b-torchtitan-3d-perlmutter-16"
-    single = ("--parallelism.data_parallel_shard_degree", "1")
-    job = site.submitted(name, *single, RANKS_PER_NODE="2", EXECUTION_TRACE="1")
-    job.until(lambda: len(job.ranks()) == 4, "four ranks")
-    nodes = {rank: job.node_of(pid) for rank, pid in job.ranks().items()}
-    assert nodes == {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
-    run = _collected(job)
-    _agrees(job)
-    assert _sizes(run) == {"dp_shard": 1, "tp": 2, "pp": 2, "pp_mb": 1, "microbatches": 4}
+    degrees = (f"--parallelism.{name}_degree=1" for name in ("data_parallel_shard", "tensor_parallel"))
+    job = site.submitted(name, *degrees, RANKS_PER_NODE="1", EXECUTION_TRACE="1")
+    job.until(lambda: len(job.ranks()) == 2, "two ranks")
+    assert {rank: job.node_of(pid) for rank, pid in job.ranks().items()} == {0: "n1", 1: "n2"}
+    run = _collected(job, ranks=2)
+    _agrees(job, ranks=2)
+    assert _sizes(run) == {"dp_shard": 1, "tp": 1, "pp": 2, "pp_mb": 1, "microbatches": 4}
     traces = sorted(path.name for path in (run / "execution_trace").iterdir())
-    assert traces == [f"rank{rank}_et.json" for rank in range(4)]
+    assert traces == [f"rank{rank}_et.json" for rank in range(2)]
     assert (run / "torch_et_0.json").resolve() == (run / "execution_trace" / "rank0_et.json").resolve()
