@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +32,6 @@ def one_rank(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def observed(example: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportData:
-    """Return the example run, observed once for all tests."""
-    before = os.environ.get("CCL_BENCH_CACHE")
-    os.environ["CCL_BENCH_CACHE"] = str(tmp_path_factory.mktemp("observed"))
-    try:
-        return observation_of(example)
-    finally:
-        os.environ.pop("CCL_BENCH_CACHE")
-        if before is not None:
-            os.environ["CCL_BENCH_CACHE"] = before
+def observed(example: Path) -> ReportData:
+    """Return the example run, observed."""
+    return observation_of(example)

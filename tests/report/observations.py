@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.evaluate.report_data import collect_report_data
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from ccl_bench.report.page_model import Cell, Page, Quantity, Section, Table
 
 
+@cache
 def observation_of(run: Path) -> ReportData:
-    """Return a run, observed in this process."""
-    return collect_report_data(open_run(str(run)), jobs=1)
+    """Return a run, which nobody changes, observed in this process."""
+    return collect_report_data(open_run(str(run)), jobs=1, use_cache=False)
 
 
 def ok(metric: str, value: float, unit: str = "s", better: str = "neither", **details: Any) -> Result:

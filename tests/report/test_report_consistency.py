@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CORPUS = (
     "kineto/megatron-tp8",
-    "kineto/dlrm-8rank",
-    "kineto/gloo-fsdp2-tp2-args",
     "kineto/nccl-args",
     "kineto/deepseek-dualpipe",
     "nsys/cuda-graphs",
