@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from frames import derive_from
+from recordings import recording
 
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
-LOOPS = Path(__file__).with_name("training_loops.py")
 STEPS = 4
+"""Steps of each loop."""
 
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a trace of each loop in `training_loops.py`, recorded by one process."""
-    pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("loops")
-    subprocess.run([sys.executable, str(LOOPS), str(folder), str(STEPS)], check=True, timeout=300)
-    return folder
+    """Return the folder of a trace of each loop in `training_loops.py`."""
+    return recording(tmp_path_factory, "loops")
 
 
 def _steps(recordings: Path, loop: str) -> pl.DataFrame:
@@ -60,10 +57,10 @@ def test_a_loop_that_marks_nothing_is_one_span(recordings: Path) -> None:
     assert _steps(recordings, "unmarked")["source"].to_list() == ["whole trace"]
 
 
-def test_an_operator_of_old_profilers_marks_a_step_as_a_range_does(recordings: Path) -> None:
+def test_an_operator_of_old_profilers_marks_a_step_as_a_range_does(recordings: Path, tmp_path: Path) -> None:
     path = recordings / "marked.json"
     old = path.read_text().replace('"cat": "user_annotation"', '"cat": "Operator"')
-    found = derive_from(read_kineto(_stream(recordings / "old.json.gz", old), "old"), "steps")
+    found = derive_from(read_kineto(_stream(tmp_path / "old.json.gz", old), "old"), "steps")
     assert found["source"].to_list() == ["ProfilerStep"] * STEPS
     assert found.equals(_steps(recordings, "marked"))
 

@@ -1,4 +1,7 @@
-"""Record small training loops on the CPU, each with a known number of steps, one trace a loop."""
+"""Record small training loops on the CPU, each with a known number of steps, one trace a loop.
+
+training_loops.py FOLDER: writes FOLDER/LOOP.json for each.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+STEPS = 4
 
 
 def _model(width: int = 8, depth: int = 2) -> nn.Module:
@@ -109,4 +114,4 @@ def main(folder: Path, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), STEPS)

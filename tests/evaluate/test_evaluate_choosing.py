@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
+from recordings import recording
 from small_runs import NVIDIA_A100, codes, step_events, write, write_ranks
 
 from ccl_bench import metrics
@@ -26,20 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STEP = "iteration_wall_clock_time"
-
-RECORDED = """
-import sys, time, torch
-from torch.profiler import ProfilerActivity, profile, record_function
-
-with profile(activities=[ProfilerActivity.CPU]) as recording:
-    for epoch in range(2):
-        for number in range(3):
-            with record_function(f"my pass {number}"):
-                time.sleep(0.2 if epoch == number == 0 else 0.01)
-                with record_function("my pass inside"):
-                    torch.ones(4) + 1
-recording.export_chrome_trace(sys.argv[1])
-"""
 
 
 def measured(folder: Path, *names: str, choice: StepChoice = EVERY_STEP, **more) -> list:
@@ -85,11 +69,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a recording of torch with six ranges of a name of its own, numbered anew in each epoch."""
-    folder = tmp_path_factory.mktemp("recorded")
-    target = str(folder / "trace_rank0.json")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", RECORDED, target], check=True, env=environment, timeout=120)
-    return folder
+    return recording(tmp_path_factory, "chosen ranges")
 
 
 class OfSteps:

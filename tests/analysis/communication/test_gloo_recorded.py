@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,6 +9,7 @@ import gloo_groups as program
 import polars as pl
 import pytest
 from cross_runs import codes, documents, measured, tables
+from recordings import recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,11 +21,7 @@ FLOAT = 4
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of four ranks, recorded by torch's profiler."""
-    folder = tmp_path_factory.mktemp("gloo-groups")
-    command = [sys.executable, program.__file__, str(folder)]
-    subprocess.run(command, check=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    (folder / "store").unlink()
-    return folder
+    return recording(tmp_path_factory, "groups")
 
 
 def events(folder: Path) -> Iterator[tuple[int, dict]]:

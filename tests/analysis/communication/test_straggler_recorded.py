@@ -1,16 +1,12 @@
 """Plain data-parallel ranks over gloo, recorded here, of which one is delayed on purpose in a known way."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cross_runs import measured
 from gloo_ddp import DELAY_S, DELAYED, RANKS, STEPS
-
-_SCRIPT = Path(__file__).with_name("gloo_ddp.py")
+from recordings import recording
 
 CAUSES = {"sleep": "host", "compute": "compute"}
 
@@ -18,12 +14,7 @@ CAUSES = {"sleep": "host", "compute": "compute"}
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run of each kind of delay, recorded now."""
-    folder = tmp_path_factory.mktemp("delayed")
-    command = [sys.executable, str(_SCRIPT), str(folder)]
-    subprocess.run(command, check=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    for store in folder.glob("*/store"):
-        store.unlink()
-    return folder
+    return recording(tmp_path_factory, "delayed ranks")
 
 
 def plain_waits(folder: Path) -> dict[int, float]:

@@ -1,13 +1,12 @@
 """Sharding in runs that torch recorded, against a count in plain Python."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 from local_plain import Event, Interval, Trace, clip, interval, length, trace_of, union
 from local_traces import result, table
+from recordings import recording
 from sharded_training import KINDS, RANKS
 
 CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
@@ -16,10 +15,7 @@ CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run of each way of sharding."""
-    folder = tmp_path_factory.mktemp("sharded")
-    script = Path(__file__).with_name("sharded_training.py")
-    subprocess.run([sys.executable, script, folder], check=True, capture_output=True, timeout=300)
-    return folder
+    return recording(tmp_path_factory, "sharded")
 
 
 def own_ranges(trace: Trace) -> dict[int, list[Interval]]:
