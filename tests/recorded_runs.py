@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ccl_bench import storage
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
+from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ccl_bench.result import Result
+    from ccl_bench.trace.content import TraceContent
 
 _TABLES = (
     "breakdown",
@@ -44,6 +47,13 @@ _METRICS = (
     "total_communication_time",
     "traffic_distribution",
 )
+
+
+@cache
+def content_of(path: Path) -> TraceContent:
+    """Return the content of a Kineto trace."""
+    with storage.open_file(path) as stream:
+        return read_kineto(stream, path.name)
 
 
 @cache

@@ -1,23 +1,20 @@
 """Communication calls: each once, in its step, with the name and the arguments that were recorded."""
 
-import gzip
-import json
 import math
 from collections import Counter
 
 import pytest
 from frames import derive, derive_from, table
-
-from ccl_bench.trace.formats.kineto.reader import read_kineto
+from plain_json import document
+from recorded_runs import content_of
 
 
 def content(corpus, file):
-    with gzip.open(corpus / "kineto" / file) as stream:
-        return read_kineto(stream, file)
+    return content_of(corpus / "kineto" / file)
 
 
 def plain(corpus, file):
-    return json.loads(gzip.decompress((corpus / "kineto" / file).read_bytes()))["traceEvents"]
+    return document(corpus / "kineto" / file)["traceEvents"]
 
 
 def kernel(start, end, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more):
@@ -50,13 +47,13 @@ def test_a_run_that_does_not_communicate_has_no_calls():
     assert calls().height == 0
 
 
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", (0, 7))
 def test_megatron_made_84_all_reduces_in_its_one_step(corpus, rank):
     found = derive_from(content(corpus, f"megatron-tp8/megatron_kineto_{rank}.json.gz"), "calls")
     assert Counter(found.select("step", "collective").rows()) == {(3, "all_reduce"): 84}
 
 
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", (0, 7))
 def test_dlrm_made_five_exchanges_and_three_all_reduces(corpus, rank):
     file = f"dlrm-8rank/worker{rank}_step_12.pt.trace.json.gz"
     names = Counter(
@@ -82,7 +79,7 @@ def test_a_ddp_run_made_seven_all_reduces_in_each_of_three_steps(corpus):
     assert sorted(described["in_elements"]) == expected
 
 
-@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("rank", (0, 3))
 def test_a_gloo_run_made_the_calls_that_its_operators_record(corpus, rank):
     file = f"gloo-fsdp2-tp2-args/rank{rank}_trace.json.gz"
     events = plain(corpus, file)
@@ -117,7 +114,7 @@ def test_a_gloo_run_made_the_calls_that_its_operators_record(corpus, rank):
     assert Counter(placed["collective"]) == Counter(name for name, *_ in expected.elements())
 
 
-@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("rank", (0, 3))
 def test_each_gloo_range_got_the_size_of_its_own_operator(corpus, rank):
     """The range records the shape of its input too, which tells whether the right operator was found."""
     file = f"gloo-fsdp2-tp2-args/rank{rank}_trace.json.gz"

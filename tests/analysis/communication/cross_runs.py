@@ -38,9 +38,14 @@ def codes(folder: Path, *names: str) -> list[str]:
     ]
 
 
+def results(folder: Path, *metrics: str) -> list[Result]:
+    """Return metrics of a run, whether they have a value or not."""
+    return evaluate(open_run(folder), metrics, jobs=1, use_cache=False)
+
+
 def result(folder: Path, metric: str) -> Result:
     """Return one metric of a run, whether it has a value or not."""
-    return evaluate(open_run(folder), [metric], jobs=1, use_cache=False)[0]
+    return results(folder, metric)[0]
 
 
 def measured(folder: Path, metric: str) -> Result:

@@ -79,8 +79,12 @@ def tables(run: Path, *names: str) -> dict[str, pl.DataFrame]:
     return {name: found.inputs[name] for name in names}
 
 
+def results(run: Path, *metrics: str) -> dict[str, Result]:
+    return {found.metric: found for found in evaluate(open_run(run), metrics, jobs=1)}
+
+
 def result(run: Path, metric: str) -> Result:
-    return evaluate(open_run(run), [metric], jobs=1)[0]
+    return results(run, metric)[metric]
 
 
 def value(run: Path, metric: str) -> float:

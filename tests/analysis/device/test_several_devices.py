@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from local_plain import length, union
-from local_traces import Event, copy, kernel, launch, result, step, table, value, write
+from local_traces import Event, copy, kernel, launch, result, results, step, table, write
 
 STEP = 1000
 STEPS = 3
@@ -19,13 +19,14 @@ def test_two_devices_at_49_percent_are_not_one_at_98(tmp_path: Path) -> None:
         launch(2, 2, 3), kernel("gemm", 2, 51, 100, device=1, **{"blocks per SM": 0.5}),
     ]  # fmt: skip
     run = write(tmp_path, events, world_size=1)
-    assert value(run, "gpu_busy") == pytest.approx(49)
-    assert value(run, "gpu_idle") == pytest.approx(51)
-    assert value(run, "total_kernel_time") == pytest.approx(49e-6)
-    assert value(run, "sm") == pytest.approx((49 * 1 + 49 * 0.5) / 2)
-    assert result(run, "sm").details["per_device_pct"] == pytest.approx({"0": 49, "1": 24.5})
-    assert result(run, "gpu_busy").details["per_device_pct"] == pytest.approx({"0": 49, "1": 49})
-    (finding,) = result(run, "gpu_busy").findings
+    found = results(run, "gpu_busy", "gpu_idle", "total_kernel_time", "sm")
+    assert found["gpu_busy"].value == pytest.approx(49)
+    assert found["gpu_idle"].value == pytest.approx(51)
+    assert found["total_kernel_time"].value == pytest.approx(49e-6)
+    assert found["sm"].value == pytest.approx((49 * 1 + 49 * 0.5) / 2)
+    assert found["sm"].details["per_device_pct"] == pytest.approx({"0": 49, "1": 24.5})
+    assert found["gpu_busy"].details["per_device_pct"] == pytest.approx({"0": 49, "1": 49})
+    (finding,) = found["gpu_busy"].findings
     assert (finding.code, finding.severity, finding.count) == ("several-devices", "note", 2)
     assert "devices 0, 1" in finding.message
 
@@ -78,9 +79,10 @@ def test_each_number_is_the_mean_of_what_each_device_has_alone(tmp_path: Path, s
         kernels.append(sum(end - start for start, end in compute + calls) / STEPS / 1e6)
         both = length(union(compute)) + length(union(calls)) - length(union(compute + calls))
         hidden.append((both, length(union(calls))))
-    assert value(run, "gpu_busy") == pytest.approx(sum(busy) / 2)
-    assert value(run, "gpu_idle") == pytest.approx(100 - sum(busy) / 2)
-    assert value(run, "total_kernel_time") == pytest.approx(sum(kernels) / 2)
+    found = results(run, "gpu_busy", "gpu_idle", "total_kernel_time", "sm")
+    assert found["gpu_busy"].value == pytest.approx(sum(busy) / 2)
+    assert found["gpu_idle"].value == pytest.approx(100 - sum(busy) / 2)
+    assert found["total_kernel_time"].value == pytest.approx(sum(kernels) / 2)
     parts = table(run, "breakdown")
     assert parts.height == 2 * STEPS
     assert parts["overlap_ns"].sum() == pytest.approx(1000 * sum(both for both, _ in hidden))
@@ -91,23 +93,11 @@ def test_each_number_is_the_mean_of_what_each_device_has_alone(tmp_path: Path, s
         + parts["idle_ns"]
     )
     assert total.to_list() == parts["window_ns"].to_list()
-    assert value(run, "sm") <= 100
+    assert found["sm"].value <= 100
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(
-    "metric",
-    [
-        "sm",
-        "idle_breakdown",
-        "average_memory_bandwidth",
-        "memory_transfer_overhead",
-        "dominant_kernel_concentration",
-    ],
-)
-def test_two_devices_together_are_the_mean_of_traces_of_one_each(
-    tmp_path: Path, seed: int, metric: str
-) -> None:
+def test_two_devices_together_are_the_mean_of_traces_of_one_each(tmp_path: Path, seed: int) -> None:
     """Both devices have windows of one length, so that the mean weighs them alike."""
     events = made(seed)
     ids: dict[int, set[int]] = defaultdict(set)
@@ -120,8 +110,16 @@ def test_two_devices_together_are_the_mean_of_traces_of_one_each(
     ]
     runs = [write(tmp_path / str(device), one, world_size=1) for device, one in enumerate(alone)]
     both = write(tmp_path / "both", events, world_size=1)
-    first, second = (value(run, metric) for run in runs)
-    assert value(both, metric) == pytest.approx((first + second) / 2)
+    metrics = (
+        "sm",
+        "idle_breakdown",
+        "average_memory_bandwidth",
+        "memory_transfer_overhead",
+        "dominant_kernel_concentration",
+    )
+    first, second, found = (results(run, *metrics) for run in (*runs, both))
+    for metric in metrics:
+        assert found[metric].value == pytest.approx((first[metric].value + second[metric].value) / 2)
 
 
 def test_a_device_that_was_only_touched_is_left_out_and_named(tmp_path: Path) -> None:

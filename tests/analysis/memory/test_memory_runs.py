@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from allocator import MIB, Allocator, snapshot_of, write
-from commands import ran
+from commands import invoke
 from test_memory_replay import _busy
 
 from ccl_bench import metrics
@@ -64,7 +64,9 @@ def test_a_snapshot_changes_no_number_of_the_traces_beside_it(sharded: Path, nam
 
 def test_the_same_holds_for_everything_that_a_command_prints(sharded: Path) -> None:
     def printed() -> dict[str, dict]:
-        found = json.loads(ran(["ccl-metrics", "--trace", str(sharded), "--all", "--format", "json"]).stdout)
+        found = json.loads(
+            invoke(["ccl-metrics", "--trace", str(sharded), "--all", "--format", "json"]).stdout
+        )
         return {result["metric"]: result for result in found if result["metric"] not in MEMORY}
 
     alone = printed()
@@ -225,5 +227,5 @@ def test_kept_tables_give_the_same_answer(tmp_path: Path) -> None:
 
 def test_the_real_snapshot_is_measured_by_the_command(corpus: Path, tmp_path: Path) -> None:
     shutil.copy(corpus / "memory" / "rank0_memory_snapshot.pickle", tmp_path)
-    done = ran(["ccl-metrics", "--trace", str(tmp_path), "--metric", "peak_memory_allocated"])
+    done = invoke(["ccl-metrics", "--trace", str(tmp_path), "--metric", "peak_memory_allocated"])
     assert (done.returncode, done.stdout) == (0, "13.927832064\n")
