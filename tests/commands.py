@@ -7,6 +7,7 @@ import io
 import os
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+
+
+def recorded_by(ranks: tuple[int, ...], run: Path) -> Path:
+    """Copy the example run as these of its four ranks recorded it: fewer are measured sooner."""
+    others = {f"kineto_trace_{rank}.json.gz" for rank in {0, 1, 2, 3} - {*ranks}}
+    return shutil.copytree(EXAMPLE, run, ignore=lambda *_: others)
+
 
 ENTRY_POINTS = {"ccl-bench": "ccl_bench.cli.bench", "ccl-metrics": "ccl_bench.cli.metrics"}
 """The module of each command, whose `main` the installed script calls."""

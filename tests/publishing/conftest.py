@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from commands import EXAMPLE
-from publishing_archives import files_of, recorded_by
+from commands import EXAMPLE, recorded_by
+from publishing_archives import files_of
 from publishing_server import Leaderboard
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload

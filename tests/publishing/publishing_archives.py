@@ -7,27 +7,17 @@ import hashlib
 import io
 import json
 import re
-import shutil
 import tarfile
 from typing import TYPE_CHECKING, Any
 
-from commands import EXAMPLE
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from ccl_bench.leaderboard.bundle.upload import Upload
 
 CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"
 
 Files = dict[str, bytes]
-
-
-def recorded_by(ranks: tuple[int, ...], run: Path) -> Path:
-    """Copy the example run as these of its four ranks recorded it: fewer are published sooner."""
-    traces = {f"kineto_trace_{rank}.json.gz" for rank in {0, 1, 2, 3} - {*ranks}}
-    return shutil.copytree(EXAMPLE, run, ignore=lambda *_: traces)
 
 
 def files_of(parcel: Upload) -> Files:

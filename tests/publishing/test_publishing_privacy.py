@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, invoke
-from publishing_archives import files_of, recorded_by
+from commands import EXAMPLE, invoke, recorded_by
+from publishing_archives import files_of
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, refuse_secrets

@@ -42,10 +42,17 @@ def left(tmp_path_factory: pytest.TempPathFactory, sharded: Path) -> Path:
     return _left(tmp_path_factory.mktemp("left"), sharded)
 
 
-def _left(folder: Path, sharded: Path) -> Path:
+@pytest.fixture
+def of_one_rank(here: Path, sharded: Path) -> Path:
+    """Return what one rank left, for tests that ask where a report is written."""
+    (here / "train.toml").write_text(CONFIG)
+    return _left(here, sharded, "kineto_trace_0.*")
+
+
+def _left(folder: Path, sharded: Path, traces: str = "kineto_trace_*") -> Path:
     iteration = folder / "outputs" / "profile_trace" / "iteration_10"
     iteration.mkdir(parents=True)
-    for trace in sharded.glob("kineto_trace_*"):
+    for trace in sharded.glob(traces):
         shutil.copy(trace, iteration)
     return iteration
 
@@ -64,17 +71,14 @@ def _report(capsys: Captured, *arguments: str) -> Path:
     return Path(capsys.readouterr().out.strip())
 
 
-def test_the_report_is_named_after_the_configuration_resolved_for_the_ranks(
+def test_the_report_is_named_after_the_configuration_and_has_what_follows_from_it(
     iteration: Path, capsys: Captured
 ) -> None:
+    """The configuration makes 4 sequences on each of 2 data-parallel ranks, of 256 tokens."""
     written = _report(capsys, str(iteration), "--config", "train.toml")
     assert written.parent.name == "trace_analysis"
     assert re.fullmatch(r"\d{8}_\d{6}_llama3_8B_dp1x2_tp2_gpu4\.txt", written.name)
-
-
-def test_the_report_has_throughput_overlap_bandwidth_and_traffic(iteration: Path, capsys: Captured) -> None:
-    """The configuration makes 4 sequences on each of 2 data-parallel ranks, of 256 tokens."""
-    page = _report(capsys, str(iteration), "--config", "train.toml").read_text()
+    page = written.read_text()
     assert page.startswith("CCL-Bench report: llama3_8B\n")
     sections = re.findall(r"^(\S.*)$", page, flags=re.MULTILINE)
     assert sections[1:7] == [
@@ -92,32 +96,31 @@ def test_the_report_has_throughput_overlap_bandwidth_and_traffic(iteration: Path
     assert re.search(r"dp_shard +8 ", page)
 
 
-def test_the_same_run_gives_the_same_text(iteration: Path, capsys: Captured) -> None:
-    first = _report(capsys, str(iteration), "--output-dir", "one").read_bytes()
-    assert first == _report(capsys, str(iteration), "--output-dir", "two").read_bytes()
+def test_the_same_run_gives_the_same_text(of_one_rank: Path, capsys: Captured) -> None:
+    first = _report(capsys, str(of_one_rank), "--output-dir", "one").read_bytes()
+    assert first == _report(capsys, str(of_one_rank), "--output-dir", "two").read_bytes()
 
 
 def test_a_file_that_is_there_is_kept_without_force(
-    iteration: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    of_one_rank: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccl_bench.report.render.text.text_report_name", lambda *_: "report.txt")
-    written = _report(capsys, str(iteration))
+    written = _report(capsys, str(of_one_rank))
     written.write_text("mine")
-    assert main([str(iteration)]) == 2
+    assert main([str(of_one_rank)]) == 2
     assert "already exists" in capsys.readouterr().err
     assert written.read_text() == "mine"
-    assert _report(capsys, str(iteration), "--force") == written
+    assert _report(capsys, str(of_one_rank), "--force") == written
     assert written.read_text().startswith("CCL-Bench report")
 
 
-def test_a_report_does_not_become_part_of_the_run(here: Path, sharded: Path, capsys: Captured) -> None:
-    iteration = _left(here, sharded)
-    first = _report(capsys, str(iteration), "--output-dir", str(iteration / "trace_analysis"))
-    assert _report(capsys, str(iteration)).read_bytes() == first.read_bytes()
+def test_a_report_does_not_become_part_of_the_run(of_one_rank: Path, capsys: Captured) -> None:
+    first = _report(capsys, str(of_one_rank), "--output-dir", str(of_one_rank / "trace_analysis"))
+    assert _report(capsys, str(of_one_rank)).read_bytes() == first.read_bytes()
 
 
-def test_the_options_may_come_first(iteration: Path, capsys: Captured) -> None:
-    assert _report(capsys, "--config=train.toml", str(iteration)).exists()
+def test_the_options_may_come_first(of_one_rank: Path, capsys: Captured) -> None:
+    assert _report(capsys, "--config=train.toml", str(of_one_rank)).exists()
 
 
 @pytest.mark.parametrize(

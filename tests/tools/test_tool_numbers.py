@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,6 +176,7 @@ def test_throughput_is_tokens_over_the_step(small: Path) -> None:
     _are(_dict_of("throughput", small), {"tokens_per_s": 2048 / (100 * US), "gpus_count": 2})
 
 
+@cache
 def _events(trace: Path) -> list[dict[str, Any]]:
     raw = trace.read_bytes()
     return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)["traceEvents"]

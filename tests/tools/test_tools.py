@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +36,7 @@ NINE = {
 Captured = pytest.CaptureFixture[str]
 
 
+@cache
 def _dict_of(tool: str, run: Path) -> dict[str, Any]:
     found: dict[str, Any] = importlib.import_module(f"tools.{tool}").metric_cal(run)
     return found
