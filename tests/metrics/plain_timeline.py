@@ -3,6 +3,7 @@
 This is the other side of each comparison with ccl_bench: no table, no library, no shared code.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from plain_json import document
 Interval = tuple[int, int]
 
 HOST_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms")
+DISPATCHED = re.compile(r"(?!autograd::|torch::)[a-z_]\w*::[\w.]+")
 
 
 @dataclass
@@ -97,7 +99,7 @@ def on_device(path: Path, is_communication: Callable[[str], bool]) -> Timeline:
 
 
 def on_cpu(path: Path) -> Timeline:
-    """Return the timeline of a rank without a GPU: leaf operators compute, `gloo:*` ranges communicate."""
+    """Return the timeline of a rank without a GPU: operators compute, `gloo:*` ranges communicate."""
     whole = document(path)
     events = [e for e in whole["traceEvents"] if e.get("ph") == "X"]
     steps = [Step(number, start, end, (start, end)) for number, start, end in profiler_steps(events)]
@@ -111,7 +113,7 @@ def on_cpu(path: Path) -> Timeline:
         elif event["cat"] == "cpu_op":
             by_thread[event["pid"], event["tid"]].append(event)
     for (_, thread), operators in by_thread.items():
-        for event in leaves(operators):
+        for event in computing(operators):
             start = span(event)[0]
             is_part = any(first <= start < last for first, last in ranges_on[thread])
             if not is_part and not event["name"].startswith(HOST_COMMUNICATION):
@@ -119,19 +121,33 @@ def on_cpu(path: Path) -> Timeline:
     return line
 
 
-def leaves(operators: list[dict]) -> list[dict]:
-    """Return the operators of one thread in which no other one started, by walking a call stack."""
-    callers: set[int] = set()
-    stack: list[tuple[int, int]] = []
-    order = sorted(range(len(operators)), key=lambda i: (span(operators[i])[0], -span(operators[i])[1]))
-    for index in order:
-        start, end = span(operators[index])
-        while stack and stack[-1][1] <= start:
-            stack.pop()
-        if stack:
-            callers.add(stack[-1][0])
-        stack.append((index, end))
-    return [event for index, event in enumerate(operators) if index not in callers]
+def computing(operators: list[dict]) -> list[dict]:
+    """Return the operators of one thread that compute, by walking the tree of calls.
+
+    Those of the dispatcher count with their callees unless one of these communicates; others without any.
+    """
+    roots: list[dict] = []
+    open_ones: list[dict] = []
+    for event in sorted(operators, key=lambda e: (span(e)[0], -span(e)[1])):
+        node = {"event": event, "callees": []}
+        while open_ones and span(open_ones[-1]["event"])[1] <= span(event)[0]:
+            open_ones.pop()
+        (open_ones[-1]["callees"] if open_ones else roots).append(node)
+        open_ones.append(node)
+    return [event for root in roots for event in computing_below(root)]
+
+
+def computing_below(node: dict) -> list[dict]:
+    name, callees = node["event"]["name"], node["callees"]
+    if not name.startswith(HOST_COMMUNICATION) and (
+        not callees or (DISPATCHED.fullmatch(name) and not any(map(communicates, callees)))
+    ):
+        return [node["event"]]
+    return [event for callee in callees for event in computing_below(callee)]
+
+
+def communicates(node: dict) -> bool:
+    return node["event"]["name"].startswith(HOST_COMMUNICATION) or any(map(communicates, node["callees"]))
 
 
 def time_by_state(window: Interval, **groups: list[Interval]) -> Counter[frozenset[str]]:

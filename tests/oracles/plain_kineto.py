@@ -6,13 +6,16 @@ Written from the definitions alone. It is slow and short, so that a reader can c
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 Event = dict[str, Any]
@@ -38,6 +41,7 @@ SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 it takes counts as even."""
 
 HOST_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms")
+DISPATCHED = re.compile(r"(?!autograd::|torch::)[a-z_]\w*::[\w.]+")
 
 
 def union(intervals: list[Interval]) -> list[Interval]:
@@ -194,7 +198,7 @@ class Rank:
         return [[c for c in found if start <= c["span"][0] < end] for _, (start, end), _ in self.steps]
 
     def _compute(self) -> list[Interval]:
-        """Return what is computing: other kernels, or on a CPU the operators that call no other one."""
+        """Return what is computing: other kernels, or on a CPU operators."""
         if self.on_device:
             communicating = {call["span"] for call in self.calls}
             return [k["span"] for k in self.kernels if k["span"] not in communicating]
@@ -203,29 +207,27 @@ class Rank:
             if event["name"].startswith("gloo:"):
                 ranges_on[event["tid"]].append(event["span"])
         found = []
-        for event in self._leaf_operators():
-            inside = any(start <= event["span"][0] < end for start, end in ranges_on[event["tid"]])
-            if not inside and not event["name"].startswith(HOST_COMMUNICATION):
+        for event in self._computing_operators():
+            if not any(start <= event["span"][0] < end for start, end in ranges_on[event["tid"]]):
                 found.append(event["span"])
         return found
 
-    def _leaf_operators(self) -> list[Event]:
+    def _computing_operators(self) -> Iterator[Event]:
+        """Yield operators of the dispatcher that call no communication, and others that call nothing."""
         by_thread = defaultdict(list)
         for event in self.of("cpu_op"):
             by_thread[event["pid"], event["tid"]].append(event)
-        leaves = []
         for operators in by_thread.values():
             operators.sort(key=lambda e: (e["span"][0], -e["span"][1]))
-            stack: list[Event] = []
-            callers = set()
-            for event in operators:
-                while stack and stack[-1]["span"][1] <= event["span"][0]:
-                    stack.pop()
-                if stack:
-                    callers.add(id(stack[-1]))
-                stack.append(event)
-            leaves += [event for event in operators if id(event) not in callers]
-        return leaves
+            covered_ns = operators[0]["span"][0]
+            for place, event in enumerate(operators):
+                name, (_, end) = event["name"], event["span"]
+                inside = itertools.takewhile(lambda e, end=end: e["span"][0] < end, operators[place + 1 :])
+                names = [callee["name"] for callee in inside]
+                calls = any(called.startswith(HOST_COMMUNICATION) for called in [name, *names])
+                if end > covered_ns and not calls and (not names or DISPATCHED.fullmatch(name)):
+                    covered_ns = end
+                    yield event
 
     def windows(self) -> list[Interval]:
         """Return the device windows of the steps."""

@@ -14,7 +14,7 @@ from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows,
 @metric(
     unit="%",
     better="higher",
-    revision=2,
+    revision=3,
     applies=(checks.several_ranks,),
     variants={"comm_comp_overlap_16": ("ratio", 0.01)},
 )

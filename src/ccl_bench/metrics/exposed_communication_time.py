@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=3)
 def exposed_communication_time(
     breakdown: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -10,7 +10,7 @@ from ccl_bench.metrics.shared.per_step import by_step, mean_of, seconds_by_rank
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, window_of
 
 
-@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=3)
 def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Compute time of the busiest rank over the mean of all ranks: 1 is even.
 

@@ -31,7 +31,7 @@ CAUSE_SHARE = 0.5
 """A cause is named where it explains this share of the lag."""
 
 
-@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=3)
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 

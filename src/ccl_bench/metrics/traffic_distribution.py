@@ -78,7 +78,7 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
-@metric(unit="%", better="neither", applies=(checks.several_ranks,), revision=2)
+@metric(unit="%", better="neither", applies=(checks.several_ranks,), revision=3)
 def traffic_distribution(
     traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

@@ -1,5 +1,8 @@
 """Sharding in runs that torch recorded, against a count in plain Python."""
 
+import re
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +13,7 @@ from recordings import recording
 from sharded_training import KINDS, RANKS
 
 CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
+DISPATCHED = re.compile(r"(?!autograd::|torch::)[a-z_]\w*::[\w.]+")
 
 
 @pytest.fixture(scope="session")
@@ -28,20 +32,21 @@ def own_ranges(trace: Trace) -> dict[int, list[Interval]]:
     return found
 
 
-def leaves(trace: Trace) -> list[Event]:
-    """Return the operators in which no other operator began."""
-    found = []
+def computing(trace: Trace) -> Iterator[Event]:
+    """Yield operators of the dispatcher that call no communication, and others that call nothing."""
     by_thread: dict[int, list[Event]] = {}
     for event in trace.of("cpu_op"):
         by_thread.setdefault(event["tid"], []).append(event)
     for events in by_thread.values():
         events.sort(key=lambda e: (interval(e)[0], -interval(e)[1]))
-        found += [
-            event
-            for event, later in zip(events, [*events[1:], None], strict=True)
-            if later is None or interval(later)[0] >= interval(event)[1]
-        ]
-    return [event for event in found if not event["name"].startswith(CALLS)]
+        covered = 0
+        for place, event in enumerate(events):
+            name, (_, end) = event["name"], interval(event)
+            called = list(takewhile(lambda e, end=end: interval(e)[0] < end, events[place + 1 :]))
+            is_call = any(e["name"].startswith(CALLS) for e in [event, *called])
+            if end > covered and not is_call and (not called or DISPATCHED.fullmatch(name)):
+                covered = end
+                yield event
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +64,7 @@ def test_all_that_ranges_of_fsdp_launch_is_sharding(recorded: Path, kind: str) -
         calls = sorted((e for e in trace.of("cpu_op") if e["name"].startswith("c10d::")), key=interval)
         ranges = sorted(interval(e) for e in trace.of("user_annotation") if e["name"].startswith("gloo:"))
         assert len(calls) == len(ranges)
-        sharding = [interval(event) for event in leaves(trace) if is_own(event)]
+        sharding = [interval(event) for event in computing(trace) if is_own(event)]
         sharding += [span for span, call in zip(ranges, calls, strict=True) if is_own(call)]
         own = rows.filter(pl.col("rank") == rank)
         assert own.height == 2

@@ -5,6 +5,8 @@ The kind of a kernel follows from metadata, then from the operator that launched
 
 from __future__ import annotations
 
+import re
+
 from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
@@ -19,6 +21,9 @@ PEER = "PtoP"
 
 TORCH = ("c10d::", "_c10d_functional::", "record_param_comms")
 """Operators of torch that start or await communication; each kernel of theirs is a call of its own."""
+
+_DISPATCHED = re.compile(r"(?!autograd::|torch::)[a-z_]\w*::[\w.]+\Z")
+"""Names of operators that torch's dispatcher calls: namespace and operator."""
 
 _RANGES = ("host", "op", "nccl", "library", "mpi")
 """Rows of `collectives` that are ranges of a CPU thread around what they launch."""
@@ -232,8 +237,8 @@ def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataF
     """One interval in which something was worked on; which collective it was, `calls` says.
 
     On a device: kernels, copies and memory sets, never synchronisation events. On a run without
-    a device the CPU stands in: `gloo:*` ranges are communication, operators that call no
-    other operator are compute.
+    a device the CPU stands in: `gloo:*` ranges are communication, operators of the dispatcher
+    with what they call, and other operators that call none, are compute.
     """
     if device_work.height:
         return device_work.select(*DERIVED.get("work").table.columns)
@@ -249,7 +254,7 @@ def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
 def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     ranges = gloo_ranges(annotations)
     communicated = ranges.select("start_ns", "end_ns", pl.lit(COMMUNICATION).alias("kind"), "thread")
-    computed = _outside(_leaves(cpu_ops), ranges).select(
+    computed = _outside(_computing(cpu_ops), ranges).select(
         "start_ns",
         "end_ns",
         pl.lit(COMPUTE).alias("kind"),
@@ -268,17 +273,25 @@ def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _leaves(cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators in which no other operator ran, without those of communication.
+def _computing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that compute, each in no other one of them.
 
-    In the order (thread, start, longest first) the operator after a caller is its first callee.
+    An operator of the dispatcher (`aten::mm`) computes with all that it calls, unless it calls communication.
+    Of all others (nodes of autograd, functions of Python), and of the callees of those that call
+    communication, the operators that call no other one compute.
     """
-    ordered = cpu_ops.sort("process", "thread", "start_ns", "end_ns", descending=[False, False, False, True])
-    follower = pl.col("start_ns").shift(-1).over("process", "thread")
-    names = ordered["name"].cast(pl.String)
-    communicates = pl.any_horizontal(names.str.starts_with(prefix) for prefix in TORCH)
-    is_leaf = (follower >= pl.col("end_ns")).fill_null(value=True)
-    return ordered.filter(is_leaf & ~communicates)
+    thread = ("process", "thread")
+    ordered = cpu_ops.sort(*thread, "start_ns", "end_ns", descending=[False, False, False, True])
+    named = ordered.with_columns(
+        communicates=naming.holds_for(ordered["name"], lambda name: name.startswith(TORCH)),
+        is_dispatched=naming.holds_for(ordered["name"], lambda name: bool(_DISPATCHED.match(name))),
+    )
+    next_call = pl.when("communicates").then("start_ns").shift(-1).backward_fill().over(thread)
+    calls_communication = (next_call < pl.col("end_ns")).fill_null(value=False)
+    is_leaf = (pl.col("start_ns").shift(-1).over(thread) >= pl.col("end_ns")).fill_null(value=True)
+    computes = ~pl.col("communicates") & (is_leaf | (pl.col("is_dispatched") & ~calls_communication))
+    reach = pl.col("end_ns").cum_max().shift(1).over(thread)
+    return named.filter(computes).filter((pl.col("end_ns") > reach).fill_null(value=True))
 
 
 def _outside(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
