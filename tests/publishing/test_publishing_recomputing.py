@@ -22,7 +22,8 @@ from ccl_bench.leaderboard.bundle.format import Limits
 from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.leaderboard.publishing.publications import is_readable_storage
-from ccl_bench.leaderboard.publishing.recompute import SandboxAnswer, differences, recompute_run
+from ccl_bench.leaderboard.publishing.recompute import differences, recompute_run
+from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.result.step_choice import step_choice

@@ -3,108 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError
-from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.leaderboard.bundle.build import strip_folder
 from ccl_bench.leaderboard.bundle.format import CARD, REPORT
+from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer, SandboxRequest
 from ccl_bench.leaderboard.store.rows import measurement_basis
-from ccl_bench.result import Result  # noqa: TC001
-from ccl_bench.result.report_data import Series
 from ccl_bench.result.report_data import from_json as report_from_json
-from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
+    from ccl_bench.base.findings import Issue
     from ccl_bench.leaderboard.bundle.format import Bundle, BundleProvenance
     from ccl_bench.leaderboard.publishing.settings import Settings
-
-_PR_SET_PDEATHSIG = 1
-"""Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
-
-
-class SandboxRequest(msgspec.Struct, frozen=True):
-    """What is to be measured."""
-
-    run: str
-    card: str
-    memory_bytes: int
-    cpu_seconds: int
-    file_bytes: int
-    choice: StepChoice = EVERY_STEP
-
-
-class SandboxAnswer(msgspec.Struct, frozen=True):
-    """What came of it."""
-
-    results: list[Result] = []
-    series: Series = Series()
-    issues: list[Issue] = []
-    fields: dict[str, str | int | float | bool | list[str]] = {}
-    error: str = ""
-    """Why nothing could be measured."""
-
-
-def main(request: Path, answer: Path) -> None:
-    """Measure what is asked for and write the answer."""
-    asked = msgspec.json.decode(request.read_bytes(), type=SandboxRequest)
-    _confine(asked)
-    try:
-        found = _measure(asked)
-    except CclBenchError as error:
-        found = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
-    except MemoryError:
-        found = SandboxAnswer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
-    answer.write_bytes(msgspec.json.encode(found))
-
-
-def _confine(asked: SandboxRequest) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for limit, most in (
-        (resource.RLIMIT_AS, asked.memory_bytes),
-        (resource.RLIMIT_CPU, asked.cpu_seconds),
-        (resource.RLIMIT_FSIZE, asked.file_bytes),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(limit, (most, most))
-
-
-def _measure(asked: SandboxRequest) -> SandboxAnswer:
-    from ccl_bench.comparison import fields_of
-    from ccl_bench.evaluate.report_data import collect_report_data
-    from ccl_bench.result.step_choice import step_choice
-    from ccl_bench.run import open_run
-
-    chosen = asked.choice
-    choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
-    run = open_run(asked.run, card=asked.card, choice=choice)
-    seen = collect_report_data(run, jobs=1, use_cache=False)
-    return SandboxAnswer(
-        seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts)
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
-
+    from ccl_bench.result import Result
 
 _POLL_S = 0.2
 
@@ -153,7 +81,7 @@ def _start_sandbox(arguments: list[str], place: Path) -> Iterator[subprocess.Pop
         "LC_ALL": "C.UTF-8",
     }
     process = subprocess.Popen(  # noqa: S603  this program's own module
-        [sys.executable, "-I", "-m", "ccl_bench.leaderboard.publishing.recompute", *arguments],
+        [sys.executable, "-I", "-m", "ccl_bench.leaderboard.publishing.sandbox", *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -1,0 +1,89 @@
+"""The process in which a published run is measured anew: it imports little, and has limits.
+
+`recompute` starts it with two files: what is asked, and where the answer goes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ccl_bench.base.errors import CclBenchError
+from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.report_data import Series
+from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
+
+_PR_SET_PDEATHSIG = 1
+"""Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
+
+
+class SandboxRequest(msgspec.Struct, frozen=True):
+    """What is to be measured."""
+
+    run: str
+    card: str
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+    choice: StepChoice = EVERY_STEP
+
+
+class SandboxAnswer(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    results: list[Result] = []
+    series: Series = Series()
+    issues: list[Issue] = []
+    fields: dict[str, str | int | float | bool | list[str]] = {}
+    error: str = ""
+    """Why nothing could be measured."""
+
+
+def main(request: Path, answer: Path) -> None:
+    """Measure what is asked for and write the answer."""
+    asked = msgspec.json.decode(request.read_bytes(), type=SandboxRequest)
+    _confine(asked)
+    try:
+        found = _measure(asked)
+    except CclBenchError as error:
+        found = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
+    except MemoryError:
+        found = SandboxAnswer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
+    answer.write_bytes(msgspec.json.encode(found))
+
+
+def _confine(asked: SandboxRequest) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for limit, most in (
+        (resource.RLIMIT_AS, asked.memory_bytes),
+        (resource.RLIMIT_CPU, asked.cpu_seconds),
+        (resource.RLIMIT_FSIZE, asked.file_bytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def _measure(asked: SandboxRequest) -> SandboxAnswer:
+    from ccl_bench.comparison import fields_of
+    from ccl_bench.evaluate.report_data import collect_report_data
+    from ccl_bench.result.step_choice import step_choice
+    from ccl_bench.run import open_run
+
+    chosen = asked.choice
+    choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
+    run = open_run(asked.run, card=asked.card, choice=choice)
+    seen = collect_report_data(run, jobs=1, use_cache=False)
+    return SandboxAnswer(
+        seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts)
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
