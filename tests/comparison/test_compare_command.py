@@ -50,7 +50,7 @@ def stored(bundle: str, target: Path) -> Path:
 
 
 def test_a_run_against_itself_says_no_change(capsys: Captured) -> None:
-    assert main(["compare", PIPELINE, PIPELINE]) == 0
+    assert main(["compare", PIPELINE, PIPELINE, "-m", STEP]) == 0
     out = capsys.readouterr().out
     assert "comparable: they did the same work" in out
     assert "worse" not in out
@@ -71,8 +71,8 @@ def test_other_work_is_not_compared_and_the_fields_are_named(capsys: Captured) -
     assert "VERDICT" not in out
 
 
-def test_a_slowdown_is_told_with_its_place(runs: tuple[str, str], capsys: Captured) -> None:
-    assert main(["compare", *runs, "-m", STEP]) == 0
+def test_a_slowdown_is_told_with_its_place(bundles: tuple[str, str], capsys: Captured) -> None:
+    assert main(["compare", *bundles, "-m", STEP]) == 0
     out = capsys.readouterr().out
     line = next(line for line in out.splitlines() if line.startswith(STEP))
     assert line.endswith("worse")
@@ -133,7 +133,7 @@ def test_results_without_their_card_compare_with_the_run_they_are_of(
     runs: tuple[str, str], bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
     alone = stored(bundles[0], tmp_path / "alone.json")
-    assert main(["compare", str(alone), runs[0]]) == 0
+    assert main(["compare", str(alone), runs[0], "-m", STEP]) == 0
     assert "comparable: they did the same work" in capsys.readouterr().out
 
 
@@ -153,7 +153,7 @@ def test_results_without_a_card_compare_only_if_they_did_the_same_work(
 def test_a_folder_of_results_and_a_card_is_a_run(
     runs: tuple[str, str], bundles: tuple[str, str], capsys: Captured
 ) -> None:
-    assert main(["compare", runs[0], bundles[1]]) == 0
+    assert main(["compare", runs[0], bundles[1], "-m", STEP]) == 0
     out = capsys.readouterr().out
     assert "comparable: they did the same work" in out
     assert "worse" in out
