@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
+ENTRY_POINTS = {"ccl-bench": "ccl_bench.cli.bench", "ccl-metrics": "ccl_bench.cli.metrics"}
+"""The module of each command, whose `main` the installed script calls."""
+
+_PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
+
 
 def recorded_by(ranks: tuple[int, ...], run: Path) -> Path:
     """Copy the example run as these of its four ranks recorded it: fewer are measured sooner."""
     others = {f"kineto_trace_{rank}.json.gz" for rank in {0, 1, 2, 3} - {*ranks}}
     return shutil.copytree(EXAMPLE, run, ignore=lambda *_: others)
-
-
-ENTRY_POINTS = {"ccl-bench": "ccl_bench.cli.bench", "ccl-metrics": "ccl_bench.cli.metrics"}
-"""The module of each command, whose `main` the installed script calls."""
-
-_PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 
 def ran(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
