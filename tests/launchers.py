@@ -19,7 +19,8 @@ def asked(script: Path, folder: Path, *arguments: str, **variables: str) -> list
     (programs / "nsys").write_text('#!/bin/sh\nuntil [ "$1" = torchrun ]; do shift; done\nexec "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
-    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # Of a script that names no Python the system's is asked, which has no torch to load.
+    path = f"{programs}:/usr/bin:/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **variables}
     done = subprocess.run(
         [str(script), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -74,20 +74,21 @@ def test_every_number_is_the_same_under_default_names_and_under_names_of_ranks(
 def test_every_number_is_the_same_in_windows_that_names_tell_by_time_and_by_folder(
     recorded: Files, tmp_path: Path
 ):
-    flat = {file.name: file for files in recorded.values() for file in files}
+    of_two = {rank: recorded[rank] for rank in (0, 3)}
+    flat = {file.name: file for files in of_two.values() for file in files}
     default = put(tmp_path / "default", flat)
     sorted_out = {
         f"iteration_{window}/rank{rank}.json": file
-        for rank, files in recorded.items()
+        for rank, files in of_two.items()
         for window, file in enumerate(files, start=1)
     }
     found, expected = numbers(default), numbers(put(tmp_path / "named", sorted_out))
 
     assert compared(found) == compared(expected)
-    windows = [longest_steps_s([files[number] for files in recorded.values()]) for number in range(3)]
+    windows = [longest_steps_s([files[number] for files in of_two.values()]) for number in range(3)]
     assert found["iteration_wall_clock_time"].value == pytest.approx(sum(map(sum, windows)) / (3 * STEPS))
     assert [(t.rank, t.window) for t in inspect(open_run(default), use_cache=False).traces] == [
-        (rank, window) for rank in range(4) for window in (1, 2, 3)
+        (rank, window) for rank in of_two for window in (1, 2, 3)
     ]
 
 

@@ -7,16 +7,19 @@ Each step calls 3 all-reduces and 1 all-gather on all ranks.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
+gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
 
-from ccl_bench.collect import Schedule, profile
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+from ccl_bench.collect import Schedule, profile  # noqa: E402
 
 SCHEDULE = Schedule(skip=2, timed=4, warmup=1, active=3, observed=1)
 ALL_REDUCES, ALL_GATHERS = 3, 1

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.skipif(
 # What each configuration comes to in torchtitan, with the parameters of its model counted without memory, and
 # what it makes of synthetic text. In one process, because importing torchtitan takes seconds.
 READING = """
-import json, logging, sys
+import gc, json, logging, sys
+gc.disable()
 logging.disable()
 import torch
 from torchtitan.components.tokenizer import HuggingFaceTokenizer
