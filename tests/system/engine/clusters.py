@@ -54,10 +54,21 @@ class Cluster:
         """Address as `--engine` takes it."""
         return f"dask://{self.host}:{self.port}"
 
-    def worker(self, *arguments: str, at: str = "", inside: tuple[str, ...] = (), **environment: str):
-        """Start a worker with one thread, `inside` another command such as `ip netns exec`."""
+    def worker(
+        self,
+        *arguments: str,
+        at: str = "",
+        inside: tuple[str, ...] = (),
+        nanny: bool = False,
+        **environment: str,
+    ):
+        """Start a worker with one thread, `inside` another command such as `ip netns exec`.
+
+        With a nanny, which is a process of its own, it is started again when it dies.
+        """
         address = at or f"tcp://{self.host}:{self.port}"
         options = ["--nthreads", "1", "--no-dashboard", "--preload", "poison_format"]
+        options += [] if nanny else ["--no-nanny"]
         options += ["--local-directory", str(self.folder)]
         return self._started(["dask_worker", address, *options, *arguments], inside, environment)
 
