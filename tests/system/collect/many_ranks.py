@@ -1,4 +1,4 @@
-"""Sixteen ranks, of which four may write at once; all of it takes longer than a collective may.
+"""Eight ranks, of which two may write at once; all of it takes longer than a collective may.
 
 many_ranks.py RUN: every rank prints from when to when it wrote its trace, s. The ranks are forked, so that
 torch is loaded once.
@@ -22,9 +22,9 @@ import torch.distributed as dist  # noqa: E402
 from ccl_bench.collect import Schedule, profile  # noqa: E402
 from ccl_bench.collect.profiling import recording  # noqa: E402
 
-RANKS, WRITERS = 16, 4
+RANKS, WRITERS = 8, 2
 WRITING_S = 1.75
-"""Of one rank; four turns of four ranks take 7 s, as on a file system that is shared by many."""
+"""Of one rank; four turns of two ranks take 7 s, as on a file system that is shared by many."""
 COLLECTIVE_S = 6
 """Longest that a collective may last."""
 

@@ -1,4 +1,4 @@
-"""Sixteen real ranks that write in turns, and one of them that cannot."""
+"""Eight real ranks that write in turns, and one of them that cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collected import ENVIRONMENT, HERE, collect
 
 from ccl_bench.run import open_run
 
-RANKS, WRITERS, COLLECTIVE_S = 16, 4, 6
+RANKS, WRITERS, COLLECTIVE_S = 8, 2, 6
 OBSTACLE = "profile_trace/iteration_3/rank5_trace.json"
 
 
@@ -69,4 +69,4 @@ def test_what_a_rank_remarked_is_said_again_when_the_run_is_looked_at(recorded):
     ended = collect(run.parent, "--output", run)
     assert ended.returncode == 0
     assert "ccl-bench: rank 5: cannot write the trace: Is a directory" in ended.stderr
-    assert "ranks     0-15" in ended.stdout
+    assert "ranks     0-7" in ended.stdout

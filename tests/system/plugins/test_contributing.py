@@ -29,7 +29,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, place, symlinks=True)  # with what is compiled of it
         else:
             shutil.copyfile(ROOT / name, place)
     shown = PASTED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
