@@ -4,12 +4,15 @@ torchtitan has no setting for the device: it takes the accelerator that torch fi
 processors do not have. Here that is answered.
 """
 
+import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
-import torch
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+gc.disable()  # As torchtitan does, to collect garbage at steps of its choice; here before it is imported.
+
+import torch  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
+from torch.distributed.tensor import DTensor  # noqa: E402
 
 MEMORY_BYTES = 1 << 34
 
