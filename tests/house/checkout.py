@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -29,3 +30,9 @@ def files() -> tuple[Path, ...]:
 def modules() -> list[Path]:
     """Return the modules of the package."""
     return sorted(path for path in files() if path.suffix == ".py" and SOURCE in path.parents)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))

@@ -7,11 +7,14 @@ from graphlib import CycleError, TopologicalSorter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from checkout import ROOT, modules
+import pytest
+from checkout import ROOT, modules, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("house")
 
 MOST_MODULES = 340
 LEAST_MEDIAN_LINES = 100
@@ -37,7 +40,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def _imported(path: Path, known: set[str]) -> Iterator[str]:
-    for node in _statements(ast.parse(path.read_text(encoding="utf-8")).body):
+    for node in _statements(tree(path).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         else:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from checkout import ROOT, modules
+import pytest
+from checkout import ROOT, modules, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("house")
 
 MODULE_LINES = 500
 FUNCTION_LINES = 50
 
 
 def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -42,7 +45,7 @@ def test_no_function_is_longer_than_50_lines() -> None:
 def test_every_module_says_in_its_first_line_what_it_is() -> None:
     silent = []
     for path in modules():
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        docstring = ast.get_docstring(tree(path)) or ""
         first = docstring.split("\n\n", 1)[0].rstrip()
         if not first.endswith((".", ":")):
             silent.append(str(path.relative_to(ROOT)))
