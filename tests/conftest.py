@@ -1,5 +1,6 @@
 """What every test may ask for: the real traces, a cache of its own, a browser, and a database."""
 
+import itertools
 import os
 import sys
 import uuid
@@ -30,6 +31,8 @@ settings.load_profile("steady")
 
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 
+_numbers = itertools.count()  # `mktemp` would look through all former folders to find the next one
+
 # Its tests mostly wait for others, and fill the end of a session, each where there is room.
 SYSTEM = Path(__file__).parent / "system"
 
@@ -53,7 +56,8 @@ def corpus() -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tables of each test apart from the user's and from those of other tests."""
-    place = tmp_path_factory.mktemp("cache")
+    place = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
+    place.mkdir(parents=True)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

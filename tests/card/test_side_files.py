@@ -239,7 +239,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("reader", [read_step_times, read_rank_step_times, read_training_metrics])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=JSON)
 def test_any_json_gives_a_reading(tmp_path_factory, reader, data):
     path = tmp_path_factory.getbasetemp() / f"{reader.__name__}.json"
@@ -247,7 +247,7 @@ def test_any_json_gives_a_reading(tmp_path_factory, reader, data):
     reader(path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=50))
 def test_any_text_gives_a_reading_or_an_input_error(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.json"

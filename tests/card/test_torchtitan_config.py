@@ -114,7 +114,7 @@ def test_an_empty_file_is_all_defaults():
     assert train_config_in_text("").value == TrainConfig()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.text(alphabet=st.characters(codec="utf-8"), max_size=100)
     | st.sampled_from(["training = 3", "training.steps = [1]", "[[training]]", "training = 2024-01-01"])

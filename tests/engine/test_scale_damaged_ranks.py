@@ -64,7 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a run of which five ranks are damaged, and one from which they are missing."""
     folder = tmp_path_factory.mktemp("damaged")
     damaged = folder / "damaged"
-    write_run(Plan(dp_shard=4, tp=4, layers=2, jitter_ns=5_000), damaged)
+    write_run(Plan(dp_shard=4, tp=4, layers=1, steps=2, jitter_ns=5_000), damaged)
     missing = Path(shutil.copytree(damaged, folder / "missing"))
     for rank, damage in DAMAGED.items():
         damage(damaged / f"rank{rank}_trace.json")

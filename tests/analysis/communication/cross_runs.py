@@ -25,17 +25,20 @@ _SIDE_FILES = ("run_metadata.json", "step_times_per_rank.json", "training_metric
 analysis.load()
 
 
+def tables_and_codes(folder: Path, *names: str) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    """Return tables of a run by name, and the codes of the findings that come up when they are made."""
+    evidence = load_tables(open_run(folder), names, jobs=1, use_cache=False)
+    return {name: evidence.inputs[name] for name in names}, [finding.code for finding in evidence.findings]
+
+
 def tables(folder: Path, *names: str) -> dict[str, pl.DataFrame]:
     """Return tables of a run by name."""
-    inputs = load_tables(open_run(folder), names, jobs=1, use_cache=False).inputs
-    return {name: inputs[name] for name in names}
+    return tables_and_codes(folder, *names)[0]
 
 
 def codes(folder: Path, *names: str) -> list[str]:
     """Return the codes of the findings that come up when tables of a run are made."""
-    return [
-        finding.code for finding in load_tables(open_run(folder), names, jobs=1, use_cache=False).findings
-    ]
+    return tables_and_codes(folder, *names)[1]
 
 
 def results(folder: Path, *metrics: str) -> list[Result]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import gloo_groups as program
 import polars as pl
 import pytest
-from cross_runs import codes, documents, measured, tables
+from cross_runs import codes, documents, results, tables
 from recordings import recording
 
 if TYPE_CHECKING:
@@ -110,9 +110,14 @@ def test_who_sends_rows_to_whom_is_what_the_program_sent(recorded: Path):
 
 
 def test_time_and_counts_are_of_the_same_collectives(recorded: Path):
-    times = measured(recorded, "total_communication_time").details["per_collective_s"]
-    exposed = measured(recorded, "exposed_communication_time").details["per_collective_s"]
-    calls = measured(recorded, "traffic_distribution_16").details["per_collective_calls"]
-    counts = measured(recorded, "coll_call_num").details["per_collective"]
+    names = (
+        "total_communication_time",
+        "exposed_communication_time",
+        "traffic_distribution_16",
+        "coll_call_num",
+    )
+    found = results(recorded, *names)
+    keys = ("per_collective_s", "per_collective_s", "per_collective_calls", "per_collective")
+    times, exposed, calls, counts = (one.details[key] for one, key in zip(found, keys, strict=True))
     names = {"all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send"}
     assert set(times) == set(exposed) == set(calls) == set(counts) == names

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import codes, measured, rewrite, tables
+from cross_runs import measured, rewrite, tables, tables_and_codes
 
 from ccl_bench.testing import Expected, Experts, Message, Plan, Style, plans, trace_path, write_run
 
@@ -52,11 +52,12 @@ def test_every_collective_of_a_mesh_is_found_with_its_members_and_transfer(mesh:
 def test_a_missing_rank_is_reported_and_nobody_is_renumbered(pp: int, tmp_path: Path):
     plan = Plan(dp_shard=3, tp=2, pp=pp, microbatches=2, layers=1, steps=1, missing_ranks=frozenset({2}))
     expected = write_run(plan, tmp_path)
-    found = tables(tmp_path, "matched")["matched"]
+    made, said = tables_and_codes(tmp_path, "matched")
+    found = made["matched"]
     assert collectives_in(found) == collectives_of(expected)
     # rank 3 is left alone in its tensor-parallel group and stays in its sharded one
     assert set(found["rank"]) == set(plan.present_ranks)
-    assert {"ranks-missing", "members-missing"} <= set(codes(tmp_path, "matched"))
+    assert {"ranks-missing", "members-missing"} <= set(said)
 
 
 def test_a_list_of_members_that_was_cut_is_rebuilt_from_the_jobs_group_table(tmp_path: Path):
@@ -117,10 +118,10 @@ def test_calls_of_old_traces_are_matched_by_order(tmp_path: Path):
 
 def test_old_traces_of_a_mesh_do_not_tell_groups_apart_and_are_not_matched(tmp_path: Path):
     write_run(Plan(dp_shard=2, tp=2, steps=1), tmp_path, style=Style(has_collective_arguments=False))
-    found = tables(tmp_path, "groups", "matched")
+    found, said = tables_and_codes(tmp_path, "groups", "matched")
     assert found["groups"]["ambiguous"].all()
     assert found["matched"].is_empty()
-    assert "groups-ambiguous" in codes(tmp_path, "matched")
+    assert "groups-ambiguous" in said
 
 
 def test_part_of_the_ranks_does_not_make_groups_of_equal_size_one_group(tmp_path: Path):
@@ -153,12 +154,13 @@ def test_ranks_that_contradict_each_other_are_a_finding_and_tell_no_wait(
 ):
     expected = write_run(Plan(dp_shard=2, steps=1, layers=3, prefetch=False), tmp_path)
     rewrite(trace_path(tmp_path, 1), lambda trace: spoiled(trace, change, "_allgather_base", 1))
-    found = tables(tmp_path, "matched")["matched"]
+    made, said = tables_and_codes(tmp_path, "matched")
+    found = made["matched"]
     odd = found.filter(~pl.col("agrees"))
     assert (odd.height, odd["wait_ns"].null_count(), odd["transfer_ns"].null_count()) == (2, 2, 2)
     assert found.filter("agrees")["wait_ns"].null_count() == 0
     assert found.height == 2 * len(expected.operations)
-    assert codes(tmp_path, "matched") == ["collectives-disagree"]
+    assert said == ["collectives-disagree"]
 
 
 def test_a_contradiction_is_attached_to_the_numbers_it_touches(tmp_path: Path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import cross_plain
 import pytest
-from cross_runs import documents, measured, result
+from cross_runs import documents, measured, result, results
 
 from ccl_bench.testing import Plan, Straggler, damage, trace_path, write_run
 
@@ -62,7 +62,7 @@ def test_steps_that_are_whole_in_every_trace_give_the_lag_of_the_plan(
 ):
     expected = write_run(PLAN, tmp_path / "run")
     damage.truncate(trace_path(tmp_path / "run", rank), share)
-    found = measured(tmp_path / "run", "straggler_lag_16")
+    found, straggler = results(tmp_path / "run", "straggler_lag_16", "straggler")
     lags = {}
     for step in PLAN.step_numbers:
         waits = [expected.wait_ns(each, step) for each in range(PLAN.world_size)]
@@ -72,7 +72,7 @@ def test_steps_that_are_whole_in_every_trace_give_the_lag_of_the_plan(
     assert told == pytest.approx({step: lags[step] for step in told})
     assert found.value == pytest.approx(sum(told.values()) / len(told))
     assert found.details["members_complete"] is True
-    details = measured(tmp_path / "run", "straggler").details
+    details = straggler.details
     assert details["slowest_rank"] == "1"
     assert list(details["per_step_ratio"]) == list(told)
     (finding,) = [finding for finding in found.findings if finding.code == "collectives-lacking"]

@@ -39,4 +39,4 @@ def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: 
     told = {int(rank): wait * STEPS for rank, wait in found.details["wait_s_per_step"].items()}
     assert told == pytest.approx(waits, abs=1e-6)
     assert found.details["cause"]["kind"] == cause
-    assert found.details["cause"]["excess_s"][cause] == pytest.approx(DELAY_S, rel=0.5)
+    assert found.details["cause"]["excess_s"][cause] > DELAY_S / 2  # a busy machine only adds to it

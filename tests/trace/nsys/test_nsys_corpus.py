@@ -2,6 +2,7 @@
 
 import gzip
 import sqlite3
+from functools import cache
 
 import pytest
 from exports import content, derived
@@ -43,6 +44,7 @@ def sql(place, tmp_path):
     database.close()
 
 
+@cache
 def every_trace(place):
     return [content(place, process.id) for process in processes(place)]
 
