@@ -6,12 +6,14 @@ computes what it shows plays no part.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 from html import unescape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from observations import observation_of, quantity, tables, words
 
@@ -20,6 +22,7 @@ from ccl_bench.report.formatting import percent, with_unit
 from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import Quantity, Term
 from ccl_bench.report.render import render
+from ccl_bench.result import details
 from ccl_bench.result.report_data import from_json
 
 if TYPE_CHECKING:
@@ -87,6 +90,19 @@ def test_what_is_refused_is_not_drawn(run: ReportData) -> None:
     page = report_page(run)
     shown = {number.metric for section in page.sections for number in section.numbers if number.metric}
     assert shown | {number.metric for number in page.headline} <= known.keys()
+
+
+def test_details_are_what_their_types_say(run: ReportData) -> None:
+    kinds = [
+        kind
+        for kind in vars(details).values()
+        if (getattr(kind, "__doc__", "") or "").startswith("Details of")
+    ]
+    assert len(kinds) > 20
+    for kind in kinds:
+        for pattern in re.findall(r"`([\w*]+)`", kind.__doc__.splitlines()[0]):
+            for name in fnmatch.filter(_valued(run), pattern):
+                msgspec.convert(_by_name(run)[name].details, kind)
 
 
 def test_tiles_and_tables_have_the_value_of_their_metric(run: ReportData) -> None:

@@ -187,7 +187,11 @@ def test_the_stage_with_the_largest_bubble_is_named() -> None:
 
 
 def test_kernels_are_told_by_type_and_by_name() -> None:
-    total = ok("total_kernel_time", 0.4, per_type_s={"gemm": 0.1, "attention": 0.3}, kernels_per_step=1234.0)
+    by_type = {
+        "per_type_s": {"gemm": 0.1, "attention": 0.3},
+        "per_type_pct": {"gemm": 25.0, "attention": 75.0},
+    }
+    total = ok("total_kernel_time", 0.4, **by_type, kernels_per_step=1234.0)
     top = ok(
         "dominant_kernel_concentration",
         60.0,
@@ -197,6 +201,7 @@ def test_kernels_are_told_by_type_and_by_name() -> None:
     section = kernels(looked(total, top))
     assert [point["name"] for point in _values(section.charts[0].spec)] == ["attention", "gemm"]
     assert section.numbers[0].note == "1,234 kernels in a step"
+    assert section.charts[0].summary.endswith("300 ms in a mean step, 75.00 % of all.")
     assert rows(section.tables[0]) == [["flash_fwd<__half>", "attention", "60.00 %", "12"]]
 
 
@@ -267,6 +272,13 @@ def test_a_long_loss_curve_is_thinned_and_keeps_its_last_value() -> None:
     assert len(points) <= 501
     assert (points[0]["x"], points[-1]["x"]) == (0, 999)
     assert chart.note == "One of every 2 of 1,000 values, and the last."
+
+
+def test_losses_without_steps_are_drawn_in_the_order_of_their_records() -> None:
+    series = [{"step": None, "value": 3.0}, {"step": 7, "value": 2.5}, {"step": None, "value": 2.0}]
+    [chart] = training(looked(ok("training_quality", 2.0, "nats", series={"loss": series}))).charts
+    assert [(point["x"], point["y"]) for point in _values(chart.spec)] == [(1, 3.0), (2, 2.5), (3, 2.0)]
+    assert chart.summary == "From 3 at record 1 to 2 at record 3."
 
 
 def test_the_headline_has_what_there_is_with_direction_and_doubt() -> None:

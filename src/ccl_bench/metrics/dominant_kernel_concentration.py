@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
 from ccl_bench.metrics.shared.per_step import mean_of
 from ccl_bench.metrics.shared.rows import by_rank, each_rank, label, ranks_in, window_of
+
+if TYPE_CHECKING:
+    from ccl_bench.result.details import KernelShare, KernelSharesDetails
 
 _LISTED = 10
 
@@ -33,14 +38,15 @@ def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame
     need_kernels(kernel_time, steps)
     dominant = _dominant(kernel_time)
     computing = _dominant(kernel_time.filter(pl.col("type") != "communication"))
+    details: KernelSharesDetails = {
+        "per_rank_pct": by_rank(dominant, "pct"),
+        "per_rank_name": {label(row["rank"]): row["name"] for row in dominant.iter_rows(named=True)},
+        "compute_only_pct": mean_of(computing, "pct") if computing.height else None,
+        "first": _first(kernel_time, steps),
+    }
     return Measurement(
         mean_of(dominant, "pct"),
-        details={
-            "per_rank_pct": by_rank(dominant, "pct"),
-            "per_rank_name": {label(row["rank"]): row["name"] for row in dominant.iter_rows(named=True)},
-            "compute_only_pct": mean_of(computing, "pct") if computing.height else None,
-            "first": _first(kernel_time, steps),
-        },
+        details,
         window=window_of(steps),
         ranks=ranks_in(dominant),
     )
@@ -57,10 +63,11 @@ def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
     return shares.filter(whole > 0).unique(one, keep="first", maintain_order=True)
 
 
-def _first(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> list[dict[str, object]]:
+def _first(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> list[KernelShare]:
     """Return the kernels with the most time over all ranks; `s_per_step` is that of one GPU."""
     times = kernel_time.group_by("type", "name").agg(pl.col("duration_ns", "count").sum())
     share = 100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
     each = pl.col("duration_ns") / steps.height / SECOND_NS
     shares = times.select("name", "type", share.alias("pct"), "count", each.alias("s_per_step"))
-    return shares.sort("pct", "name", descending=[True, False]).head(_LISTED).to_dicts()
+    first = shares.sort("pct", "name", descending=[True, False]).head(_LISTED)
+    return cast("list[KernelShare]", first.to_dicts())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, need_rows, ranks_in, step_labels, window_of
+
+if TYPE_CHECKING:
+    from ccl_bench.result.details import StepTimeDetails
 
 
 @metric(unit="s", better="lower", aliases=("iter_time_16",), revision=2)
@@ -32,14 +37,15 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     steps = slowest(step_times)
     seconds = [duration / SECOND_NS for duration in steps["duration_ns"]]
     per_rank = step_times.group_by("rank").agg((pl.col("duration_ns").mean() / SECOND_NS).alias("mean_s"))
+    details: StepTimeDetails = {
+        "per_step_s": dict(zip(step_labels(steps), seconds, strict=True)),
+        "per_rank_s": by_rank(per_rank, "mean_s"),
+        "slowest_rank": steps["slowest_rank"].to_list(),
+        "spread_s": spread(seconds),
+    }
     return Measurement(
         sum(seconds) / len(seconds),
-        details={
-            "per_step_s": dict(zip(step_labels(steps), seconds, strict=True)),
-            "per_rank_s": by_rank(per_rank, "mean_s"),
-            "slowest_rank": steps["slowest_rank"].to_list(),
-            "spread_s": spread(seconds),
-        },
+        details,
         window=window_of(step_times),
         ranks=ranks_in(step_times),
     )

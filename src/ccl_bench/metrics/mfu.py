@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis import flops
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
@@ -14,6 +14,7 @@ from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.result.details import MfuDetails
 
 TERA = 1e12
 
@@ -66,7 +67,7 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
             fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count.source}) "
             f"and the peak ({peak.source})",
         )
-    details: dict[str, Any] = {
+    details: MfuDetails = {
         "convention": work.convention,
         "model_flops_per_token": work.per_token,
         "model_flops_per_token_source": work.source,

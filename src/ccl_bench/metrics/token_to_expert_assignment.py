@@ -19,6 +19,7 @@ from ccl_bench.metrics.shared.rows import ranks_in
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.result.details import ExpertGroup, ExpertsDetails
     from ccl_bench.side_files import ExpertTokens, MoeAssignments
 
 _FILE = "moe_assignments*.json"
@@ -60,7 +61,7 @@ def token_to_expert_assignment(
     return Measurement(traced[0], traced[1], window="whole trace", ranks=ranks_in(expert_rows))
 
 
-def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, dict[str, Any]]:
+def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDetails]:
     layers: dict[str, list[list[int]]] = {}
     experts: list[tuple[int, ...]] = []
     for record in found.records:
@@ -70,7 +71,7 @@ def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, dict[str,
             experts.append(record.tokens)
     sums = {layer: sum_rows(rows) for layer, rows in layers.items() if _alike(rows)}
     tokens = sum_rows(_alike([*sums.values()]))
-    details: dict[str, Any] = {"source": _FILE, "tokens_per_device": _listed(tokens)}
+    details: ExpertsDetails = {"source": _FILE, "tokens_per_device": _listed(tokens)}
     details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens) if any(tokens) else 0.0
     if experts and len(experts) == len(found.records):
         details["tokens_per_expert"] = _listed(sum_rows(_alike(experts)))
@@ -104,7 +105,7 @@ def _listed(tokens: list[int]) -> dict[str, int]:
 
 def _from_splits(
     expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
-) -> tuple[float, dict[str, Any]] | None:
+) -> tuple[float, ExpertsDetails] | None:
     """Return the imbalance of those expert-parallel groups that all members were recorded of, if any."""
     counts = expert_rows.drop_nulls("rank").group_by("group", "rank").agg(pl.col("received_rows").sum())
     found = {}
@@ -117,7 +118,7 @@ def _from_splits(
             found[group["group"]] = dict(sorted(tokens.items()))
     if not found:
         return None
-    per_group = {
+    per_group: dict[str, ExpertGroup] = {
         name: {
             "imbalance_ratio": imbalance([*tokens.values()]),
             "coefficient_of_variation_ratio": coefficient_of_variation([*tokens.values()]),

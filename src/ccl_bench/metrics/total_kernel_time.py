@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import OTHER
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
+
+if TYPE_CHECKING:
+    from ccl_bench.result.details import KernelTimeDetails
 
 MUCH = 0.2
 """Share of kernel time without a type from which a result says so."""
@@ -37,10 +40,10 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
     }
     ordered = dict(sorted(by_type.items(), key=lambda item: -item[1]))
     total = sum(ordered.values())
-    details: dict[str, Any] = {
+    details: KernelTimeDetails = {
         "per_type_s": ordered,
         "per_type_pct": {kind: 100 * time / total for kind, time in ordered.items()},
-        "kernels_per_step": kernel_time["count"].sum() / steps.height,
+        "kernels_per_step": float(kernel_time["count"].sum()) / steps.height,
     }
     if total and ordered.get(OTHER, 0.0) > MUCH * total:
         details["types_unknown"] = _unknown(kernel_time, details["per_type_pct"][OTHER])

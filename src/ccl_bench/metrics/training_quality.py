@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
@@ -12,6 +12,7 @@ from ccl_bench.metrics.shared import checks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ccl_bench.result.details import TrainingDetails, TrainingPoint
     from ccl_bench.side_files import Point, TrainingMetrics
 
 _LARGEST_EXPONENT = 700
@@ -39,12 +40,12 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
             fix='write training_metrics.json, such as {"step": [1, 2], "loss": [6.4, 5.9]}',
         )
     loss = training_metrics.final_loss
-    details: dict[str, Any] = {"series": {name: _plain(s) for name, s in training_metrics.series.items()}}
+    details: TrainingDetails = {"series": {name: _plain(s) for name, s in training_metrics.series.items()}}
     if loss < _LARGEST_EXPONENT:
         details["perplexity"] = math.exp(loss)
     return Measurement(loss, details, window="training_metrics.json")
 
 
-def _plain(series: Iterable[Point]) -> list[dict[str, float | int | None]]:
+def _plain(series: Iterable[Point]) -> list[TrainingPoint]:
     """Return the points of a series as JSON has them."""
     return [{"step": point.step, "value": point.value} for point in series]

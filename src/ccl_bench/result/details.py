@@ -6,7 +6,7 @@ Each class names the details of one metric as plain JSON. The metric builds it, 
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, Required, TypedDict
 
 
 class Cause(TypedDict, total=False):
@@ -111,3 +111,206 @@ class FragmentationDetails(TypedDict):
     per_device_inactive_split_ratio: NotRequired[dict[str, float]]
     per_device_scattered_ratio: NotRequired[dict[str, float]]
     snapshots: NotRequired[list[dict[str, Any]]]
+
+
+class PeakMemoryDetails(TypedDict, total=False):
+    """Details of `peak_memory_allocated`."""
+
+    highest_device: str
+    imbalance_ratio: float
+    per_device_peak_allocated_bytes: dict[str, int]
+    holders: list[Holder]
+
+
+class Holder(TypedDict):
+    """What of the peak one call stack allocated."""
+
+    bytes: int
+    blocks_count: int
+    frames: list[str]
+    is_before_history: bool
+
+
+class StepTimeDetails(TypedDict):
+    """Details of `iteration_wall_clock_time`."""
+
+    per_step_s: dict[str, float]
+    per_rank_s: dict[str, float]
+    slowest_rank: list[int | None]
+    spread_s: dict[str, float]
+    """Statistic → the time of a step, s; `count` is the number of steps, `cv` has no unit."""
+
+
+class LoadImbalanceDetails(TypedDict):
+    """Details of `load_imbalance_ratio`."""
+
+    busiest_rank: str
+    max_s: float
+    mean_s: float
+    min_s: float
+    per_rank_s: dict[str, float]
+    per_step_ratio: dict[str, float]
+
+
+class BusyDetails(TypedDict):
+    """Details of `gpu_busy` that are its own."""
+
+    per_rank_parts_s_per_step: dict[str, dict[str, float]]
+    per_step_parts_s: dict[str, dict[str, float]]
+
+
+class ExposedDetails(TypedDict):
+    """Details of `exposed_communication_time` that are its own."""
+
+    pct_of_step: float
+
+
+class IdleDetails(TypedDict):
+    """Details of `idle_breakdown`: what the device waited for."""
+
+    per_rank_pct: dict[str, float]
+    per_step_pct: dict[str, float]
+    per_cause_pct: dict[str, float]
+    idle_s: float
+    host_wait_s: float
+    kernel_wait_s: float
+    other_wait_s: float
+    idle_pct_of_step: float
+    streams_s: dict[str, dict[str, float]]
+    cuda_graph_launches: int
+
+
+class PhaseDetails(TypedDict):
+    """Details of `forward_time`, `backward_time` and `optimizer_time` that all have."""
+
+    per_phase_s: dict[str, float]
+
+
+class KernelTimeDetails(TypedDict):
+    """Details of `total_kernel_time`."""
+
+    per_type_s: dict[str, float]
+    per_type_pct: dict[str, float]
+    kernels_per_step: float
+    types_unknown: NotRequired[str]
+    """How much of the time is of kernels of unknown type, where that is much."""
+
+
+class KernelShare(TypedDict):
+    """One of the kernels with most time."""
+
+    name: str
+    type: str
+    pct: float
+    count: int
+    s_per_step: float
+
+
+class KernelSharesDetails(TypedDict):
+    """Details of `dominant_kernel_concentration`."""
+
+    per_rank_pct: dict[str, float]
+    per_rank_name: dict[str, str]
+    compute_only_pct: float | None
+    first: list[KernelShare]
+
+
+class CollectiveBytesDetails(TypedDict):
+    """Details of `traffic_distribution_16`."""
+
+    per_collective_gb: dict[str, float]
+    per_collective_calls: dict[str, float]
+    per_rank_gb: dict[str, float]
+    unattributed_calls_count: int
+
+
+class CommunicationTimeDetails(TypedDict):
+    """Details of `total_communication_time` that are its own."""
+
+    summed_s: float
+    per_collective_s: dict[str, float]
+    per_collective_summed_s: dict[str, float]
+
+
+class CallCountDetails(TypedDict):
+    """Details of `coll_call_num`."""
+
+    rank: str
+    per_rank: dict[str, float]
+    per_step: dict[str, float]
+    per_collective: dict[str, float]
+
+
+class BandwidthDetails(TypedDict):
+    """Details of `bandwidth_utilization_*` that every result has, and the share of a known link."""
+
+    basis: str
+    reach: str
+    algorithm_bandwidth_gb_per_s: float
+    calls_count: int
+    total_bytes: int
+    share_of_link_pct: NotRequired[float]
+
+
+class TrainingPoint(TypedDict):
+    """One recorded value of a training."""
+
+    step: int | None
+    value: float
+
+
+class TrainingDetails(TypedDict):
+    """Details of `training_quality`."""
+
+    series: dict[str, list[TrainingPoint]]
+    perplexity: NotRequired[float]
+
+
+class ExpertGroup(TypedDict):
+    """Tokens in one expert-parallel group."""
+
+    imbalance_ratio: float
+    coefficient_of_variation_ratio: float
+    tokens_per_device: dict[str, int]
+
+
+class ExpertsDetails(TypedDict, total=False):
+    """Details of `token_to_expert_assignment`."""
+
+    source: Required[str]
+    tokens_per_device: dict[str, int]
+    tokens_per_expert: dict[str, int]
+    coefficient_of_variation_ratio: float
+    per_layer: dict[str, float]
+    per_group: dict[str, ExpertGroup]
+    dropped_tokens_count: int
+    from_splits_ratio: float
+
+
+class ServingDetails(TypedDict, total=False):
+    """Details of latencies and rates of serving."""
+
+    tool: str
+    requests: dict[str, int]
+    """How requests ended → their number."""
+    distribution_s: dict[str, float]
+    as_stored_s: dict[str, float]
+    percentiles_s: list[float]
+    """Least time, every percentile, longest time."""
+
+
+class MfuDetails(TypedDict):
+    """Details of `mfu`."""
+
+    convention: str
+    model_flops_per_token: float
+    model_flops_per_token_source: str
+    tokens_per_s: float
+    per_step_pct: dict[str, float]
+    gpus: Any
+    gpu_peak_tflops: float
+    gpu_peak_source: str
+    device: str
+    precision: str
+    achieved_tflops_per_gpu: float
+    other_conventions_pct: dict[str, float]

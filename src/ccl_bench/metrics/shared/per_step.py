@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.device.phases import ACCUMULATION, BACKWARD, PHASES, REDUCTION, UNKNOWN
 from ccl_bench.base.errors import NotMeasurable
@@ -19,6 +19,9 @@ from ccl_bench.metrics.shared.rows import (
     step_labels,
     window_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MOST_STEPS = 1_000
 """Steps that details list one by one; of more, as many evenly spread ones are listed."""
@@ -44,7 +47,7 @@ def seconds(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> float:
 
 
 def time_per_step(
-    table: pl.DataFrame, steps: pl.DataFrame, column: str, details: dict[str, Any] | None = None
+    table: pl.DataFrame, steps: pl.DataFrame, column: str, details: Mapping[str, Any] | None = None
 ) -> Measurement:
     """Return a column of nanoseconds as seconds a step, mean over ranks."""
     need_rows(steps, "steps", RECORD)

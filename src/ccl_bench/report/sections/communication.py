@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import GIGA
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.details import DimensionTraffic, TrafficDetails
+    from ccl_bench.result.details import (
+        BandwidthDetails,
+        CallCountDetails,
+        CollectiveBytesDetails,
+        CommunicationTimeDetails,
+        DimensionTraffic,
+        TrafficDetails,
+    )
     from ccl_bench.result.report_data import MessageSize
 
 KEY, TITLE = "communication", "Communication"
@@ -31,12 +38,10 @@ def communication(context: Context) -> Section:
     times = context.valued("total_communication_time")
     if traffic is None and times is None:
         return absent(KEY, TITLE, context.why("traffic_distribution_16", "total_communication_time"))
-    bytes_of = {
-        name: value * GIGA
-        for name, value in (traffic.details["per_collective_gb"] if traffic else {}).items()
-    }
-    calls: dict[str, float] = traffic.details["per_collective_calls"] if traffic else _calls(context)
-    unions: dict[str, float] = times.details.get("per_collective_s", {}) if times else {}
+    moved = cast("CollectiveBytesDetails", traffic.details) if traffic else None
+    bytes_of = {name: value * GIGA for name, value in moved["per_collective_gb"].items()} if moved else {}
+    calls = moved["per_collective_calls"] if moved else _calls(context)
+    unions = cast("CommunicationTimeDetails", times.details)["per_collective_s"] if times else {}
     dimensions = _dimensions(context)
     charts = [
         *_bars("collective", "time", {name: unions[name] for name in sorted(unions)}),
@@ -45,10 +50,10 @@ def communication(context: Context) -> Section:
         *_bars(
             "dimension",
             "bytes",
-            {n: moved for n, row in dimensions.items() if (moved := _moved(row)) is not None},
+            {n: size for n, row in dimensions.items() if (size := _moved(row)) is not None},
         ),
     ]
-    tables = [_by_collective(bytes_of, calls, unions, _silent(traffic.details if traffic else {}))]
+    tables = [_by_collective(bytes_of, calls, unions, _silent(moved))]
     tables += [_by_dimension(dimensions)] if dimensions else []
     return Section(
         KEY,
@@ -69,16 +74,16 @@ def communication(context: Context) -> Section:
 
 def _calls(context: Context) -> dict[str, float]:
     result = context.valued("coll_call_num")
-    return result.details.get("per_collective", {}) if result else {}
+    return cast("CallCountDetails", result.details)["per_collective"] if result else {}
 
 
 def _is_first(context: Context) -> bool:
     result = context.valued("coll_call_num")
-    return bool(result and result.details.get("rank") == "0")
+    return bool(result and cast("CallCountDetails", result.details)["rank"] == "0")
 
 
-def _silent(details: Mapping[str, Any]) -> str:
-    count = details.get("unattributed_calls_count", 0)
+def _silent(details: CollectiveBytesDetails | None) -> str:
+    count = details["unattributed_calls_count"] if details else 0
     return f"{counted(count, 'call')} of unknown size in all." if count else ""
 
 
@@ -274,7 +279,7 @@ def _all_calls(context: Context) -> Table:
         result = context.valued(metric)
         if result is None or result.value is None:
             continue
-        details = result.details
+        details = cast("BandwidthDetails", result.details)
         share = details.get("share_of_link_pct")
         algorithm = details["algorithm_bandwidth_gb_per_s"]
         rows.append(
@@ -286,7 +291,7 @@ def _all_calls(context: Context) -> Table:
                 f"{details['calls_count']:,}",
                 Quantity(details["total_bytes"], size(details["total_bytes"])),
                 details["basis"],
-                details.get("reach", "unknown"),
+                details["reach"],
             )
         )
     head = ("collective", "bus", "algorithm", "of the link", "calls", "bytes", "time is", "reach")

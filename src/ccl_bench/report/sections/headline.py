@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.context import OF_STEP, tile
 from ccl_bench.report.formatting import counted, duration, percent, step_word
 from ccl_bench.report.page_model import Finding
+from ccl_bench.report.sections.serving import distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from ccl_bench.base.findings import Issue
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Number
+    from ccl_bench.result.details import (
+        BubbleDetails,
+        ExposedDetails,
+        MfuDetails,
+        StepTimeDetails,
+        StragglerDetails,
+        ThroughputDetails,
+    )
 
 
 _ALIKE = 2
@@ -35,7 +44,7 @@ def headline(context: Context) -> tuple[Number, ...]:
         *tile(context, "request_latency", "Request latency", note=_percentiles(context, "request_latency")),
         *tile(context, "goodput", "Goodput"),
         *tile(context, "gpu_busy", "Device busy", note=_over_ranks(context, "gpu_busy")),
-        *tile(context, "exposed_communication_time", "Exposed communication", note=_exposed(context)),
+        *tile(context, "exposed_communication_time", "Exposed communication", note=exposed_share(context)),
         *tile(
             context,
             "comm_comp_overlap",
@@ -71,27 +80,25 @@ def step_time_label(context: Context) -> str:
     return "Step time" if word == "step" else word.capitalize()
 
 
-def _details(context: Context, metric: str) -> dict[str, Any]:
-    result = context.valued(metric)
-    return result.details if result else {}
-
-
 def _each(context: Context) -> str:
-    details = _details(context, "throughput_tokens_sec")
+    result = context.valued("throughput_tokens_sec")
+    if result is None:
+        return ""
+    details = cast("ThroughputDetails", result.details)
     per_gpu = details.get("tokens_per_s_per_gpu")
     each = f"{per_gpu:,.0f} for each of {details['gpus']} GPUs" if per_gpu else ""
-    tokens = f"{details['tokens_per_step']:,} tokens a step" if "tokens_per_step" in details else ""
-    return "; ".join(filter(None, (each, tokens)))
+    return "; ".join(filter(None, (each, f"{details['tokens_per_step']:,} tokens a step")))
 
 
 def _peak(context: Context) -> str:
-    source = _details(context, "mfu").get("gpu_peak_source")
-    return f"of {source}" if source else ""
+    result = context.valued("mfu")
+    return f"of {cast('MfuDetails', result.details)['gpu_peak_source']}" if result else ""
 
 
 def _over_ranks(context: Context, metric: str) -> str:
     """Return the least and the most of a percentage that each rank has."""
-    per_rank: dict[str, float] = _details(context, metric).get("per_rank_pct", {})
+    result = context.valued(metric)
+    per_rank: dict[str, float] = result.details.get("per_rank_pct", {}) if result else {}
     if len(per_rank) < 2:
         return ""
     low, high = (pick(per_rank, key=lambda rank: per_rank[rank]) for pick in (min, max))
@@ -102,14 +109,15 @@ def _over_ranks(context: Context, metric: str) -> str:
 
 def _device(context: Context, metric: str) -> str:
     """Return the device that has the most."""
-    device = str(_details(context, metric).get("highest_device", ""))
+    result = context.valued(metric)
+    device = str(result.details["highest_device"]) if result else ""
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
 def _steps(context: Context) -> str:
     result = context.valued("iteration_wall_clock_time")
-    spread = result.details.get("spread_s", {}) if result else {}
-    count = spread.get("count", 0)
+    spread = cast("StepTimeDetails", result.details)["spread_s"] if result else {}
+    count = int(spread.get("count", 0))
     if not result or not count:
         return ""
     source = f", from {result.window}" if result.window else ""
@@ -120,25 +128,30 @@ def _steps(context: Context) -> str:
 
 
 def _percentiles(context: Context, metric: str) -> str:
-    details = _details(context, metric)
-    spread = details.get("distribution_s") or details.get("as_stored_s") or {}
+    result = context.valued(metric)
+    spread = distribution(result) if result else {}
     return ", ".join(f"{name} {duration(spread[name])}" for name in ("p50", "p99") if name in spread)
 
 
-def _exposed(context: Context) -> str:
-    share = _details(context, "exposed_communication_time").get("pct_of_step")
-    return "" if share is None else f"{percent(share)} {OF_STEP}"
+def exposed_share(context: Context) -> str:
+    """Return which share of a step communication is exposed, in words; empty where that is unknown."""
+    result = context.valued("exposed_communication_time")
+    return f"{percent(cast('ExposedDetails', result.details)['pct_of_step'])} {OF_STEP}" if result else ""
 
 
 def _bubble(context: Context) -> str:
-    share = _details(context, "bubble_size_pipeline").get("fraction_ratio")
-    return "" if share is None else f"{percent(100 * share)} {OF_STEP}"
+    result = context.valued("bubble_size_pipeline")
+    if result is None:
+        return ""
+    return f"{percent(100 * cast('BubbleDetails', result.details)['fraction_ratio'])} {OF_STEP}"
 
 
 def _late(context: Context) -> str:
-    details = _details(context, "straggler")
-    late = details.get("late_ranks", [])
-    who = f"slowest: rank {details['slowest_rank']}" if late else "no rank is late"
+    result = context.valued("straggler")
+    if result is None:
+        return ""
+    details = cast("StragglerDetails", result.details)
+    who = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
     return f"{OF_STEP}; {who}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.context import absent, table, tile
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Table
     from ccl_bench.result import Result
+    from ccl_bench.result.details import KernelSharesDetails, KernelTimeDetails
 
 KEY, TITLE = "kernels", "Kernels"
 
@@ -23,13 +24,12 @@ def kernels(context: Context) -> Section:
     if total is None:
         return absent(KEY, TITLE, context.why("total_kernel_time"))
     top = context.valued("dominant_kernel_concentration")
-    launched = total.details.get("kernels_per_step")
     return Section(
         KEY,
         TITLE,
         "Sums of kernel durations in a mean step, mean over ranks; concurrent kernels are each counted.",
         (
-            *tile(context, "total_kernel_time", "Time with a kernel", note=_launched(launched)),
+            *tile(context, "total_kernel_time", "Time with a kernel", note=_launched(total)),
             *tile(context, "dominant_kernel_concentration", "Share of the longest kernel"),
             *tile(context, "sm", "Multiprocessors in use"),
             *tile(context, "launch_overhead", "Launching, host time"),
@@ -39,13 +39,14 @@ def kernels(context: Context) -> Section:
     )
 
 
-def _launched(count: float | None) -> str:
+def _launched(total: Result) -> str:
+    count = cast("KernelTimeDetails", total.details)["kernels_per_step"]
     return f"{amount(count)} kernels in a step" if count else ""
 
 
 def _types(total: Result) -> Chart:
-    times: dict[str, float] = total.details["per_type_s"]
-    shares: dict[str, float] = total.details.get("per_type_pct", {})
+    details = cast("KernelTimeDetails", total.details)
+    times, shares = details["per_type_s"], details["per_type_pct"]
     per, unit = time_unit(times.values())
     ordered = sorted(times, key=lambda name: -times[name])
     spec = bars(
@@ -54,19 +55,17 @@ def _types(total: Result) -> Chart:
         unit=unit,
         colour="var(--compute)",
     )
-    share = f", {percent(shares[ordered[0]])} of all" if ordered[0] in shares else ""
-    summary = f"Most kernel time is {ordered[0]}: {duration(times[ordered[0]])} in a mean step{share}."
-    rows = [
-        (name, Quantity(times[name], duration(times[name])), percent(shares[name]) if name in shares else "-")
-        for name in ordered
-    ]
+    first = ordered[0]
+    of_all = f"{duration(times[first])} in a mean step, {percent(shares[first])} of all"
+    summary = f"Most kernel time is {first}: {of_all}."
+    rows = [(name, Quantity(times[name], duration(times[name])), percent(shares[name])) for name in ordered]
     return Chart("kernel-types", "Kernel time by type", spec, summary, table(("type", "time", "share"), rows))
 
 
 def _top(top: Result) -> Table:
     rows = [
         (entry["name"], entry["type"], Quantity(entry["pct"], percent(entry["pct"])), f"{entry['count']:,}")
-        for entry in top.details.get("first", [])
+        for entry in cast("KernelSharesDetails", top.details)["first"]
     ]
     head = ("kernel", "type", "share of kernel time", "calls")
     return table(

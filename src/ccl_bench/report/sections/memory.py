@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.details import FragmentationDetails
+    from ccl_bench.result.details import FragmentationDetails, PeakMemoryDetails
     from ccl_bench.result.report_data import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
@@ -29,33 +29,33 @@ def memory(context: Context) -> Section:
     peak, unused = context.valued("peak_memory_allocated"), context.valued("memory_fragmentation")
     if peak is None and unused is None:
         return absent(KEY, TITLE, context.why("peak_memory_allocated", "memory_fragmentation"))
+    held: PeakMemoryDetails = cast("PeakMemoryDetails", peak.details) if peak else {}
+    left = cast("FragmentationDetails", unused.details) if unused else None
     return Section(
         KEY,
         TITLE,
         "Allocated memory is held by tensors; reserved memory is what the allocator took from the device. "
         "Fragmentation has no single measure; the table has those in use.",
         (
-            *tile(
-                context, "peak_memory_allocated", "Peak allocated", note=_where(peak.details if peak else {})
-            ),
+            *tile(context, "peak_memory_allocated", "Peak allocated", note=_where(held)),
             *tile(
                 context,
                 "memory_fragmentation",
                 "Reserved and in no tensor",
                 shown=lambda value: percent(100 * value),
-                note=f"at the {cast('FragmentationDetails', unused.details)['basis']}" if unused else "",
+                note=f"at the {left['basis']}" if left else "",
             ),
         ),
-        (*_curves(context), *_peaks(peak.details if peak else {})),
+        (*_curves(context), *_peaks(held)),
         (
-            *_layouts(unused.details if unused else {}),
-            *_holders(peak.details if peak else {}),
+            *_layouts(left),
+            *_holders(held),
         ),
     )
 
 
-def _where(details: dict[str, Any]) -> str:
-    device = str(details.get("highest_device", ""))
+def _where(details: PeakMemoryDetails) -> str:
+    device = details.get("highest_device", "")
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
@@ -96,8 +96,8 @@ def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:
     )
 
 
-def _peaks(details: dict[str, Any]) -> list[Chart]:
-    peaks: dict[str, int] = details.get("per_device_peak_allocated_bytes", {})
+def _peaks(details: PeakMemoryDetails) -> list[Chart]:
+    peaks = details.get("per_device_peak_allocated_bytes", {})
     if len(peaks) < 2:
         return []
     rows = [(name, value / GIGA) for name, value in peaks.items()]
@@ -110,8 +110,8 @@ def _peaks(details: dict[str, Any]) -> list[Chart]:
     ]
 
 
-def _layouts(details: dict[str, Any]) -> Iterator[Table]:
-    layouts = details.get("snapshots", [])
+def _layouts(details: FragmentationDetails | None) -> Iterator[Table]:
+    layouts = details.get("snapshots", []) if details else []
     if not layouts:
         return
     measures = ("unused_ratio", "inactive_split_ratio", "scattered_ratio")
@@ -126,7 +126,7 @@ def _layouts(details: dict[str, Any]) -> Iterator[Table]:
     yield table(head, rows, caption="Fragmentation")
 
 
-def _holders(details: dict[str, Any]) -> Iterator[Table]:
+def _holders(details: PeakMemoryDetails) -> Iterator[Table]:
     holders = details.get("holders", [])
     if not holders:
         return

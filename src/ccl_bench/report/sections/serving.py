@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.context import absent, table, tile
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result import Result
+    from ccl_bench.result.details import ServingDetails
 
 KEY, TITLE = "serving", "Serving"
 
@@ -54,12 +55,12 @@ def serving(context: Context) -> Section:
         ),
         tuple(chart for label, result in times.items() for chart in _chart(label, result)),
         (_percentiles(times),) if times else (),
-        tuple(_notes(some.details)) if some else (),
+        tuple(_notes(cast("ServingDetails", some.details))) if some else (),
     )
 
 
-def _notes(details: dict[str, Any]) -> Iterator[str]:
-    requests: dict[str, int] = details.get("requests", {})
+def _notes(details: ServingDetails) -> Iterator[str]:
+    requests = details.get("requests", {})
     if requests:
         others = [f"{count:,} {end}" for end, count in requests.items() if end != "ok"]
         rest = f"; {', '.join(others)}" if others else ""
@@ -67,16 +68,14 @@ def _notes(details: dict[str, Any]) -> Iterator[str]:
         yield f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{rest}."
 
 
-def distribution(details: dict[str, Any]) -> dict[str, float]:
+def distribution(result: Result) -> dict[str, float]:
     """Return what is known of how a time spreads: of single requests, else as the tool stored it."""
-    found: dict[str, float] = details.get("distribution_s") or details.get("as_stored_s") or {}
-    return found
+    details = cast("ServingDetails", result.details)
+    return details.get("distribution_s") or details.get("as_stored_s") or {}
 
 
 def _percentiles(times: dict[str, Result]) -> Table:
-    known = {
-        label: distribution(result.details) | {"mean": result.value or 0.0} for label, result in times.items()
-    }
+    known = {label: distribution(result) | {"mean": result.value or 0.0} for label, result in times.items()}
     used = [name for name in STATISTICS if any(name in spread for spread in known.values())]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -89,7 +88,7 @@ def _percentiles(times: dict[str, Result]) -> Table:
 
 
 def _chart(label: str, result: Result) -> Iterator[Chart]:
-    percentiles: list[float] = result.details.get("percentiles_s", [])
+    percentiles = cast("ServingDetails", result.details).get("percentiles_s", [])
     if not percentiles or percentiles[0] == percentiles[-1]:
         return
     points = [(value, float(share)) for share, value in enumerate(percentiles[: _DRAWN + 1])]

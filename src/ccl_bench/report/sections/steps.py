@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import LYING, bars, stacked
 from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ranges_over_names
-from ccl_bench.report.context import OF_STEP, absent, neighbours_note, table, tile
+from ccl_bench.report.context import absent, neighbours_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
-from ccl_bench.report.sections.headline import step_time_label
+from ccl_bench.report.sections.headline import exposed_share, step_time_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.details import (
+        BusyDetails,
+        IdleDetails,
+        LoadImbalanceDetails,
+        PhaseDetails,
+        StepTimeDetails,
+    )
     from ccl_bench.result.report_data import Grid, Spread, StepTimes, TimeParts
 
 KEY, TITLE = "steps", "Step times"
@@ -47,14 +54,14 @@ def steps(context: Context) -> Section:
 
 def _busiest(context: Context) -> str:
     result = context.valued("load_imbalance_ratio")
-    rank = result.details.get("busiest_rank") if result else None
+    rank = cast("LoadImbalanceDetails", result.details)["busiest_rank"] if result else None
     return "" if rank is None else f"most on rank {rank}"
 
 
 def _noise(context: Context) -> Iterator[str]:
     """Yield how far the steps of the slowest rank lie apart."""
     result = context.valued("iteration_wall_clock_time")
-    spread: dict[str, float] = result.details.get("spread_s", {}) if result else {}
+    spread = cast("StepTimeDetails", result.details)["spread_s"] if result else {}
     if "cv" in spread and "p95" in spread:
         yield (
             f"Of the steps of the slowest rank 95 % take at most {duration(spread['p95'])}; "
@@ -164,8 +171,9 @@ def time_breakdown(context: Context) -> Section:
         *tile(context, "gpu_idle", "Device idle"),
         *tile(context, "communication_fraction", "In communication"),
         *tile(context, "comm_comp_overlap", "Communication hidden under compute"),
-        *tile(context, "exposed_communication_time", "Exposed communication", note=_of_step(context)),
+        *tile(context, "exposed_communication_time", "Exposed communication", note=exposed_share(context)),
     )
+    shares = _shares(cast("BusyDetails", busy.details), shown)
     return Section(
         TIME_KEY,
         TIME_TITLE,
@@ -174,7 +182,10 @@ def time_breakdown(context: Context) -> Section:
         f"The {'five' if 'fused' in shown else 'four'} add up to the device's window of the traced step. "
         "Shares are of each rank's own step, as the mean over ranks.",
         numbers,
-        (_by_rank(parts, _shares(busy.details, shown), context.series.ranks_each), *_phases(context)),
+        (
+            _by_rank(parts, shares, context.series.ranks_each),
+            *_phases(context),
+        ),
         tuple(_idle(context)),
     )
 
@@ -185,12 +196,7 @@ def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
     return {name: seen for name, seen in PARTS.items() if name != "fused" or has_fused}
 
 
-def _of_step(context: Context) -> str:
-    result = context.valued("exposed_communication_time")
-    return f"{percent(result.details['pct_of_step'])} {OF_STEP}" if result else ""
-
-
-def _shares(busy: dict[str, Any], shown: Iterable[str]) -> dict[str, float]:
+def _shares(busy: BusyDetails, shown: Iterable[str]) -> dict[str, float]:
     """Return the mean over ranks of the percentage that each part is of the rank's step."""
     steps = [each for each in busy["per_rank_parts_s_per_step"].values() if each["window"] > 0]
     return {
@@ -231,7 +237,7 @@ def _time(value: float) -> Quantity:
 
 def _phases(context: Context) -> list[Chart]:
     found = next(filter(None, map(context.valued, _PHASES)), None)
-    phases: dict[str, float] = found.details.get("per_phase_s", {}) if found else {}
+    phases = cast("PhaseDetails", found.details)["per_phase_s"] if found else {}
     shown = {name.replace("_", " "): value for name, value in phases.items() if value}
     if len(shown) < 2:
         return []
@@ -252,10 +258,15 @@ def _idle(context: Context) -> Iterator[Table]:
     result = context.valued("idle_breakdown")
     if result is None:
         return
-    details: dict[str, Any] = result.details
-    shares: dict[str, float] = details["per_cause_pct"]
+    details = cast("IdleDetails", result.details)
+    shares = details["per_cause_pct"]
+    waits = {
+        "host": details["host_wait_s"],
+        "kernel": details["kernel_wait_s"],
+        "other": details["other_wait_s"],
+    }
     rows = [
-        (cause, _time(details[f"{name}_wait_s"]), Quantity(shares[name], percent(shares[name])))
+        (cause, _time(waits[name]), Quantity(shares[name], percent(shares[name])))
         for name, cause in _CAUSES.items()
     ]
     head = ("device idle because", "time in a mean step", "share of idle, mean over ranks")

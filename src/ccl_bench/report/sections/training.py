@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import curves
@@ -12,10 +12,11 @@ from ccl_bench.report.formatting import amount
 from ccl_bench.report.page_model import Chart, Quantity, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Table
+    from ccl_bench.result.details import ExpertsDetails, TrainingDetails, TrainingPoint
 
 KEY, TITLE = "training", "Training quality"
 
@@ -28,34 +29,43 @@ def training(context: Context) -> Section:
     result = context.valued("training_quality")
     if result is None:
         return absent(KEY, TITLE, context.why("training_quality"))
-    perplexity = result.details.get("perplexity")
+    details = cast("TrainingDetails", result.details)
+    perplexity = details.get("perplexity")
     note = f"perplexity {amount(perplexity)}" if perplexity else ""
     return Section(
         KEY,
         TITLE,
         "As the training run recorded it. A fast run that learns nothing is not a good run.",
         tuple(tile(context, "training_quality", "Loss at the last step", note=note)),
-        tuple(_charts(result.details.get("series", {}))),
+        tuple(_charts(details["series"])),
     )
 
 
-def _charts(series: dict[str, list[dict[str, Any]]]) -> Iterator[Chart]:
+def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
     for name, points in [*series.items()][:_CHARTS]:
         if len(points) < 2:
             continue
         each = ceil(len(points) / _POINTS)
-        kept = [*points[::each], *([points[-1]] if (len(points) - 1) % each else [])]
-        pairs = [(float(point["step"]), float(point["value"])) for point in kept]
+        at, every = _placed(points)
+        pairs = [*every[::each], *([every[-1]] if (len(every) - 1) % each else [])]
         title = name.replace("_", " ")
-        spec = curves({title: pairs}, x="step", y=title, of="value", zero=False)
+        spec = curves({title: pairs}, x=at, y=title, of="value", zero=False)
         first, last = pairs[0], pairs[-1]
         summary = (
-            f"From {amount(first[1])} at step {first[0]:,.0f} to {amount(last[1])} at step {last[0]:,.0f}."
+            f"From {amount(first[1])} at {at} {first[0]:,.0f} to {amount(last[1])} at {at} {last[0]:,.0f}."
         )
         rows = [(f"{step:,.0f}", Quantity(value, amount(value))) for step, value in pairs]
         note = f"One of every {each:,} of {len(points):,} values, and the last." if each > 1 else ""
         key = f"training-{name.replace('_', '-').lower()}"
-        yield Chart(key, title.capitalize(), spec, summary, table(("step", title), rows, left=()), note)
+        yield Chart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
+
+
+def _placed(points: Sequence[TrainingPoint]) -> tuple[str, list[tuple[float, float]]]:
+    """Return what the values are recorded at, their steps or records, with the place of each value."""
+    steps = [point["step"] for point in points]
+    numbered = [float(step) for step in steps if step is not None]
+    at, places = ("step", numbered) if len(numbered) == len(points) else ("record", range(1, len(points) + 1))
+    return at, [(float(place), point["value"]) for place, point in zip(places, points, strict=True)]
 
 
 EXPERTS_KEY, EXPERTS_TITLE = "experts", "Balance of experts"
@@ -69,7 +79,7 @@ def experts(context: Context) -> Section:
     result = context.valued("token_to_expert_assignment")
     if result is None:
         return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
-    details: dict[str, Any] = result.details
+    details = cast("ExpertsDetails", result.details)
     return Section(
         EXPERTS_KEY,
         EXPERTS_TITLE,
@@ -83,7 +93,7 @@ def experts(context: Context) -> Section:
     )
 
 
-def _expert_charts(details: dict[str, Any]) -> Iterator[Chart]:
+def _expert_charts(details: ExpertsDetails) -> Iterator[Chart]:
     if "tokens_per_device" in details:
         yield _tokens("experts-devices", "Tokens of each device", "device", details["tokens_per_device"])
     if "tokens_per_expert" in details:
@@ -104,8 +114,8 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
 
 
-def _layers(details: dict[str, Any]) -> Iterator[Table]:
-    layers: dict[str, float] = details.get("per_layer", {})
+def _layers(details: ExpertsDetails) -> Iterator[Table]:
+    layers = details.get("per_layer", {})
     if layers:
         rows = [(name, Quantity(value, amount(value))) for name, value in layers.items()]
         yield table(("layer", "busiest device over mean"), rows, caption="By layer")
