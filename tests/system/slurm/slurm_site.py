@@ -137,7 +137,7 @@ class Site:
         """What a user has exported."""
         return {
             **self.cluster.environment,
-            "PATH": f"{FORKING}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{FORKING}:{self.root / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHON": sys.executable,
             "CLUSTER": "cpu",
             "SCRATCH": str(self.scratch),
@@ -198,7 +198,9 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def checkout(folder: Path) -> Path:
-    """Return a copy of what the jobs read."""
+    """Return a copy of what the jobs read, with a Python to ask for versions that has no torch to load."""
     for part in PARTS:
         shutil.copytree(ROOT / part, folder / part)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python3").symlink_to("/usr/bin/python3")
     return folder
