@@ -1,5 +1,6 @@
 """What every test may ask for: the real traces, a cache of its own, a browser, and a database."""
 
+import gc
 import itertools
 import os
 import sys
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 # Each of a thousand processes would compile every module that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A collection of garbage looks through all that a session keeps, such as recorded traces.
+gc.set_threshold(100_000, 50, 100)
 
 settings.register_profile(
     "steady",
