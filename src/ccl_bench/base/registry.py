@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
 
@@ -44,12 +46,20 @@ class Registry(Generic[T]):
         self._items[name] = item
         self._aliases.update(dict.fromkeys(aliases, name))
 
+    def has_plugins(self) -> bool:
+        """Whether an installed package names plug-ins for this registry."""
+        return bool(self._entries)
+
+    @cached_property
+    def _entries(self) -> EntryPoints:
+        return entry_points(group=self.group)
+
     def load_plugins(self) -> None:
         """Import every plug-in of the entry-point group once."""
         if self._loaded:
             return
         self._loaded = True
-        for entry in entry_points(group=self.group):
+        for entry in self._entries:
             try:
                 entry.load()
             except Exception as error:  # a stranger's module may raise anything

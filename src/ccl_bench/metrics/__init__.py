@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -122,11 +122,22 @@ def load(names: Iterable[str] | None = None) -> Registry[Metric]:
     A metric lives in the module of its name. Where a name is another one, or a plug-in may bring metrics, all
     are imported.
     """
-    own = {module.name for module in pkgutil.iter_modules(__path__)}
-    asked = own if names is None else {*names}
-    if not asked <= own or entry_points(group=GROUP):
-        asked = own
+    asked = None if names is None else {*names}
+    if asked is None or not asked <= _own_modules() or METRICS.has_plugins():
+        _load_all()
+        return METRICS
     for name in sorted(asked):
         importlib.import_module(f"{__name__}.{name}")
+    return METRICS if all(name in METRICS for name in asked) else load()
+
+
+@cache
+def _own_modules() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules(__path__))
+
+
+@cache
+def _load_all() -> None:
+    for name in sorted(_own_modules()):
+        importlib.import_module(f"{__name__}.{name}")
     METRICS.load_plugins()
-    return METRICS if names is None or all(name in METRICS for name in asked) else load()
