@@ -42,10 +42,10 @@ def test_a_tag_that_names_an_object_runs_nothing(tag, tmp_path):
 
 
 def test_aliases_that_expand_without_end_are_refused():
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match="expands to"):
         card_in_text(bomb(30))
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_an_alias_to_itself_is_refused():
@@ -55,10 +55,10 @@ def test_an_alias_to_itself_is_refused():
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_endless_nesting_is_refused(opening):
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match="nested more than"):
         card_in_text("a:\n  " + opening * 100_000)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_nesting_up_to_the_limit_is_read():

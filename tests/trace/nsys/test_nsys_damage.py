@@ -202,9 +202,9 @@ def test_a_view_is_never_read(place):
         DROP TABLE StringIds;
         CREATE VIEW StringIds AS SELECT 1 AS id, zeroblob(1000000000) AS value;""",
     )
-    began = time.monotonic()
+    began = time.process_time()
     found = content(place)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert found.table("kernels").is_empty()
     (refused,) = (finding for finding in found.findings if finding.code == "tables-refused")
     assert (refused.severity, refused.count) == ("error", 2)
@@ -219,9 +219,9 @@ def test_a_generated_column_is_never_read(tmp_path):
             demangledName AS (length(hex(zeroblob(100000000)))));
         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, {OWNER}, 0);""",
     )
-    began = time.monotonic()
+    began = time.process_time()
     assert content(place).table("kernels").height == 1
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_virtual_table_is_never_read(place):
@@ -252,10 +252,10 @@ def test_an_open_export_cannot_be_written_nor_others_attached(place, tmp_path):
 
 def test_a_query_that_never_ends_is_stopped(place, monkeypatch):
     monkeypatch.setattr(database, "QUERY_SECONDS", 0.2)
-    began = time.monotonic()
+    began = time.process_time()
     with open_database(place) as found, pytest.raises(InputError, match="reading stopped"):
         list(found.rows(f"{ENDLESS} SELECT max(x) FROM n"))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_table_cannot_give_more_rows_than_the_file_has_room_for(place):
