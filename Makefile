@@ -58,10 +58,10 @@ demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and
 	@echo "open $(RECORDED)/report.html"
 
 test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
 test-quick: $(TEST) $(DOCS) ## Run the tests that start no service and record nothing: all but tests/system
-	$(BIN)/python -m pytest -n auto --dist loadgroup --ignore tests/system $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -n auto --ignore tests/system $(PYTEST_OPTIONS)
 
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
 	$(BIN)/ruff check

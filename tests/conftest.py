@@ -37,15 +37,25 @@ CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 
 _numbers = itertools.count()  # `mktemp` would look through all former folders to find the next one
 
-# Its tests mostly wait for others, and fill the end of a session, each where there is room.
-SYSTEM = Path(__file__).parent / "system"
+
+TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/slurm/")
+"""Folders whose modules share parsed modules, recorded traces, and the one Slurm of the machine."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a module in one process: what it makes once is made once."""
-    for item in items:
-        if SYSTEM not in item.path.parents and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keep the tests of a module in one process, and of some folders, so that what they make once is made once.
+
+    The other tests of `system` mostly wait for others, and fill the end of a session, each where there is room.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Modules(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = next((folder for folder in TOGETHER if nodeid.startswith(folder)), "")
+            return folder or (nodeid if nodeid.startswith("tests/system/") else nodeid.partition("::")[0])
+
+    return Modules(config, log)
 
 
 @pytest.fixture(scope="session")

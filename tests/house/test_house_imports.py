@@ -7,14 +7,11 @@ from graphlib import CycleError, TopologicalSorter
 from statistics import median
 from typing import TYPE_CHECKING
 
-import pytest
 from checkout import ROOT, modules, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-pytestmark = pytest.mark.xdist_group("house")
 
 MOST_MODULES = 340
 LEAST_MEDIAN_LINES = 100

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-import pytest
 from checkout import ROOT, modules, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-pytestmark = pytest.mark.xdist_group("house")
 
 MODULE_LINES = 500
 FUNCTION_LINES = 50

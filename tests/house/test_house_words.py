@@ -7,13 +7,10 @@ import gzip
 import re
 from typing import TYPE_CHECKING
 
-import pytest
 from checkout import ROOT, files, modules, tree
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = pytest.mark.xdist_group("house")
 
 # Put together here, so that this file does not hold them.
 _HOSTS = (

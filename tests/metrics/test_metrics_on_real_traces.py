@@ -21,8 +21,6 @@ from plain_timeline import (
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
-pytestmark = pytest.mark.xdist_group("recorded kineto")
-
 SECOND = 10**9
 
 

@@ -12,8 +12,6 @@ from kineto_sets import folder_of, mean, results
 from plain_json import document
 from plain_timeline import Interval, profiler_steps, time_by_state, together
 
-pytestmark = pytest.mark.xdist_group("recorded kineto")
-
 HTA_PCT = {
     "megatron-tp8": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     "dlrm-8rank": [4.50, 2.47, 7.88, 3.31, 0.56, 0.64, 7.56, 9.51],
