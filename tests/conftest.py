@@ -44,9 +44,9 @@ TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/slurm/")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Keep the tests of a module in one process, and of some folders, so that what they make once is made once.
+    """Keep the tests of a module or folder in one process, so that what they make once is made once.
 
-    The other tests of `system` mostly wait for others, and fill the end of a session, each where there is room.
+    The other tests of `system` mostly wait, and fill the end of a session, each where there is room.
     """
     from xdist.scheduler import LoadScopeScheduling
 
