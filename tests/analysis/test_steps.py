@@ -241,7 +241,7 @@ def test_updates_that_each_read_data_are_steps_however_their_passes_differ():
     assert len(steps(**adversarial("Adam", "Adam", 4, loads=(0, 40)))) == 7
 
 
-def test_one_turn_of_two_optimizers_tells_nothing():
+def test_one_turn_of_two_optimizers_shows_nothing():
     assert [row[-1] for row in steps(**adversarial("Adam", "RMSprop", 1))] == ["whole trace"]
 
 
@@ -270,7 +270,7 @@ def test_optimizer_ranges_end_steps():
     assert [row[:3] for row in steps(marks)] == [(0, 15, 115), (1, 115, 215)]
 
 
-def test_one_optimizer_range_tells_nothing():
+def test_one_optimizer_range_shows_nothing():
     found = steps([mark("Optimizer.step#AdamW.step", 10, 15)], kernels=[kernel(0, 90)])
     assert found == [(0, 0, 90, 0, 90, "whole trace")]
 

@@ -74,7 +74,7 @@ def test_a_step_that_is_too_short_is_an_outlier():
     assert outliers([10, 10, 10, 10, 10, 2]) == [5]
 
 
-def test_warm_up_is_told_with_its_length_and_the_mean_without_it():
+def test_warm_up_is_reported_with_its_length_and_the_mean_without_it():
     # (2,000 + 5 · 10) / 6 = 341.67 ms
     (found,) = transient_findings(None, times([2_000, 10, 10, 10, 10, 10]))
     assert (found.code, found.severity, found.count) == ("warmup-steps", "warning", 1)
@@ -98,7 +98,7 @@ def test_each_recording_window_has_its_own_warm_up():
     assert "(--skip-steps 2) 0.01 s" in found.message
 
 
-def test_an_outlier_is_told_beside_warm_up():
+def test_an_outlier_is_reported_beside_warm_up():
     found = transient_findings(None, times([2_000, *[10] * 10, 70, *[10] * 10]))
     assert [finding.code for finding in found] == ["warmup-steps", "outlier-steps"]
     assert found[1].message == "step 11 takes 0.07 s, where the median step takes 0.01 s"

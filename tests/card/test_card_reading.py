@@ -118,7 +118,7 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_one():
     assert "batch_size" in issue.fix
 
 
-def test_a_key_in_the_wrong_place_is_told_where_it_belongs():
+def test_a_key_in_the_wrong_place_is_reported_where_it_belongs():
     text = changed("    dataset: c4", "    dataset: c4\n    num_layers: 3")
     assert "workload.model.model_arch.num_layers" in only_issue(text, "workload.data.num_layers").fix
 

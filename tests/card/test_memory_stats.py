@@ -90,7 +90,7 @@ def test_the_counters_of_torch_are_read(data: Any, tmp_path: Path) -> None:
         ([{"rank": 2, "device": 5, **FLAT}], [(2, 5)]),
     ],
 )
-def test_each_layout_tells_whose_the_counters_are(data: Any, owners: list[Any], tmp_path: Path) -> None:
+def test_each_layout_shows_whose_the_counters_are(data: Any, owners: list[Any], tmp_path: Path) -> None:
     assert _peaks(_read(tmp_path, data)) == [(*owner, 60) for owner in owners]
 
 
@@ -121,7 +121,7 @@ def test_of_records_of_steps_the_highest_peak_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [SEGMENTS, {"segments": SEGMENTS, "device_traces": []}, {"0": SEGMENTS}])
-def test_segments_tell_the_state_and_no_peak(data: Any, tmp_path: Path) -> None:
+def test_segments_show_the_state_and_no_peak(data: Any, tmp_path: Path) -> None:
     (device,) = _read(tmp_path, data, "memory_snapshot.json").value.devices
     assert (device.reserved_bytes, device.allocated_bytes, device.active_bytes) == (200, 50, 60)
     assert (device.free_bytes, device.largest_free_bytes, device.inactive_split_bytes) == (140, 100, 40)
@@ -141,7 +141,7 @@ def test_segments_tell_the_state_and_no_peak(data: Any, tmp_path: Path) -> None:
         ({"allocated_bytes.all.peak": True}, "is not a number"),
     ],
 )
-def test_what_cannot_be_used_is_left_out_and_told(data: Any, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_left_out_and_reported(data: Any, message: str, tmp_path: Path) -> None:
     reading = _read(tmp_path, data)
     assert any(message in issue.message for issue in reading.errors)
     assert [peak for *_, peak in _peaks(reading) if peak is not None] == []
@@ -177,7 +177,7 @@ def test_the_metrics_are_those_of_the_worst_device(tmp_path: Path) -> None:
     assert list(peak.provenance.files) == ["memory_stats.json"]
 
 
-def test_of_a_snapshot_the_free_blocks_tell_how_scattered_they_are(tmp_path: Path) -> None:
+def test_of_a_snapshot_the_free_blocks_show_how_scattered_they_are(tmp_path: Path) -> None:
     _read(tmp_path, SEGMENTS, "memory_snapshot.json")
     found = _measured(tmp_path)
     assert found["peak_memory_allocated"].status == "not_measurable"

@@ -31,7 +31,7 @@ def test_every_key_may_be_missing(written_json):
     assert reading.issues == []
 
 
-def test_written_tokens_that_differ_from_batch_times_length_are_told():
+def test_written_tokens_that_differ_from_batch_times_length_are_reported():
     reading = metadata_in_text('{"global_batch_size": 2, "seq_len": 10, "tokens_per_step": 19}')
     assert reading.value.tokens_per_step == 19
     assert [(issue.path, issue.severity) for issue in reading.issues] == [

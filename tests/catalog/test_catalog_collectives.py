@@ -207,7 +207,7 @@ def test_a_range_without_a_collective_names_none(name: str) -> None:
         ("aten::mm", None),
     ],
 )
-def test_an_operator_tells_what_it_launches(operator: str, expected: str | None) -> None:
+def test_an_operator_shows_what_it_launches(operator: str, expected: str | None) -> None:
     assert of_launcher(operator) == expected
 
 
@@ -255,7 +255,7 @@ def test_an_impossible_group_or_collective_is_refused() -> None:
         bus_factor("all_reduze", 8)
 
 
-def test_waiting_is_told_from_transfer_only_where_nobody_leaves_early() -> None:
+def test_waiting_is_distinguished_from_transfer_only_where_nobody_leaves_early() -> None:
     assert {name for name in names() if collective(name).is_symmetric} == {
         "all_reduce",
         "all_gather",

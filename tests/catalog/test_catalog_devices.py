@@ -65,7 +65,7 @@ def test_every_catalog_name_finds_itself() -> None:
     assert [device(name).name for name in names()] == names()
 
 
-def test_reported_memory_tells_40_gb_from_80_gb() -> None:
+def test_reported_memory_shows_40_gb_from_80_gb() -> None:
     small = device("A100", memory_bytes=42_297_524_224)
     assert small.memory_bytes == 40 * GIB
     assert small.memory_bandwidth_bytes_per_s == 1555e9

@@ -103,7 +103,7 @@ NAMES = {
 @pytest.mark.parametrize(
     ("expected", "name"), [(kind, name) for kind, rows in NAMES.items() for name in rows]
 )
-def test_a_kernel_has_the_type_its_name_tells(expected: str, name: str) -> None:
+def test_a_kernel_has_the_type_its_name_shows(expected: str, name: str) -> None:
     assert kernel_type(name) == expected
 
 

@@ -146,7 +146,7 @@ def test_a_run_without_execution_traces_is_refused(tmp_path: Path) -> None:
         export(open_run(tmp_path), tmp_path / "out")
 
 
-def test_without_protobuf_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_protobuf_the_way_out_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = open_run(_run(tmp_path, [THREAD]))
     protobuf.message.cache_clear()
     protobuf._pool.cache_clear()

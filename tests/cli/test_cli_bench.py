@@ -36,7 +36,7 @@ def test_inspect_shows_traces_groups_facts_and_what_can_be_measured(sharded: Pat
     assert any(line.startswith("mfu not applicable: ") for line in lines)
 
 
-def test_inspect_tells_what_is_missing(sharded: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_inspect_shows_what_is_missing(sharded: Path, tmp_path: Path, capsys: Captured) -> None:
     for name in ("kineto_trace_1.json.gz", "run_metadata.json"):
         shutil.copy(sharded / name, tmp_path)
     (tmp_path / "notes.txt").write_text("by hand")

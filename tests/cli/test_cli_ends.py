@@ -83,7 +83,7 @@ def test_a_reader_that_has_enough_is_no_error(sharded: Path) -> None:
     [["ccl-metrics", "--metric", "coll_call_num", "--trace"], ["ccl-bench", "validate"]],
     ids=lambda words: words[0],
 )
-def test_a_full_device_is_told_without_a_traceback(arguments: list[str], sharded: Path) -> None:
+def test_a_full_device_is_reported_without_a_traceback(arguments: list[str], sharded: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     with Path("/dev/full").open("w") as full:
@@ -151,7 +151,7 @@ def test_characters_that_steer_a_terminal_are_not_passed_on(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("program", ["ccl-metrics", "ccl-bench"])
-def test_the_version_is_told(program: str) -> None:
+def test_the_version_is_reported(program: str) -> None:
     from ccl_bench import __version__
 
     assert _ran(program, "--version").stdout == f"{program} {__version__}\n"

@@ -110,7 +110,7 @@ def test_csv_has_a_header_and_the_reason_of_a_missing_value(
     assert mfu["fix"]
 
 
-def test_a_finding_that_touches_the_number_is_told_on_stderr(
+def test_a_finding_that_touches_the_number_is_reported_on_stderr(
     sharded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("kineto_trace_0.json.gz", "kineto_trace_1.json.gz", "run_metadata.json"):
@@ -149,7 +149,7 @@ def test_a_wrong_command_line_says_what_was_meant(
     assert fix in second
 
 
-def test_an_unknown_metric_is_told_before_anything_is_opened(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_metric_is_reported_before_anything_is_opened(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-t", "nowhere", "-m", "nothing"]) == WRONG_USAGE
     assert "unknown metric" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`--steps`, `--skip-steps` and `--marker`: the same in every command that measures, and told by each."""
+"""`--steps`, `--skip-steps` and `--marker`: the same in every command that measures, and shown by each."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_every_command_says_which_steps_were_chosen(small: Path, tmp_path: Path,
     assert {tuple(trace["steps"]) for trace in inspected["traces"]} == {(2, 3)}
     assert words in printed(bench(["report", run, *chosen]), capsys)
     everything = ["--workload-dir", run, "--tools", "throughput", *chosen]
-    told = json.loads(printed(tools_main(everything), capsys))["throughput"]
-    assert told["iterations_count"] == 2
-    assert words in told["windows"][0]
+    reported = json.loads(printed(tools_main(everything), capsys))["throughput"]
+    assert reported["iterations_count"] == 2
+    assert words in reported["windows"][0]
     assert words in printed(ccl_metrics(["-t", run, "-m", STEP, "-f", "csv", *chosen]), capsys)
     timeline = tmp_path / "t.json"
     printed(bench(["timeline", run, "-o", str(timeline), *chosen]), capsys)

@@ -72,7 +72,7 @@ def test_noise_that_could_hide_5_percent_says_so() -> None:
     assert found.is_unstable
 
 
-def test_a_number_without_samples_tells_nothing_of_its_noise() -> None:
+def test_a_number_without_samples_shows_nothing_of_its_noise() -> None:
     found = changed(result(10.0), result(11.0))
     assert (found.verdict, found.interval) == ("cannot tell", None)
     assert "noise" in found.remarks[0]
@@ -107,7 +107,7 @@ def test_numbers_of_different_kinds_are_not_judged(other: Result, said: str) -> 
     assert found.remarks[0].startswith(said)
 
 
-def test_an_error_on_both_sides_is_told_and_judged() -> None:
+def test_an_error_on_both_sides_is_reported_and_judged() -> None:
     sides = [mean_of(*steps, findings=[error("clock-broken")]) for steps in (STEADY, scaled(1.05))]
     found = changed(*sides)
     assert found.verdict == "worse"
@@ -116,13 +116,13 @@ def test_an_error_on_both_sides_is_told_and_judged() -> None:
     )
 
 
-def test_another_number_of_ranks_is_told_and_judged() -> None:
+def test_another_number_of_ranks_is_reported_and_judged() -> None:
     found = changed(mean_of(*STEADY), mean_of(*scaled(1.05), ranks=[0]))
     assert found.verdict == "worse"
     assert found.remarks[0].startswith("ranks 2 and 1")
 
 
-def test_a_metric_that_one_side_lacks_is_told_with_its_reason() -> None:
+def test_a_metric_that_one_side_lacks_is_reported_with_its_reason() -> None:
     missing = result(None, reason="no collective was matched")
     found = changed(mean_of(*STEADY), missing)
     assert (found.verdict, found.baseline, found.other) == ("cannot tell", pytest.approx(1.0), None)

@@ -71,7 +71,7 @@ def test_other_work_is_not_compared_and_the_fields_are_named(capsys: Captured) -
     assert "VERDICT" not in out
 
 
-def test_a_slowdown_is_told_with_its_place(bundles: tuple[str, str], capsys: Captured) -> None:
+def test_a_slowdown_is_reported_with_its_place(bundles: tuple[str, str], capsys: Captured) -> None:
     assert main(["compare", *bundles, "-m", STEP]) == 0
     out = capsys.readouterr().out
     line = next(line for line in out.splitlines() if line.startswith(STEP))
@@ -169,7 +169,7 @@ def test_somebody_elses_card_beside_results_is_not_theirs(
     assert "not comparable" not in capsys.readouterr().out
 
 
-def test_the_name_of_a_file_tells_its_form(
+def test_the_name_of_a_file_shows_its_form(
     bundles: tuple[str, str], tmp_path: Path, capsys: Captured
 ) -> None:
     for name, begins in (("c.json", "{"), ("c.html", "<!doctype html>"), ("c.txt", bundles[1])):
@@ -205,18 +205,22 @@ def test_a_wrong_command_line_is_explained(words: list[str], said: str, capsys: 
     assert said in capsys.readouterr().err
 
 
-def test_a_run_that_is_not_there_is_told(bundles: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
+def test_a_run_that_is_not_there_is_reported(
+    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
     assert main(["compare", bundles[0], str(tmp_path / "nothing")]) == 4
     assert "nothing" in capsys.readouterr().err
 
 
-def test_results_that_are_none_are_told(bundles: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
+def test_results_that_are_none_are_reported(
+    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
+) -> None:
     (tmp_path / "r.json").write_text('[{"metric": 3}]')
     assert main(["compare", bundles[0], str(tmp_path / "r.json")]) == 4
     assert "holds no results" in capsys.readouterr().err
 
 
-def test_help_tells_limits_and_exit_statuses() -> None:
+def test_help_shows_limits_and_exit_statuses() -> None:
     shown = ran("ccl-bench compare --help")
     assert shown.returncode == 0
     for word in ("METRIC:5%", "5 a limit is crossed", "--study", "--tolerance"):

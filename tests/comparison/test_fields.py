@@ -70,18 +70,18 @@ def test_another_workload_does_not_compare(field: str) -> None:
 @pytest.mark.parametrize(
     "field", ["hardware.device.model", "framework.version", "parallelism.tp", "communication_library.name"]
 )
-def test_what_is_compared_may_differ_and_is_told(field: str) -> None:
+def test_what_is_compared_may_differ_and_is_reported(field: str) -> None:
     found = judge_comparability(TRAINING | {field: "one"}, TRAINING | {field: "other"})
     assert found.verdict == "comparable"
     assert [(each.field, each.baseline, each.other) for each in found.studied] == [(field, "one", "other")]
 
 
-def test_a_studied_field_that_only_one_side_says_is_told() -> None:
+def test_a_studied_field_that_only_one_side_says_is_reported() -> None:
     found = find_differences(TRAINING | {"framework.version": "2.2"}, TRAINING)
     assert [(each.baseline, each.other) for each in found] == [("2.2", None)]
 
 
-def test_without_the_workload_nobody_can_tell() -> None:
+def test_without_the_workload_nobody_knows() -> None:
     found = judge_comparability({}, TRAINING)
     assert found.verdict == "unknown"
     assert found.unknown == tuple(TRAINING)[:3]
@@ -124,7 +124,7 @@ def test_a_field_under_study_need_not_be_known() -> None:
     assert judge_comparability(TRAINING, other, study=["data.seq_len"]).verdict == "comparable"
 
 
-def test_one_variable_of_an_environment_is_told_by_name() -> None:
+def test_one_variable_of_an_environment_is_recognised_by_name() -> None:
     found = find_differences(TRAINING | {"framework.env.NCCL_ALGO": "Ring"}, TRAINING)
     assert [each.field for each in found] == ["framework.env.NCCL_ALGO"]
 

@@ -117,7 +117,7 @@ def test_equal_steps_leave_no_room_for_noise() -> None:
 
 
 @pytest.mark.parametrize("sides", [([], [1.0, 2.0]), ([1.0], [1.0, 2.0]), ([1.0, 2.0], [])])
-def test_one_sample_tells_nothing_of_noise(sides: tuple[list[float], list[float]]) -> None:
+def test_one_sample_shows_nothing_of_noise(sides: tuple[list[float], list[float]]) -> None:
     assert difference_interval(*sides) is None
 
 

@@ -95,21 +95,21 @@ def test_the_numbers_are_those_of_the_others(results: dict[str, dict[str, Result
     assert compared > 20
 
 
-def test_what_is_left_out_is_told_with_every_number(results: dict[str, dict[str, Result]]) -> None:
-    told = {(f.code, f.rank): f.message for f in results["damaged"]["gpu_busy"].findings}
+def test_what_is_left_out_is_reported_with_every_number(results: dict[str, dict[str, Result]]) -> None:
+    reported = {(f.code, f.rank): f.message for f in results["damaged"]["gpu_busy"].findings}
 
-    assert told["ranks-missing", None] == "3 of 16 ranks have no trace: 5, 8, 11"
-    assert told["trace-unrecognised", None] == (
+    assert reported["ranks-missing", None] == "3 of 16 ranks have no trace: 5, 8, 11"
+    assert reported["trace-unrecognised", None] == (
         "these files look like traces but are empty or invalid: "
         "rank11_trace.json, rank5_trace.json, rank8_trace.json"
     )
-    assert told["trace-left-out", 3] == (
+    assert reported["trace-left-out", 3] == (
         "rank3_trace.json is left out: it is truncated, so numbers of what its steps hold would be too low"
     )
-    assert told["trace-unreadable", 14] == "no array of trace events in it"
+    assert reported["trace-unreadable", 14] == "no array of trace events in it"
 
 
-def test_json_tells_whose_numbers_they_are(results: dict[str, dict[str, Result]]) -> None:
+def test_json_shows_whose_numbers_they_are(results: dict[str, dict[str, Result]]) -> None:
     from ccl_bench.result import to_json
 
     (busy,) = json.loads(to_json([results["damaged"]["gpu_busy"]]))

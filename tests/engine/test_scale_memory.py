@@ -55,7 +55,7 @@ def test_a_group_that_is_full_leaves_nothing(machine: Path) -> None:
     assert memory_budget.memory_budget_bytes() == 0
 
 
-def test_where_nothing_is_told_memory_is_no_bound(machine: Path) -> None:
+def test_where_nothing_is_reported_memory_is_no_bound(machine: Path) -> None:
     (machine.parent / "meminfo").unlink()
 
     assert memory_budget.memory_budget_bytes() > 1 << 60

@@ -1,4 +1,4 @@
-"""Write small runs with a GPU, whose numbers can be told by heart.
+"""Write small runs with a GPU, whose numbers can be worked out by hand.
 
 One step of 100 us on one rank: compute from 10 to 50, an all-reduce from 40 to 80 on another stream, so
 compute 40, communication 40, both 10, busy 70, idle 30.

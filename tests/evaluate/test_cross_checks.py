@@ -28,7 +28,7 @@ def codes(place):
     return [finding.code for finding in inspect(open_run(place), jobs=1).issues]
 
 
-def test_a_file_of_step_times_far_from_the_traces_is_told(run):
+def test_a_file_of_step_times_far_from_the_traces_is_reported(run):
     """The bundled run was timed without its profiler, which makes its steps about a third longer."""
     found = [f for f in inspect(open_run(run), jobs=1).issues if f.code == "step-times-differ"]
     assert len(found) == 1
@@ -69,7 +69,7 @@ def test_mistakes_in_a_side_file_stay_with_the_numbers_that_use_it(run):
     assert found["coll_call_num"].findings == []
 
 
-def test_a_card_with_a_syntax_error_is_told(run):
+def test_a_card_with_a_syntax_error_is_reported(run):
     card = run / "workload_card.yaml"
     card.write_text(card.read_text().replace("workload:", "workload: [", 1))
     assert "file-unreadable" in codes(run)

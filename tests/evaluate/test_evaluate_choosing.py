@@ -84,7 +84,7 @@ class OfSteps:
         return OfSteps(found, self.step_numbers) if name == "plan" else found
 
 
-def test_warm_up_stays_in_the_number_and_is_told_with_what_it_would_be_without(transient: Path):
+def test_warm_up_stays_in_the_number_and_is_reported_with_what_it_would_be_without(transient: Path):
     # (2 + 5 · 0.01) / 6 = 0.34167 s
     found = measured(transient, STEP, "coll_call_num", "gpu_busy", "exposed_communication_time")
 
@@ -250,7 +250,7 @@ def test_a_marker_that_names_no_range_is_answered_with_those_that_there_are(reco
     assert "my pass inside" in caught.value.fix
 
 
-def test_ranges_that_overlap_are_told(tmp_path: Path):
+def test_ranges_that_overlap_are_reported(tmp_path: Path):
     trace = in_us(1_000)
     mark = {"ph": "X", "cat": "user_annotation", "pid": 1, "name": "mine"}
     spans = ((1, 0, 400), (2, 300, 400), (1, 800, 100))

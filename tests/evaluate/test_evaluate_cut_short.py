@@ -42,8 +42,8 @@ def test_the_finding_counts_the_steps_that_are_left(whole: Path, tmp_path: Path)
 
     steps = len(found.details["per_step"])
     assert 1 <= steps < 5
-    (told,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
-    assert told.endswith(f"numbers of steps use the {4 * steps} steps that are known to be complete")
+    (reported,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
+    assert reported.endswith(f"numbers of steps use the {4 * steps} steps that are known to be complete")
 
 
 def test_without_a_whole_step_there_is_no_number_of_what_steps_hold(whole: Path, tmp_path: Path):

@@ -28,7 +28,7 @@ EXPECTED = {
 }
 
 
-def test_the_numbers_of_the_small_run_are_those_told_by_heart(tmp_path: Path):
+def test_the_numbers_of_the_small_run_are_those_recognised_by_heart(tmp_path: Path):
     found = measured(write_ranks(tmp_path, steps=(1, 2, 3)), *TRACE_METRICS)
 
     assert {result.metric: result.value for result in found} == pytest.approx(EXPECTED)

@@ -72,11 +72,11 @@ def test_a_few_damaged_headers_among_sixty_do_not_veto_them(tmp_path: Path):
 
     assert found.value == pytest.approx(70)
     assert found.ranks == [rank for rank in range(60) if rank not in {3, 17, 40}]
-    told = {f.file: f.message for f in found.findings if f.code == "trace-of-other-run"}
-    assert told["kineto_trace_17.json"] == (
+    reported = {f.file: f.message for f in found.findings if f.code == "trace-of-other-run"}
+    assert reported["kineto_trace_17.json"] == (
         "kineto_trace_17.json is left out: it says that the job had 6 ranks, where 57 other traces say 60"
     )
-    assert len(told) == 3
+    assert len(reported) == 3
     assert open_run(tmp_path).facts.world_size.value == 60
 
 

@@ -43,7 +43,7 @@ def test_facts_that_were_used_are_given_with_their_sources_and_others_are_not():
 def test_facts_behind_a_table_across_ranks_are_those_of_the_number():
     (found,) = measured(FSDP, "traffic_distribution")
 
-    # the dimension of a process group is told by the mesh that the card states
+    # the dimension of a process group follows from the mesh that the card states
     assert found.provenance.facts["tp"] == "workload card"
     assert "workload_card.yaml" in found.provenance.files
 

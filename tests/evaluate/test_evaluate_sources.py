@@ -145,14 +145,14 @@ def test_ranks_without_a_gap_are_counted_where_nothing_says_how_many_there_are(t
     assert open_run(tmp_path).facts.world_size.value == 3
 
 
-def test_ranks_with_a_gap_do_not_tell_how_many_there_are(tmp_path: Path):
+def test_ranks_with_a_gap_do_not_show_how_many_there_are(tmp_path: Path):
     for rank in (0, 1, 3):
         write(tmp_path / f"kineto_trace_{rank}.json", trace(rank, world=None, at=rank))
 
     assert open_run(tmp_path).facts.world_size is None
 
 
-def test_traces_that_contradict_each_other_do_not_tell_how_many_ranks_there_are(tmp_path: Path):
+def test_traces_that_contradict_each_other_do_not_show_how_many_ranks_there_are(tmp_path: Path):
     write(tmp_path / "kineto_trace_0.json", trace(0, world=2))
     write(tmp_path / "kineto_trace_1.json", trace(1, world=4, at=1))
 

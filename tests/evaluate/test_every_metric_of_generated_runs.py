@@ -40,7 +40,7 @@ OF_DEVICES = (
     "coll_call_num",
     "comm_comp_overlap",
 )
-"""What is told of each device by itself."""
+"""What is reported of each device by itself."""
 
 METRICS = (
     *OF_DEVICES,
@@ -69,10 +69,10 @@ ways_to_record = st.builds(
 few = settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
 
 
-def told(
+def reported(
     plan: Plan, style: Style, spoil: Callable[[Path], object] = Path
 ) -> tuple[list[Result], dict[str, float]]:
-    """Write a run, spoil it, and return what is told of it and what the plan comes to."""
+    """Write a run, spoil it, and return what is reported of it and what the plan comes to."""
     with tempfile.TemporaryDirectory() as folder:
         known = values(write_run(plan, Path(folder), style=style))
         spoil(Path(folder))
@@ -111,14 +111,14 @@ def assert_nothing_silently_wrong(results: Iterable[Result], known: Mapping[str,
 @few
 @given(made_plans(), ways_to_record)
 def test_every_metric_is_that_of_the_plan_however_it_was_recorded(plan: Plan, style: Style):
-    assert_right(*told(plan, style))
+    assert_right(*reported(plan, style))
 
 
 @few
 @given(made_plans(), st.integers(1, 2))
 def test_what_was_launched_before_the_recording_is_in_no_number(plan: Plan, before: int):
     behind = replace(plan, unrecorded_steps=before, host=replace(plan.host, waits_for_device=False))
-    assert_right(*told(behind, Style()))
+    assert_right(*reported(behind, Style()))
 
 
 @few
@@ -127,7 +127,7 @@ def test_two_devices_of_one_process_count_for_themselves(plan: Plan):
     assume(plan.world_size // plan.pp % 2 == 0)
     together = replace(plan, host=replace(plan.host, steps_start_together=True))
     expected = Expected(timeline(together))
-    results, known = told(together, Style(devices_in_process=2))
+    results, known = reported(together, Style(devices_in_process=2))
     if expected.operations:  # no device is the lowest rank, so calls are a mean over devices too
         calls = [expected.calls(rank, n) for rank in range(plan.world_size) for n in plan.step_numbers]
         known["coll_call_num"] = fmean(map(len, calls))
@@ -138,7 +138,7 @@ def test_two_devices_of_one_process_count_for_themselves(plan: Plan):
 @few
 @given(made_plans(), st.integers(2, 50), st.integers(0, 49))
 def test_lost_kernels_are_said_with_every_number_that_they_change(plan: Plan, every: int, first: int):
-    results, known = told(plan, Style(), lambda f: damage.lose_kernels(trace_path(f, 0), every, first))
+    results, known = reported(plan, Style(), lambda f: damage.lose_kernels(trace_path(f, 0), every, first))
     assert_nothing_silently_wrong(results, known)
 
 
@@ -146,7 +146,7 @@ def test_lost_kernels_are_said_with_every_number_that_they_change(plan: Plan, ev
 @given(made_plans(), st.floats(0.05, 0.95), st.booleans())
 def test_a_truncated_rank_is_said_with_every_number_that_it_changes(plan: Plan, share: float, packed: bool):
     style = Style(compresses=packed)
-    results, known = told(
+    results, known = reported(
         plan,
         style,
         lambda folder: damage.truncate(trace_path(folder, plan.world_size - 1, style=style), share),
@@ -158,5 +158,5 @@ def test_a_truncated_rank_is_said_with_every_number_that_it_changes(plan: Plan, 
 @given(made_plans())
 def test_two_ranks_in_one_file_are_said_with_every_number_that_they_change(plan: Plan):
     assume(plan.world_size > 1)
-    results, known = told(plan, Style(), lambda f: damage.mix_in(trace_path(f, 0), trace_path(f, 1)))
+    results, known = reported(plan, Style(), lambda f: damage.mix_in(trace_path(f, 0), trace_path(f, 1)))
     assert_nothing_silently_wrong(results, known)

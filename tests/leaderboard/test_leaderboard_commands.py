@@ -45,7 +45,7 @@ def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_prints_its_address_answers_and_stops_when_told(
+def test_a_server_prints_its_address_answers_and_stops_when_asked(
     serving: tuple[subprocess.Popen[str], str], stop: signal.Signals
 ) -> None:
     server, address = serving
@@ -53,9 +53,9 @@ def test_a_server_prints_its_address_answers_and_stops_when_told(
     assert "3 runs" in page.text
     assert "server" not in page.headers
     server.send_signal(stop)
-    _, told = server.communicate(timeout=90)
+    _, reported = server.communicate(timeout=90)
     assert server.returncode == 0
-    assert "Traceback" not in told
+    assert "Traceback" not in reported
 
 
 def test_a_port_that_is_taken_is_said_in_words(data: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_index_is_made_anew_and_names_what_was_changed(data: Path) -> None:
     assert "fix: restore" in done.stderr
 
 
-def test_without_its_packages_the_way_to_them_is_told(data: Path, tmp_path: Path) -> None:
+def test_without_its_packages_the_way_to_them_is_reported(data: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(

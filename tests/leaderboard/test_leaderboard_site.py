@@ -93,8 +93,8 @@ def _expected(store: Store, question: RunQuery) -> tuple[list[str], int, dict[st
         asked = complete_query(question, count_phases(connection))
         found = find_runs(connection, asked, asked.columns)
         offered = filter_options(connection, asked)
-    told = {name: [f"{value} ({count:,})" for value, count in each] for name, each in offered.items()}
-    return [each.run["id"][:12] for each in found.runs], found.total, told
+    reported = {name: [f"{value} ({count:,})" for value, count in each] for name, each in offered.items()}
+    return [each.run["id"][:12] for each in found.runs], found.total, reported
 
 
 CHOICES = """() => Object.fromEntries([...document.querySelectorAll("#filters .fields select")]
@@ -244,7 +244,7 @@ def test_the_downloads_of_a_site_hold_every_listed_run(site: Path) -> None:
     assert len(rows) == len(MADE) - 1
 
 
-def test_a_site_is_replaced_only_when_told_and_nothing_else_is_ever(small: Store, tmp_path: Path) -> None:
+def test_a_site_is_replaced_only_when_asked_and_nothing_else_is_ever(small: Store, tmp_path: Path) -> None:
     added(small, changed(Made(), values={"mfu": 1.0}))
     target = tmp_path / "public"
     write_site(small, target)

@@ -80,7 +80,7 @@ def test_a_step_without_calls_counts_as_a_step():
     assert found.details["per_step"] == {"1": 2, "2": 0}
 
 
-def test_windows_that_repeat_step_numbers_are_told_apart():
+def test_windows_that_repeat_step_numbers_are_distinguished():
     calls = rows(call(1, iteration=10), call(1, iteration=20, trace=1), call(1, iteration=20, trace=1))
     steps = rows(step(1, iteration=10), step(1, iteration=20, trace=1))
 

@@ -70,7 +70,7 @@ class Leaderboard:
             )
         assert self._server.stdout is not None
         self.address = self._server.stdout.readline().strip().rstrip("/")
-        assert self.address, self.told
+        assert self.address, self.reported
 
     def serve(self) -> None:
         """Serve it from this process, on any port, as the command does but for its workers."""
@@ -111,7 +111,7 @@ class Leaderboard:
         return self._server.pid
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """What the server wrote on stderr."""
         return (self.data / "serve.log").read_text(encoding="utf-8")
 

@@ -131,7 +131,7 @@ class Soak:
         assert set(listed.values()) == {1}, "a recording is listed twice"
         assert len(listed) == len({recording for _, recording in rows}), "a recording is not listed"
         assert not list((self.leaderboard.data / "uploads").glob("incoming-*"))
-        assert "Traceback" not in self.leaderboard.told, self.leaderboard.told[-3000:]
+        assert "Traceback" not in self.leaderboard.reported, self.leaderboard.reported[-3000:]
 
 
 @contextlib.contextmanager

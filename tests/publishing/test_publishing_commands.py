@@ -182,7 +182,7 @@ def test_a_run_without_a_card_is_refused_before_anything_is_sent(tmp_path: Path)
     assert not (tmp_path / "data").exists()
 
 
-def test_tokens_are_listed_and_revoked_without_being_told(tmp_path: Path) -> None:
+def test_tokens_are_listed_and_revoked_without_being_shown(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     token = ran(["ccl-bench", "token", data, "ada", "--days", "30"]).stdout.strip()
     listed = invoke(["ccl-bench", "token", data, "--list"]).stdout

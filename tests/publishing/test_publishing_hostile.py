@@ -291,7 +291,7 @@ def test_a_report_that_another_program_would_have_to_open_is_refused(
     assert leaderboard.states() == before
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     """400 MB are unpacked on a disk of 300."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -321,9 +321,9 @@ def test_a_script_in_a_card_is_text(leaderboard: Leaderboard, bundle: Files) -> 
     script = "<script>alert(1)</script>"
     changed = another(bundle, "script")
     text = changed[CARD].decode()
-    for told in ("A Llama-like decoder", "The ccl-bench developers", "llama-tiny"):
-        assert told in text
-        text = text.replace(told, script)
+    for reported in ("A Llama-like decoder", "The ccl-bench developers", "llama-tiny"):
+        assert reported in text
+        text = text.replace(reported, script)
     files = edited({**changed, CARD: text.encode()}, PROVENANCE, lambda made: made.update(run=script[:-9]))
     files = edited(files, REPORT, lambda report: report["inspection"].update(run=script[:-9]))
     files = edited(

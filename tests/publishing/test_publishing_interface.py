@@ -190,7 +190,7 @@ def test_whatever_its_own_description_allows_is_answered_as_it_says(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "Traceback" not in leaderboard.told
+    assert "Traceback" not in leaderboard.reported
 
 
 def test_every_setting_is_in_the_manual() -> None:

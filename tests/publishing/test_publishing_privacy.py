@@ -45,7 +45,7 @@ def _packed(run: Path, folder: Path, **how: object) -> Upload:
     return prepare_upload(UploadRequest(str(run), use_cache=False, **how), folder)
 
 
-def test_a_bundle_tells_no_folder_host_or_user_of_the_machine(run: Path, tmp_path: Path) -> None:
+def test_a_bundle_shows_no_folder_host_or_user_of_the_machine(run: Path, tmp_path: Path) -> None:
     card = tmp_path / "home" / "ada-lovelace" / "cards" / "card.yaml"
     card.parent.mkdir()
     shutil.move(run / "workload_card.yaml", card)
@@ -115,7 +115,9 @@ def test_names_are_found_in_compressed_files_and_across_blocks(tmp_path: Path) -
     file.write_bytes(
         gzip.compress(before + b"/home/ada-lovelace/run.py by ada@lab.example.org on 10.1.2.3", 1)
     )
-    assert [(told.what, told.example, told.count) for told in find_disclosures({"trace": file})] == [
+    assert [
+        (reported.what, reported.example, reported.count) for reported in find_disclosures({"trace": file})
+    ] == [
         ("a home directory", "/home/ada-lovelace", 1),
         ("an e-mail address", "ada@lab.example.org", 1),
         ("an address in a private network", "10.1.2.3", 1),
@@ -130,7 +132,7 @@ def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> Non
         _packed(run, tmp_path / "parcel", with_traces=True)
 
 
-def test_an_export_of_nsight_systems_is_published_without_what_it_tells(corpus: Path, tmp_path: Path) -> None:
+def test_an_export_of_nsight_systems_is_published_without_what_it_shows(corpus: Path, tmp_path: Path) -> None:
     """The numbers are those of the whole export."""
     run = tmp_path / "nsys-run"
     run.mkdir()

@@ -164,7 +164,7 @@ def test_recomputing_ends_at_its_limits(
     assert answer == SandboxAnswer(error=message)
 
 
-def test_what_is_told_names_no_folder_of_the_server(parcel: Upload, tmp_path: Path) -> None:
+def test_what_is_reported_names_no_folder_of_the_server(parcel: Upload, tmp_path: Path) -> None:
     for name in ("run", "scratch"):
         (tmp_path / name).mkdir()
     (tmp_path / "run" / "notes.txt").write_text("no trace", encoding="utf-8")
@@ -173,12 +173,12 @@ def test_what_is_told_names_no_folder_of_the_server(parcel: Upload, tmp_path: Pa
     assert str(tmp_path) not in answer.error
 
 
-def test_the_name_of_a_run_is_text_in_what_is_told_of_it() -> None:
+def test_the_name_of_a_run_is_text_in_what_is_reported_of_it() -> None:
     """A name may hold what would end a text of JSON."""
-    told = strip_folder(
+    reported = strip_folder(
         b'{"error": "/data/run/a.json: /data/run", "results": []}', Path("/data/run"), 'a", "x": "'
     )
-    assert json.loads(told) == {"error": 'a.json: a", "x": "', "results": []}
+    assert json.loads(reported) == {"error": 'a.json: a", "x": "', "results": []}
 
 
 def test_recomputing_gets_no_more_memory_than_is_allowed(

@@ -68,7 +68,7 @@ def test_a_chart_becomes_a_bitmap(one_rank: Path, tmp_path: Path, capsys: Captur
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in written)
 
 
-def test_a_run_without_anything_to_draw_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_a_run_without_anything_to_draw_is_reported(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "workload_card.yaml").write_text("model_family: nothing\n", encoding="utf-8")
     (tmp_path / "rank0_trace.json").write_text('{"traceEvents": []}', encoding="utf-8")
     assert main(["report", str(tmp_path), "--charts", str(tmp_path / "charts")]) == 3

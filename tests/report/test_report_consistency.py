@@ -120,12 +120,12 @@ def test_times_of_requests_are_one_distribution(run: ReportData) -> None:
         if "latency" not in table.columns:
             continue
         row = next(row for row in table.rows if isinstance(row[0], Term) and row[0].metric == metric)
-        told = dict(zip(table.columns[1:], row[1:], strict=True))
+        reported = dict(zip(table.columns[1:], row[1:], strict=True))
         details = results[metric].details
-        assert quantity(told["mean"]).value == same(results[metric].value)
+        assert quantity(reported["mean"]).value == same(results[metric].value)
         curve = details.get("percentiles_s")
         for share in (50, 90, 95, 99):
-            cell = told.get(f"p{share}", "-")
+            cell = reported.get(f"p{share}", "-")
             if curve and isinstance(cell, Quantity):
                 assert cell.value == same(curve[share])
     for chart in (each for each in page.charts() if each.key.startswith("serving-")):
@@ -190,15 +190,15 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: ReportData) -> None:
     for chart in report_page(run).charts():
         if not chart.key.startswith(("time-", "bytes-", "kernel-", "phases")):
             continue
-        told = sorted(
+        reported = sorted(
             cell.value for row in chart.table.rows for cell in row[1:2] if isinstance(cell, Quantity)
         )
         drawn = sorted(_numbers_in(chart.spec))
         if chart.key == "time-parts":
             *ranks, _ = chart.table.rows
-            told = sorted(quantity(cell).value for row in ranks for cell in row[1:-1])
-        scale = drawn[-1] / told[-1] if told[-1] else 1.0
-        assert drawn == [same(scale * value) for value in told], chart.key
+            reported = sorted(quantity(cell).value for row in ranks for cell in row[1:-1])
+        scale = drawn[-1] / reported[-1] if reported[-1] else 1.0
+        assert drawn == [same(scale * value) for value in reported], chart.key
 
 
 def test_all_forms_have_the_same_sections_in_the_same_order(run: ReportData) -> None:

@@ -112,7 +112,7 @@ def test_text_that_steers_a_terminal_becomes_harmless() -> None:
         (16.0, "calls", "16 calls"),
     ],
 )
-def test_a_value_is_told_in_its_unit(value: float, unit: str, text: str) -> None:
+def test_a_value_is_reported_in_its_unit(value: float, unit: str, text: str) -> None:
     assert with_unit(value, unit) == text
 
 

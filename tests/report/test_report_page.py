@@ -277,5 +277,5 @@ def test_a_report_with_other_details_is_refused_or_made_but_never_a_bug(details:
 @pytest.mark.parametrize(
     ("name", "form"), [("a.html", "html"), ("b.HTM", "html"), ("c.md", "markdown"), ("d.txt", "text")]
 )
-def test_the_name_of_a_file_tells_the_form(name: str, form: str) -> None:
+def test_the_name_of_a_file_shows_the_form(name: str, form: str) -> None:
     assert form_of(name) == form

@@ -35,7 +35,7 @@ def test_a_single_value_stands_alone_and_several_have_names() -> None:
     assert text.values([_result(value=None)]) == ""
 
 
-def test_csv_tells_which_findings_touch_a_number() -> None:
+def test_csv_shows_which_findings_touch_a_number() -> None:
     findings = [_finding(1), _finding(2), ResultFinding("late", "note", "it came late")]
     rows = text.as_csv([_result(findings=findings)]).splitlines()
     assert rows[0].endswith(",ranks,findings")
@@ -52,7 +52,7 @@ def test_a_row_counts_the_findings_behind_its_number_but_no_notes() -> None:
     assert to_text(text.table([row])).splitlines()[1].split("  ")[-1].strip() == "ok, 2 findings"
 
 
-def test_a_finding_behind_several_numbers_is_told_once() -> None:
+def test_a_finding_behind_several_numbers_is_reported_once() -> None:
     both = [_result(findings=[_finding(3)]), _result("gpu_busy", findings=[_finding(3)])]
     assert text.remarks(both) == ["warning: rank3.json: event 3 is torn (torn)"]
 
@@ -76,7 +76,7 @@ def test_a_remark_names_its_file_once_where_it_has_one(file: str, message: str, 
     assert text.remarks([_result(findings=[finding])]) == [said]
 
 
-def test_findings_about_a_number_that_is_not_there_are_not_told() -> None:
+def test_findings_about_a_number_that_is_not_there_are_not_reported() -> None:
     assert text.remarks([_result(value=None, findings=[_finding(0)])]) == []
 
 

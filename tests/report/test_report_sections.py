@@ -70,7 +70,7 @@ def test_step_times_of_many_ranks_are_a_band_and_say_so() -> None:
     assert over_ranks.note.endswith("Each entry is all of up to 4 neighbouring ranks.")
 
 
-def test_communication_is_told_by_collective_and_by_dimension() -> None:
+def test_communication_is_recognised_by_collective_and_by_dimension() -> None:
     section = communication(
         looked(
             ok(
@@ -141,7 +141,7 @@ def test_one_step_of_waiting_is_bars_and_no_waiting_is_no_error() -> None:
     assert many.charts[0].spec["mark"]["type"] == "rect"
 
 
-def test_the_parts_of_a_pipeline_stage_add_up_and_the_bubble_is_divided_where_that_is_told() -> None:
+def test_the_parts_of_a_pipeline_stage_add_up_and_the_bubble_is_divided_where_that_is_reported() -> None:
     stage = {
         "compute_s": 0.5,
         "exposed_collectives_s": 0.1,
@@ -186,7 +186,7 @@ def test_the_stage_with_the_largest_bubble_is_named() -> None:
     assert section.notes == ("The busiest stage computes 1.00 times as long as the mean one.",)
 
 
-def test_kernels_are_told_by_type_and_by_name() -> None:
+def test_kernels_are_recognised_by_type_and_by_name() -> None:
     by_type = {
         "per_type_s": {"gemm": 0.1, "attention": 0.3},
         "per_type_pct": {"gemm": 25.0, "attention": 75.0},
@@ -300,10 +300,10 @@ def test_findings_of_one_kind_are_counted_beyond_the_second() -> None:
         Issue("warning", f"event {number} is torn", "torn", "rank0.json", fix="record again")
         for number in range(5)
     ]
-    told = findings([Issue("error", "rank 3 is missing", "ranks-missing"), *issues])
-    assert [(finding.message, finding.others) for finding in told] == [
+    reported = findings([Issue("error", "rank 3 is missing", "ranks-missing"), *issues])
+    assert [(finding.message, finding.others) for finding in reported] == [
         ("rank 3 is missing", 0),
         ("event 0 is torn", 0),
         ("event 1 is torn", 3),
     ]
-    assert told[1].fix == "record again"
+    assert reported[1].fix == "record again"

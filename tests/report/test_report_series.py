@@ -83,7 +83,7 @@ def test_step_times_keep_the_shortest_the_longest_and_the_median() -> None:
     assert step_times(table.clear()) is None
 
 
-def test_steps_of_several_windows_are_told_apart() -> None:
+def test_steps_of_several_windows_are_distinguished() -> None:
     table = pl.concat([_steps([(0, 1, MS)], iteration=10), _steps([(0, 1, 2 * MS)], iteration=20)])
     found = step_times(table)
     assert found is not None
@@ -140,7 +140,7 @@ def _transfers(sizes: list[int], times_ns: list[int], **more: Any) -> pl.DataFra
     return pl.DataFrame(rows)
 
 
-def test_bus_bandwidth_of_a_size_is_told_as_quantiles() -> None:
+def test_bus_bandwidth_of_a_size_is_reported_as_quantiles() -> None:
     # 1.5 * 1,000 bytes in 10, 20, ... 110 ns: the third of eleven, from the smallest, is 1500 / 90 ns.
     [found] = bus_bandwidth(_transfers([1000] * 11, [10 * place for place in range(1, 12)]))
     assert (found.collective, found.reach, found.calls) == ("all_reduce", "inside a node", 11)

@@ -1,4 +1,4 @@
-"""Sources that contradict each other on a fact: told, and attached to the numbers that use the fact."""
+"""Sources that contradict each other on a fact: reported, and attached to the numbers that use the fact."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_rounded_parameters_and_other_spellings_agree(run: Path) -> None:
     assert not any("num_params is" in message for message in _messages(run))
 
 
-def test_traces_of_jobs_of_two_sizes_are_told(tmp_path: Path) -> None:
+def test_traces_of_jobs_of_two_sizes_are_reported(tmp_path: Path) -> None:
     for rank, size in ((0, 2), (1, 4)):
         event = {"ph": "X", "cat": "cpu_op", "name": f"a{rank}", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         content = {
@@ -119,7 +119,7 @@ def test_traces_of_jobs_of_two_sizes_are_told(tmp_path: Path) -> None:
     assert _messages(tmp_path) == ["the traces say that the job had 2 and 4 ranks"]
 
 
-def test_a_device_in_the_card_that_no_trace_saw_is_told_with_the_numbers_that_rest_on_it(
+def test_a_device_in_the_card_that_no_trace_saw_is_reported_with_the_numbers_that_rest_on_it(
     tmp_path: Path,
 ) -> None:
     device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 84_987_740_160, "numSms": 108}
@@ -142,8 +142,8 @@ def test_a_device_in_the_card_that_no_trace_saw_is_told_with_the_numbers_that_re
     card = "workload:\n  hardware:\n    xpu_spec: {{type: GPU, model: {}, total_count: 1}}\n"
     (tmp_path / "workload_card.yaml").write_text(card.format("nvidia_h100"))
     (mfu,) = evaluate(open_run(tmp_path), ["mfu"])
-    (told,) = [finding.message for finding in mfu.findings if finding.code == CODE]
-    assert told.endswith("and the traces saw NVIDIA A100-SXM4-80GB; the traces count")
+    (reported,) = [finding.message for finding in mfu.findings if finding.code == CODE]
+    assert reported.endswith("and the traces saw NVIDIA A100-SXM4-80GB; the traces count")
 
     (tmp_path / "workload_card.yaml").write_text(card.format("A100"))
     (mfu,) = evaluate(open_run(tmp_path), ["mfu"])
@@ -187,14 +187,14 @@ def test_a_configuration_from_elsewhere_is_resolved_for_the_ranks(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("precision", "told"),
+    ("precision", "reported"),
     [
         ("bf16", ["bf16 in the workload card and fp8 in the training configuration; the first counts"]),
         ("Float8_e4m3fn", []),
     ],
 )
 def test_a_configuration_that_computes_in_float8_takes_part(
-    precision: str, told: list[str], run: Path
+    precision: str, reported: list[str], run: Path
 ) -> None:
     card = run / "workload_card.yaml"
     text = re.sub(r"precision: .*", f"precision: {precision}", card.read_text())
@@ -203,4 +203,4 @@ def test_a_configuration_that_computes_in_float8_takes_part(
     (run / "train.toml").write_text(
         '[model]\nconverters = ["quantize.linear.float8"]\n[training]\nsteps = 9\n'
     )
-    assert [message.removeprefix("precision is ") for message in _messages(run)] == told
+    assert [message.removeprefix("precision is ") for message in _messages(run)] == reported

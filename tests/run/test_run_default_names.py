@@ -71,7 +71,7 @@ def test_every_number_is_the_same_under_default_names_and_under_names_of_ranks(
     assert not any(f.code.startswith("ranks-") for found in default.values() for f in found.findings)
 
 
-def test_every_number_is_the_same_in_windows_that_names_tell_by_time_and_by_folder(
+def test_every_number_is_the_same_in_windows_that_names_show_by_time_and_by_folder(
     recorded: Files, tmp_path: Path
 ):
     of_two = {rank: recorded[rank] for rank in (0, 3)}
@@ -123,7 +123,7 @@ def test_windows_of_other_ranks_that_were_recorded_at_one_time_are_one(recorded:
     assert joined - {f.code for f in expected["straggler"].findings} == {"windows-joined"}
 
 
-def test_windows_of_one_rank_each_that_nothing_ties_together_are_told(recorded: Files, tmp_path: Path):
+def test_windows_of_one_rank_each_that_nothing_ties_together_are_reported(recorded: Files, tmp_path: Path):
     files = {f"step_{rank}/rank{rank}.json": recorded[rank][rank % 3] for rank in range(3)}
 
     found = numbers(put(tmp_path, files))["iteration_wall_clock_time"]

@@ -92,7 +92,7 @@ def test_ranks_missing_from_every_window_are_named_once(tmp_path: Path):
     assert messages(tmp_path, "ranks-missing") == ["1 of 2 ranks have no trace: 1"]
 
 
-def test_a_file_named_like_the_traces_that_is_none_is_told(tmp_path: Path):
+def test_a_file_named_like_the_traces_that_is_none_is_reported(tmp_path: Path):
     write_trace(tmp_path / "kineto_trace_0.json", 0, 3)
     (tmp_path / "kineto_trace_1.json").write_bytes(b"")
     (tmp_path / "kineto_trace_2.json").write_text("<html>503 Service Unavailable</html>")
@@ -126,7 +126,7 @@ def test_a_single_trace_of_no_known_rank_needs_no_map(tmp_path: Path):
     assert messages(tmp_path, "rank-unknown") == []
 
 
-def test_a_map_tells_ranks_where_files_do_not(tmp_path: Path):
+def test_a_map_shows_ranks_where_files_do_not(tmp_path: Path):
     for name in ("a.json", "b.json"):
         write_trace(tmp_path / name)
     (tmp_path / "ranks.json").write_text('{"a.json": 1, "b.json": 0}')

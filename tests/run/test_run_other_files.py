@@ -1,4 +1,4 @@
-"""What is no trace and is known is told by its name, with what to give in its place."""
+"""What is no trace and is known is reported by its name, with what to give in its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NCCL_TESTS = """# nccl-tests version 2.18.3
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_the_output_of_nccl_tests_is_told_by_name(tmp_path: Path, folder: bool) -> None:
+def test_the_output_of_nccl_tests_is_recognised_by_name(tmp_path: Path, folder: bool) -> None:
     file = tmp_path / "all_reduce.txt"
     file.write_text(NCCL_TESTS, encoding="utf-8")
     with pytest.raises(InputError, match="is the output of nccl-tests") as refused:
@@ -29,13 +29,13 @@ def test_the_output_of_nccl_tests_is_told_by_name(tmp_path: Path, folder: bool) 
     assert "busbw" in refused.value.fix
 
 
-def test_real_output_of_nccl_tests_is_told_by_name(corpus: Path) -> None:
+def test_real_output_of_nccl_tests_is_recognised_by_name(corpus: Path) -> None:
     for place in (corpus / "nccl-tests" / "results", corpus / "nccl-tests" / "results" / "all_reduce.txt"):
         with pytest.raises(InputError, match="is the output of nccl-tests"):
             open_run(place)
 
 
-def test_a_file_that_nobody_knows_is_told_by_what_it_is_not(tmp_path: Path) -> None:
+def test_a_file_that_nobody_knows_is_recognised_by_what_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
     with pytest.raises(InputError, match=r"there are only files such as notes\.txt"):
         open_run(tmp_path)

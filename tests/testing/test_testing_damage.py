@@ -33,7 +33,7 @@ def test_a_truncated_file_is_no_json(run):
         json.loads(run[0].read_text())
 
 
-def test_swapped_names_tell_the_wrong_rank(run):
+def test_swapped_names_show_the_wrong_rank(run):
     damage.swap_names(*run)
     assert [json.loads(path.read_text())["distributedInfo"]["rank"] for path in run] == [1, 0]
 

@@ -98,7 +98,7 @@ def test_steps_are_divided_to_the_nanosecond(plan: str, written: Written):
 
 
 @pytest.mark.parametrize("plan", ["tensor", "clocks", "late rank", "pipeline"])
-def test_waits_are_told_to_the_nanosecond(plan: str, written: Written):
+def test_waits_are_reported_to_the_nanosecond(plan: str, written: Written):
     expected, found = written.of(plan)
     sums = found["waits"].group_by("rank", "step").agg(pl.col("wait_ns").sum())
     assert sums.height == PLANS[plan].world_size * PLANS[plan].steps
@@ -106,7 +106,7 @@ def test_waits_are_told_to_the_nanosecond(plan: str, written: Written):
 
 
 @pytest.mark.parametrize("plan", ["even pipeline", "uneven stages"])
-def test_bubbles_are_told_to_the_nanosecond(plan: str, written: Written):
+def test_bubbles_are_reported_to_the_nanosecond(plan: str, written: Written):
     expected, found = written.of(plan)
     rows = found["bubbles"].rows(named=True)
     assert len(rows) == PLANS[plan].world_size * PLANS[plan].steps

@@ -1,4 +1,4 @@
-"""A run of two ranks and one step of 100 us, whose numbers can be told by heart.
+"""A run of two ranks and one step of 100 us, whose numbers can be worked out by hand.
 
 Rank 0 gathers parameters from 10 to 30 us, rank 1 from 5 to 30: it waits 5 us. Both multiply from 20
 to 60 (forward) and from 60 to 80 (backward), reduce gradients from 70 to 90, and update from 90 to 95.

@@ -132,7 +132,7 @@ def test_the_options_may_come_first(of_one_rank: Path, capsys: Captured) -> None
         (["nowhere", "--confg", "x"], 2, "did you mean --config"),
     ],
 )
-def test_a_wrong_call_is_told_like_everywhere(
+def test_a_wrong_call_is_reported_like_everywhere(
     arguments: list[str], status: int, message: str, here: Path, capsys: Captured
 ) -> None:
     assert main(arguments) == status

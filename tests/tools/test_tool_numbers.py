@@ -1,4 +1,4 @@
-"""Every tool on a run whose numbers can be told by heart, and beside plain counts of real traces."""
+"""Every tool on a run whose numbers can be worked out by hand, and beside plain counts of real traces."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_kernel_has_times_by_type_and_by_name(small: Path) -> None:
     assert sum(found["per_name_s"].values()) == pytest.approx(found["kernel_s"])
 
 
-def test_gpu_utilization_tells_why_the_device_was_idle(small: Path) -> None:
+def test_gpu_utilization_shows_why_the_device_was_idle(small: Path) -> None:
     _are(
         _dict_of("gpu_utilization", small),
         {

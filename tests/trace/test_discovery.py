@@ -1,4 +1,4 @@
-"""What lies in a run directory: told by content, each real file once, ranks from the best source."""
+"""What lies in a run directory: recognised by content, each real file once, ranks from the best source."""
 
 import gzip
 import json
@@ -97,7 +97,7 @@ def test_a_pipe_named_like_a_trace_is_not_opened(tmp_path):
     assert relatives(discovery.discover_traces(put(tmp_path, {"y.json": trace()}))) == ["y.json"]
 
 
-def test_a_link_to_nothing_is_told(tmp_path):
+def test_a_link_to_nothing_is_reported(tmp_path):
     (tmp_path / "rank0.json").symlink_to(tmp_path / "gone.json")
     found = discovery.discover_traces(tmp_path)
     assert [(f.code, f.file) for f in found.findings] == [("file-unreadable", "rank0.json")]
@@ -159,7 +159,7 @@ def test_each_window_has_its_own_ranks(tmp_path):
     assert found.findings == []
 
 
-def test_a_rank_claimed_twice_is_told_and_counted_once(tmp_path):
+def test_a_rank_claimed_twice_is_reported_and_counted_once(tmp_path):
     found = discovery.discover_traces(put(tmp_path, {"a.json": trace(3, "a"), "b.json": trace(3, "bb")}))
     assert relatives(found) == ["a.json"]
     assert [(f.code, f.rank, f.file) for f in found.findings] == [("rank-duplicate", 3, "b.json")]

@@ -28,7 +28,7 @@ DAMAGES = {
 @layouts
 @pytest.mark.parametrize("size", [200, 1 << 20])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_damaged_text_is_mended_and_told(monkeypatch, write, size, damage):
+def test_damaged_text_is_mended_and_reported(monkeypatch, write, size, damage):
     monkeypatch.setattr(values, "BLOCK_BYTES", size)
     old, new, expected = damage
     content = read(write(many(8)).replace(old, new))

@@ -72,7 +72,7 @@ def test_an_impossible_base_time_adds_nothing(base):
         None,
     ],
 )
-def test_an_impossible_duration_is_left_out_and_told(base, dur):
+def test_an_impossible_duration_is_left_out_and_reported(base, dur):
     events = [kernel(f"k{n}", 1_000 + n) for n in range(5)] + [kernel("odd", 1_100, dur)]
     content = read(compact(events, baseTimeNanoseconds=base))
     assert names(content, "kernels") == [f"k{n}" for n in range(5)]
@@ -83,7 +83,7 @@ def test_an_impossible_duration_is_left_out_and_told(base, dur):
 @pytest.mark.parametrize(
     "ts", [0, -1, Text("18446744073709551615"), Text("9223372036854775807"), None, "x", "1e999999"]
 )
-def test_an_impossible_start_is_left_out_and_told(ts):
+def test_an_impossible_start_is_left_out_and_reported(ts):
     events = [kernel(f"k{n}", 1_706_850_122_846_038 + n) for n in range(5)] + [kernel("odd", ts)]
     content = read(compact(events))
     assert names(content, "kernels") == [f"k{n}" for n in range(5)]

@@ -1,4 +1,4 @@
-"""Kineto files that end too early: the beginning is read, and the end is told."""
+"""Kineto files that end too early: the beginning is read, and the loss is reported."""
 
 import gzip
 import io
@@ -65,7 +65,7 @@ def test_a_cut_between_events_loses_none():
     assert finding_codes(content) == ["file-truncated", "metadata-damaged"]
 
 
-def test_a_cut_in_the_metadata_after_the_events_is_told():
+def test_a_cut_in_the_metadata_after_the_events_is_reported():
     data = pretty(many(5), {"traceName": "x", "baseTimeNanoseconds": 1_711_964_646_000_000_000})
     content = read(data[:-12])
     assert names(content) == [f"op{n}" for n in range(5)]
@@ -92,7 +92,7 @@ def test_a_compressed_file_is_read(tmp_path):
     assert names(zipped(tmp_path / "t.json.gz", gzip.compress(compact(many(3))))) == ["op0", "op1", "op2"]
 
 
-def test_compression_is_told_by_content_and_not_by_name(tmp_path):
+def test_compression_is_recognised_by_content_and_not_by_name(tmp_path):
     assert names(zipped(tmp_path / "t.json", gzip.compress(compact(many(3))))) == ["op0", "op1", "op2"]
     assert names(zipped(tmp_path / "t.json.gz", compact(many(3)))) == ["op0", "op1", "op2"]
 
@@ -107,7 +107,7 @@ def test_a_cut_compressed_file_gives_its_beginning(tmp_path, percent):
     assert "file-broken-off" in finding_codes(content)
 
 
-def test_a_wrong_checksum_is_told(tmp_path):
+def test_a_wrong_checksum_is_reported(tmp_path):
     data = bytearray(gzip.compress(compact(many(200))))
     data[-6] ^= 0xFF
     content = zipped(tmp_path / "t.json.gz", bytes(data))
@@ -130,7 +130,7 @@ def test_a_damaged_compressed_stream_raises_nothing_else(tmp_path_factory, posit
     assert content.table("cpu_ops").height <= 200
 
 
-def test_a_stream_that_fails_while_read_is_told():
+def test_a_stream_that_fails_while_read_is_reported():
     class Failing(io.BytesIO):
         def read(self, size=-1):
             if self.tell() > 2000:

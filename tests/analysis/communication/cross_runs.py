@@ -95,7 +95,7 @@ def frame(table: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def call(rank: int, order: int, start: int, end: int, **more: Any) -> dict[str, Any]:
-    """Return a row of `calls`: an all_reduce of 8 bytes in group `g` unless told otherwise."""
+    """Return a row of `calls`: an all_reduce of 8 bytes in group `g` unless asked otherwise."""
     usual = {
         "trace": rank,
         "rank": rank,

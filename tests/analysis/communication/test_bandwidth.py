@@ -85,7 +85,7 @@ PLAN = Plan(
 )
 
 
-def test_dimensions_are_told_apart_by_the_nodes_they_cross_with_the_share_of_their_link(tmp_path: Path):
+def test_dimensions_are_distinguished_by_the_nodes_they_cross_with_the_share_of_their_link(tmp_path: Path):
     write_run(PLAN, tmp_path)
     # the card states [200, 2400] Gbit/s: 25 GB/s between nodes (dp_shard), 300 inside one (tp)
     expected = {

@@ -99,7 +99,7 @@ def uncertain(skew: int) -> pl.DataFrame:
     return DERIVED.get("arrivals").compute(together, clocks)
 
 
-def test_the_order_is_told_where_members_are_further_apart_than_clocks_are_uncertain():
+def test_the_order_is_reported_where_members_are_further_apart_than_clocks_are_uncertain():
     found = uncertain(6)
     assert found["skew_ns"].to_list() == [6, 6, 6]
     assert found["residual_ns"].to_list() == [5, 5, 5]
@@ -114,7 +114,7 @@ def test_the_order_is_refused_where_the_residual_exceeds_the_skew_and_that_is_sa
     assert (finding.code, finding.count) == ("arrival-refused", 3)
 
 
-def test_clocks_that_no_collective_connects_tell_no_order(tmp_path: Path):
+def test_clocks_that_no_collective_connects_show_no_order(tmp_path: Path):
     rows = [call(rank, 1, 10 * rank, 100, collective="broadcast") for rank in (0, 1)]
     together = matched(rows, group("g", 0, 1))
     found = DERIVED.get("arrivals").compute(together, DERIVED.get("clock_offsets").compute(together))

@@ -90,7 +90,7 @@ def along(*axes: str) -> list[list[int]]:
         (ORDER, "world"),
     ],
 )
-def test_ranks_along_axes_of_the_mesh_tell_the_dimension(axes: tuple[str, ...], dimension: str):
+def test_ranks_along_axes_of_the_mesh_show_the_dimension(axes: tuple[str, ...], dimension: str):
     assert {dimension_of("undefined", members, FULL) for members in along(*axes)} == {dimension}
 
 
@@ -100,7 +100,7 @@ def test_ranks_that_fit_no_axis_are_not_guessed():
         assert dimension_of("undefined", members, FULL) == "unknown"
 
 
-def test_without_a_card_only_the_description_tells():
+def test_without_a_card_only_the_description_shows():
     assert dimension_of("undefined", [0, 1], facts(world_size=4)) == "unknown"
     assert dimension_of("undefined", [0, 1], facts(world_size=4, tp=3)) == "unknown"
     assert dimension_of("mesh_tp", [0, 1], facts()) == "tp"
@@ -218,8 +218,8 @@ def test_a_run_without_descriptions_has_the_dimensions_of_its_plan(tmp_path: Pat
     }
     planned = {members: dimension for dimension, members in seen if set(members) & set(plan.present_ranks)}
     found = tables(tmp_path, "groups", "traffic")
-    told = {tuple(row["members"]): row["dimension"] for row in found["groups"].to_dicts()}
-    assert {members: told[members] for members in planned} == planned
+    reported = {tuple(row["members"]): row["dimension"] for row in found["groups"].to_dicts()}
+    assert {members: reported[members] for members in planned} == planned
     messages = found["traffic"].filter(pl.col("peer").is_not_null())
     assert set(messages["dimension"]) == {"pp"}
 

@@ -146,7 +146,7 @@ def test_a_group_that_was_not_recorded_whole_is_left_out(tmp_path: Path):
     assert list(measured(tmp_path, NAME).details["per_group"]) == ["mesh_ep 0,1"]
 
 
-def test_exchanges_without_splits_tell_nothing(tmp_path: Path):
+def test_exchanges_without_splits_show_nothing(tmp_path: Path):
     write_run(Plan(dp_shard=2, ep=2, layers=1, steps=1, experts=Experts(((4, 4), (4, 4)))), tmp_path)
     found = result(tmp_path, NAME)
     assert (found.status, "split sizes" in found.reason) == ("not_measurable", True)

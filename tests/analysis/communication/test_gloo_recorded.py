@@ -74,8 +74,8 @@ def test_calls_of_two_groups_at_once_each_get_the_operator_that_started_them(rec
         if event["name"] in ("gloo:all_reduce", "gloo:all_gather")
     )
     carried_out = found.with_columns(pl.col("collective").replace("reduce_scatter", "all_reduce"))
-    told = carried_out.filter(pl.col("collective").is_in(["all_reduce", "all_gather"]))
-    assert Counter(told.select("rank", "collective", "sent_bytes").rows()) == own
+    reported = carried_out.filter(pl.col("collective").is_in(["all_reduce", "all_gather"]))
+    assert Counter(reported.select("rank", "collective", "sent_bytes").rows()) == own
 
 
 def test_an_uneven_exchange_counts_the_larger_of_what_goes_to_and_comes_from_others(recorded: Path):
@@ -92,9 +92,9 @@ def test_an_uneven_exchange_counts_the_larger_of_what_goes_to_and_comes_from_oth
     for rank, size in uneven.items():
         sizes = Counter(exchanges.filter(pl.col("rank") == rank).select("uneven", "size_bytes").rows())
         assert sizes == {(True, size): program.STEPS, (False, even): program.STEPS}
-    told = found["matched"].filter(pl.col("collective") == "all_to_all").select("own_sizes", "wait_ns")
-    assert told.filter("own_sizes")["wait_ns"].null_count() == program.STEPS * program.RANKS
-    assert told.filter(~pl.col("own_sizes"))["wait_ns"].null_count() == 0
+    reported = found["matched"].filter(pl.col("collective") == "all_to_all").select("own_sizes", "wait_ns")
+    assert reported.filter("own_sizes")["wait_ns"].null_count() == program.STEPS * program.RANKS
+    assert reported.filter(~pl.col("own_sizes"))["wait_ns"].null_count() == 0
 
 
 def test_who_sends_rows_to_whom_is_what_the_program_sent(recorded: Path):

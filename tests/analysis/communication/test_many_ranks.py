@@ -95,8 +95,8 @@ def test_waits_of_1024_ranks_are_those_of_a_plain_count():
     for members in lengths.values():
         for rank, length in members.items():
             waits[rank] += length - min(members.values())
-    told = found["waits"].group_by("rank").agg(pl.col("wait_ns").sum())
-    assert dict(told.iter_rows()) == waits
+    reported = found["waits"].group_by("rank").agg(pl.col("wait_ns").sum())
+    assert dict(reported.iter_rows()) == waits
     assert found["clock_offsets"].select(pl.col("offset_ns").abs().max(), pl.col("residual_ns").max()).row(
         0
     ) == (0, 0)

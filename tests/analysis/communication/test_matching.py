@@ -116,7 +116,7 @@ def test_calls_of_old_traces_are_matched_by_order(tmp_path: Path):
         assert row["wait_ns"] == expected.wait_ns(row["rank"], row["step"])
 
 
-def test_old_traces_of_a_mesh_do_not_tell_groups_apart_and_are_not_matched(tmp_path: Path):
+def test_old_traces_of_a_mesh_do_not_show_groups_apart_and_are_not_matched(tmp_path: Path):
     write_run(Plan(dp_shard=2, tp=2, steps=1), tmp_path, style=Style(has_collective_arguments=False))
     found, said = tables_and_codes(tmp_path, "groups", "matched")
     assert found["groups"]["ambiguous"].all()
@@ -149,7 +149,7 @@ def spoiled(trace: dict[str, Any], change: dict[str, Any], name: str, which: int
     [{"Collective name": "allreduce"}, {"In msg nelems": 5, "Out msg nelems": 10}],
     ids=["name", "size"],
 )
-def test_ranks_that_contradict_each_other_are_a_finding_and_tell_no_wait(
+def test_ranks_that_contradict_each_other_are_a_finding_and_show_no_wait(
     change: dict[str, Any], tmp_path: Path
 ):
     expected = write_run(Plan(dp_shard=2, steps=1, layers=3, prefetch=False), tmp_path)

@@ -93,7 +93,7 @@ def test_a_group_without_size_is_one_group_unless_the_card_states_several():
     assert (finding.code, finding.count) == ("groups-assumed", 1)
 
 
-def test_an_assumed_group_in_which_one_call_does_not_fit_tells_no_waiting_at_all():
+def test_an_assumed_group_in_which_one_call_does_not_fit_shows_no_waiting_at_all():
     names = {0: ["all_reduce", "all_gather", "all_reduce"], 1: ["all_reduce", "all_reduce", "all_reduce"]}
     rows = [
         call(rank, number, 100 * number + rank, 100 * number + 50, collective=name, group="? size")

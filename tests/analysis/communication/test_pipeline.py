@@ -118,7 +118,7 @@ def passes(expected: Expected, rank: int, step: int) -> dict[str, list[tuple[int
     return found
 
 
-def test_parts_are_absent_with_a_reason_where_phases_are_not_told(tmp_path: Path):
+def test_parts_are_absent_with_a_reason_where_phases_are_not_reported(tmp_path: Path):
     expected = write_run(plans.even_pipeline(2, 2), tmp_path)
 
     def unlaunched(trace: dict[str, Any]) -> None:

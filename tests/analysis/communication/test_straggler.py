@@ -130,7 +130,7 @@ def test_stages_of_a_pipeline_do_not_blame_each_other(tmp_path: Path):
     assert (details["slowest_rank"], details["late_ranks"]) == ("none", [])
 
 
-def test_the_late_rank_of_one_stage_is_told_from_the_punctual_ranks_of_another(tmp_path: Path):
+def test_the_late_rank_of_one_stage_is_distinguished_from_the_punctual_ranks_of_another(tmp_path: Path):
     # on stage 0 nobody waits at all: waiting little is no sign of being late there
     plan = Plan(pp=2, tp=2, microbatches=4, layers=1, stragglers=(Straggler(3, layer_ns=100_000),))
     details, _ = straggling(tmp_path, plan)
@@ -155,7 +155,7 @@ def test_a_step_in_which_one_rank_waits_for_a_long_time_counts_once_in_the_mean(
     assert measured(tmp_path, "straggler_lag_16").value == pytest.approx(sum(lags) / 2 / 1e9)
 
 
-def test_a_slow_stage_is_told_from_the_stages_it_keeps_waiting(tmp_path: Path):
+def test_a_slow_stage_is_distinguished_from_the_stages_it_keeps_waiting(tmp_path: Path):
     # rank 0 of stage 0 is slow; rank 2, stage 1 of the same replica, lacks input and so comes late as well
     plan = Plan(pp=2, dp_shard=2, microbatches=4, layers=1, stragglers=(Straggler(0, layer_ns=200_000),))
     details, _ = straggling(tmp_path, plan)

@@ -67,16 +67,16 @@ def test_steps_that_are_whole_in_every_trace_give_the_lag_of_the_plan(
     for step in PLAN.step_numbers:
         waits = [expected.wait_ns(each, step) for each in range(PLAN.world_size)]
         lags[str(step)] = (max(waits) - min(waits)) / 1e9
-    told = found.details["per_step_s"]
-    assert 1 <= len(told) < PLAN.steps
-    assert told == pytest.approx({step: lags[step] for step in told})
-    assert found.value == pytest.approx(sum(told.values()) / len(told))
+    reported = found.details["per_step_s"]
+    assert 1 <= len(reported) < PLAN.steps
+    assert reported == pytest.approx({step: lags[step] for step in reported})
+    assert found.value == pytest.approx(sum(reported.values()) / len(reported))
     assert found.details["members_complete"] is True
     details = straggler.details
     assert details["slowest_rank"] == "1"
-    assert list(details["per_step_ratio"]) == list(told)
+    assert list(details["per_step_ratio"]) == list(reported)
     (finding,) = [finding for finding in found.findings if finding.code == "collectives-lacking"]
-    assert f"in {PLAN.steps - len(told)} of {PLAN.steps} steps" in finding.message
+    assert f"in {PLAN.steps - len(reported)} of {PLAN.steps} steps" in finding.message
 
 
 def test_a_missing_file_of_a_generated_run_leaves_the_other_waits_alone(whole: Path, tmp_path: Path):

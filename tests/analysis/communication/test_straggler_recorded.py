@@ -36,7 +36,7 @@ def test_the_rank_that_was_delayed_is_late_and_the_cause_is_the_delay(recorded: 
     found = measured(folder, "straggler")
     assert min(waits, key=lambda rank: waits[rank]) == slow
     assert (found.details["slowest_rank"], found.details["late_ranks"]) == (str(slow), [str(slow)])
-    told = {int(rank): wait * STEPS for rank, wait in found.details["wait_s_per_step"].items()}
-    assert told == pytest.approx(waits, abs=1e-6)
+    reported = {int(rank): wait * STEPS for rank, wait in found.details["wait_s_per_step"].items()}
+    assert reported == pytest.approx(waits, abs=1e-6)
     assert found.details["cause"]["kind"] == cause
     assert found.details["cause"]["excess_s"][cause] > DELAY_S / 2  # a busy machine only adds to it

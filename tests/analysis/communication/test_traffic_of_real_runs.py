@@ -64,7 +64,7 @@ def test_sizes_of_the_data_parallel_run_are_those_its_kernels_carry(corpus: Path
     assert found["groups"].select("members", "known_from").rows() == [([0, 1], "recorded")]
 
 
-def test_all_to_alls_are_told_from_all_reduces_though_both_are_nccl_kernels(corpus: Path):
+def test_all_to_alls_are_distinguished_from_all_reduces_though_both_are_nccl_kernels(corpus: Path):
     folder = corpus / "kineto" / "dlrm-8rank"
     for trace in documents(folder).values():
         kinds = Counter(

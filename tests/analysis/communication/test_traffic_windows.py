@@ -132,8 +132,8 @@ def test_shares_of_dimensions_are_those_of_the_plan(tmp_path: Path):
         d: sum(expected.bytes_by_dimension(r, s)[d] for r in range(8) for s in plan.step_numbers)
         for d in ("tp", "dp_shard", "pp")
     }
-    told = {d: one["bytes_per_gpu_and_step"] for d, one in found.details["per_dimension"].items()}
-    assert told == pytest.approx({d: total / count for d, total in sums.items()})
+    reported = {d: one["bytes_per_gpu_and_step"] for d, one in found.details["per_dimension"].items()}
+    assert reported == pytest.approx({d: total / count for d, total in sums.items()})
     for name, volume in zip(kinds.values(), moved, strict=True):
         total = sum(expected.bytes_by_collective(r, s)[name] for r in range(8) for s in plan.step_numbers)
         assert volume.value == pytest.approx(total / count / 1e9)

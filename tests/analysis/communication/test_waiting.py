@@ -1,4 +1,4 @@
-"""Waiting and transfer, told apart without any clock, and who is late."""
+"""Waiting and transfer, distinguished without any clock, and who is late."""
 
 import shutil
 from functools import cache
@@ -44,8 +44,8 @@ def test_ranks_0_and_6_of_the_tensor_parallel_run_are_late(megatron: Path):
     details = results_of(megatron)["straggler"].details
     assert details["late_ranks"] == ["0", "6"]
     assert details["slowest_rank"] == str(max(caused, key=lambda rank: caused[rank])) == "0"
-    told = {rank: value for rank, value in details["caused_wait_s_per_step"].items() if value}
-    assert told == pytest.approx({str(rank): value / SECOND_US for rank, value in caused.items()})
+    reported = {rank: value for rank, value in details["caused_wait_s_per_step"].items() if value}
+    assert reported == pytest.approx({str(rank): value / SECOND_US for rank, value in caused.items()})
 
 
 def test_lag_of_the_tensor_parallel_run_is_that_of_a_plain_count(megatron: Path):
@@ -75,12 +75,12 @@ def shifted(megatron: Path, tmp_path: Path) -> Path:
 
 def test_clocks_3_ms_ahead_change_no_wait_no_straggler_and_are_recovered(megatron: Path, shifted: Path):
     before, after = tables_of(megatron), tables(shifted, "matched", "waits", "clock_offsets")
-    told = ["group", "number", "rank", "transfer_ns", "wait_ns"]
+    reported = ["group", "number", "rank", "transfer_ns", "wait_ns"]
     assert (
         after["matched"]
         .sort("rank", "number")
-        .select(told)
-        .equals(before["matched"].sort("rank", "number").select(told))
+        .select(reported)
+        .equals(before["matched"].sort("rank", "number").select(reported))
     )
     assert after["waits"].drop("trace").equals(before["waits"].drop("trace"))
     names = ("slowest_rank", "late_ranks", "wait_s_per_step", "caused_wait_s_per_step", "cause")

@@ -82,7 +82,7 @@ def test_recorded_metadata_makes_a_kernel_communication_under_any_name(tmp_path:
         ("void deep_gemm::sm100_fp8_fp4_mega_moe_impl<8>(void*)", "fused_experts_pct"),
     ],
 )
-def test_kernels_that_serve_experts_are_told_by_name(tmp_path: Path, name: str, part: str) -> None:
+def test_kernels_that_serve_experts_are_recognised_by_name(tmp_path: Path, name: str, part: str) -> None:
     events = [
         step(1, 0, 100),
         launch(1, 1, 2),

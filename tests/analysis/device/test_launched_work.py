@@ -61,7 +61,7 @@ def test_what_torch_computes_inside_a_collective_stays_compute_and_a_local_copy_
     ]  # fmt: skip
 
 
-def test_a_kernel_launched_outside_of_every_operator_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_kernel_launched_outside_of_every_operator_is_recognised_by_its_name(tmp_path: Path) -> None:
     events = [*launched_in("c10d::allreduce_"), launch(1, 30, 31), kernel("my_own_kernel", 1, 40, 50)]
     events += [launch(2, 32, 33), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 2, 50, 60)]
     assert kinds(write(tmp_path, events)) == [("compute", None), ("communication", "all_reduce")]
@@ -176,13 +176,13 @@ def test_the_size_of_a_custom_collective_stands_in_the_inputs_of_its_operator(
     assert table(run, "calls")["size_bytes"].to_list() == [size] * 2
 
 
-def test_an_operator_whose_kernels_all_look_local_is_told(tmp_path: Path) -> None:
+def test_an_operator_whose_kernels_all_look_local_is_reported(tmp_path: Path) -> None:
     found = result(
         write(tmp_path, launched_in("c10d::allreduce_", FILL), launched_in("c10d::allreduce_")), "gpu_busy"
     )
-    told = [finding for finding in found.findings if finding.code == "kernels-unclassified"]
-    assert [(finding.rank, finding.count) for finding in told] == [(0, 1)]
-    assert "FillFunctor" in told[0].message
+    reported = [finding for finding in found.findings if finding.code == "kernels-unclassified"]
+    assert [(finding.rank, finding.count) for finding in reported] == [(0, 1)]
+    assert "FillFunctor" in reported[0].message
 
 
 def test_a_large_share_of_kernels_without_a_type_is_said(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was launched and has no record: told from one launch in a hundred, refused from one in ten."""
+"""What was launched and has no record: reported from one launch in a hundred, refused from one in ten."""
 
 import gzip
 import json
@@ -20,23 +20,23 @@ def steady(lost: int = 0, count: int = 100) -> list[Event]:
     return events
 
 
-def told(found: Result) -> list[tuple[str, str, int]]:
+def reported(found: Result) -> list[tuple[str, str, int]]:
     return [(each.code, each.severity, each.count) for each in found.findings]
 
 
 def test_one_lost_kernel_in_a_hundred_needs_no_word(tmp_path: Path) -> None:
     found = result(write(tmp_path, steady(lost=1), world_size=1), "gpu_busy")
-    assert (found.value, told(found)) == (pytest.approx(100 * 99 / 1010), [])
+    assert (found.value, reported(found)) == (pytest.approx(100 * 99 / 1010), [])
 
 
 @pytest.mark.parametrize("metric", ["gpu_busy", "gpu_idle", "total_kernel_time", "idle_breakdown", "sm"])
-def test_more_are_told_with_every_number_of_the_device(tmp_path: Path, metric: str) -> None:
+def test_more_are_reported_with_every_number_of_the_device(tmp_path: Path, metric: str) -> None:
     events = steady(lost=10)
     for each in events:
         each["args"]["blocks per SM"] = 1.0
     found = result(write(tmp_path, events, world_size=1), metric)
     assert found.status == "ok"
-    assert told(found) == [("kernels-missing", "warning", 10)]
+    assert reported(found) == [("kernels-missing", "warning", 10)]
     assert "10 of 100 kernel launches in steps (10.0 %)" in found.findings[0].message
 
 
@@ -55,19 +55,21 @@ def test_the_length_of_steps_does_not_rest_on_kernels(tmp_path: Path) -> None:
 
 def test_launches_after_the_last_step_may_still_wait_for_their_turn(tmp_path: Path) -> None:
     late = [launch(1000 + number, 2000 + number, 2000.5 + number) for number in range(50)]
-    assert told(result(write(tmp_path, steady() + late, world_size=1), "gpu_busy")) == []
+    assert reported(result(write(tmp_path, steady() + late, world_size=1), "gpu_busy")) == []
 
 
 def test_launches_that_only_record_a_graph_start_nothing(tmp_path: Path) -> None:
     begin = launch(2000, 2, 2.5, name="cudaStreamBeginCapture")
     end = launch(2001, 4, 4.5, name="cudaStreamEndCapture")
     captured = [launch(3000 + n, 3 + n / 100, 3.005 + n / 100, tid=2) for n in range(50)]
-    assert told(result(write(tmp_path, [*steady(), begin, *captured, end], world_size=1), "gpu_busy")) == []
+    assert (
+        reported(result(write(tmp_path, [*steady(), begin, *captured, end], world_size=1), "gpu_busy")) == []
+    )
 
 
 def test_a_launch_within_another_is_the_same_launch(tmp_path: Path) -> None:
     inner = [launch(3000 + n, 10 * n - 4.8, 10 * n - 4.4, name="cuLaunchKernel") for n in range(1, 101)]
-    assert told(result(write(tmp_path, steady() + inner, world_size=1), "gpu_busy")) == []
+    assert reported(result(write(tmp_path, steady() + inner, world_size=1), "gpu_busy")) == []
 
 
 @pytest.mark.parametrize(
@@ -75,22 +77,22 @@ def test_a_launch_within_another_is_the_same_launch(tmp_path: Path) -> None:
 )
 def test_every_call_that_launches_a_kernel_counts(tmp_path: Path, name: str) -> None:
     more = [launch(1000 + n, 10 * n, 10 * n + 1, name=name) for n in range(1, 21)]
-    assert told(result(write(tmp_path, steady() + more, world_size=1), "gpu_busy"))[0] == (
+    assert reported(result(write(tmp_path, steady() + more, world_size=1), "gpu_busy"))[0] == (
         "kernels-lost", "error", 20,
     )  # fmt: skip
 
 
-def test_copies_that_were_lost_are_told_of_copies(tmp_path: Path) -> None:
+def test_copies_that_were_lost_are_reported_of_copies(tmp_path: Path) -> None:
     calls = [launch(1000 + n, 10 * n, 10 * n + 1, name="cudaMemcpyAsync") for n in range(1, 11)]
     ran = [copy("DtoD", 1000, 1000 + n, 10 * n + 2, 10 * n + 3) for n in range(1, 10)]
     found = result(write(tmp_path, steady() + calls + ran, world_size=1), "average_memory_bandwidth")
     assert found.value == pytest.approx(1.0)  # 1,000 bytes in 1 us
-    assert told(found) == [("copies-missing", "warning", 1)]
+    assert reported(found) == [("copies-missing", "warning", 1)]
 
 
 def test_a_memory_set_of_nothing_leaves_no_record(tmp_path: Path) -> None:
     sets = [launch(1000 + n, 10 * n, 10 * n + 1, name="cudaMemsetAsync") for n in range(1, 11)]
-    assert told(result(write(tmp_path, steady() + sets, world_size=1), "gpu_busy")) == []
+    assert reported(result(write(tmp_path, steady() + sets, world_size=1), "gpu_busy")) == []
 
 
 def graphs(hidden: int) -> list[Event]:
@@ -106,13 +108,16 @@ def graphs(hidden: int) -> list[Event]:
 
 def test_graphs_whose_kernels_were_recorded_count_in_full(tmp_path: Path) -> None:
     found = result(write(tmp_path, graphs(hidden=0), world_size=1), "gpu_busy")
-    assert (found.value, told(found)) == (pytest.approx(100 * (20 + 10 * 50) / 1000), [])
+    assert (found.value, reported(found)) == (pytest.approx(100 * (20 + 10 * 50) / 1000), [])
 
 
 @pytest.mark.parametrize("hidden", [1, 10])
 def test_graphs_without_kernels_leave_no_number_of_the_device(tmp_path: Path, hidden: int) -> None:
     found = result(write(tmp_path, graphs(hidden), world_size=1), "gpu_busy")
-    assert (found.status, told(found)) == ("not_measurable", [("cuda-graphs-hide-kernels", "error", hidden)])
+    assert (found.status, reported(found)) == (
+        "not_measurable",
+        [("cuda-graphs-hide-kernels", "error", hidden)],
+    )
 
 
 def test_a_trace_that_is_left_out_refuses_nothing(tmp_path: Path) -> None:
@@ -124,7 +129,7 @@ def test_a_trace_that_is_left_out_refuses_nothing(tmp_path: Path) -> None:
     cut.write_text(text[: text.index('"gemm"')])
     found = result(run, "gpu_busy")
     assert found.value == pytest.approx(100 * 101 / 1010)
-    assert "kernels-lost" not in [code for code, *_ in told(found)]
+    assert "kernels-lost" not in [code for code, *_ in reported(found)]
 
 
 def without_kernels(source: Path, folder: Path, share: float) -> Path:
@@ -145,7 +150,9 @@ def test_a_recorded_run_that_loses_a_third_of_its_kernels_is_refused(
     corpus: Path, tmp_path: Path, name: str
 ) -> None:
     source = corpus / "kineto" / name
-    assert not {"kernels-lost", "kernels-missing"} & {code for code, *_ in told(result(source, "gpu_busy"))}
+    assert not {"kernels-lost", "kernels-missing"} & {
+        code for code, *_ in reported(result(source, "gpu_busy"))
+    }
     found = result(without_kernels(source, tmp_path / name, 0.3), "gpu_busy")
     assert found.status == "not_measurable"
     assert "kernels-lost" in {finding.code for finding in found.findings}
@@ -186,7 +193,7 @@ def test_a_run_on_cpus_is_measured_on_them(tmp_path: Path, backend: str) -> None
     assert value(run, "gpu_busy") == pytest.approx(10)
 
 
-def test_copies_alone_tell_how_fast_copies_are(tmp_path: Path) -> None:
+def test_copies_alone_show_how_fast_copies_are(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), copy("DtoD", 1000, 1, 30, 40)], world_size=1)
     assert value(run, "average_memory_bandwidth") == pytest.approx(0.1)  # 1,000 bytes in 10 us
     assert result(run, "gpu_busy").status == "not_measurable"
@@ -198,7 +205,7 @@ def test_several_ranks_without_a_recognised_call_are_an_error_of_the_data(
 ) -> None:
     events = [*steady(), launch(500, 995, 996), kernel("a_reduction_nobody_knows", 500, 1001, 1002)]
     found = result(write(tmp_path, events, events), metric)
-    assert told(found) == [("communication-unrecognised", "error", 2)]
+    assert reported(found) == [("communication-unrecognised", "error", 2)]
 
 
 @pytest.mark.parametrize(
@@ -207,4 +214,4 @@ def test_several_ranks_without_a_recognised_call_are_an_error_of_the_data(
 def test_numbers_of_communication_are_refused_then(tmp_path: Path, metric: str) -> None:
     found = result(write(tmp_path, steady(), steady()), metric)
     assert found.status == "not_measurable"
-    assert "communication-unrecognised" in [code for code, *_ in told(found)]
+    assert "communication-unrecognised" in [code for code, *_ in reported(found)]

@@ -184,7 +184,7 @@ def test_without_a_device_operators_count_and_nodes_of_autograd_do_not(tmp_path:
     assert times(write(tmp_path, events)) == {"forward": 20, "backward": 20, "optimizer": 3}
 
 
-def test_forward_and_backward_cannot_be_told_apart_where_neither_is_marked(tmp_path: Path) -> None:
+def test_forward_and_backward_cannot_be_distinguished_where_neither_is_marked(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 0, 5), launch(9, 1, 2), kernel("f", 9, 2, 3)])
     for metric in ("forward_time", "backward_time", "optimizer_time"):
         assert result(run, metric).status == "not_measurable"

@@ -113,7 +113,7 @@ def test_process_groups_and_the_size_of_the_job_come_from_the_first_node() -> No
     ]
 
 
-def test_the_first_bytes_tell_the_format_and_the_size_of_the_job() -> None:
+def test_the_first_bytes_show_the_format_and_the_size_of_the_job() -> None:
     head = text([chakra(3, "## process_group:init ##", inputs=[json.dumps(GROUPS)])]).encode()
     found = formats.recognised(head)
     assert found is not None

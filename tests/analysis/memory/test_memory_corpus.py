@@ -50,10 +50,10 @@ def test_sums_equal_direct_sums(code: bytes, whole: dict) -> None:
 def test_a_stack_is_that_of_its_event(code: bytes, whole: dict) -> None:
     events, stacks, frames = tables_of(code, "memory_events", "memory_stacks", "memory_frames")
     known = {frame: (name, file, line) for frame, name, file, line in frames.rows()}
-    told = {stack: [known[frame] for frame in inside] for stack, inside in stacks.rows()}
+    reported = {stack: [known[frame] for frame in inside] for stack, inside in stacks.rows()}
     for event, stack in zip(whole["device_traces"][0], events["stack"], strict=True):
         plain = [(frame["name"], frame["filename"], frame["line"]) for frame in event["frames"]]
-        assert told.get(stack, []) == plain
+        assert reported.get(stack, []) == plain
 
 
 def test_the_peak_is_that_of_a_brute_force_replay(code: bytes, whole: dict) -> None:

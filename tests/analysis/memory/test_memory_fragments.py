@@ -48,7 +48,7 @@ def test_the_free_pieces_at_the_peak_are_those_of_the_allocator_at_that_event(
     assert {name: row[name] for name in counted} == counted
 
 
-def test_the_ratios_can_be_told_by_heart() -> None:
+def test_the_ratios_can_be_recognised_by_heart() -> None:
     allocator = Allocator()
     places = [allocator.alloc(5 * MIB) for _ in range(4)]  # one segment of 20 MiB
     allocator.free(places[0])

@@ -83,7 +83,7 @@ def test_traces_beside_it_change_no_number_of_a_snapshot(sharded: Path, tmp_path
     assert values[0] == values[1]
 
 
-def test_a_damaged_snapshot_is_told_of_and_touches_memory_alone(sharded: Path) -> None:
+def test_a_damaged_snapshot_is_reported_of_and_touches_memory_alone(sharded: Path) -> None:
     code = pickle.dumps(snapshot_of(_busy(1)))
     (sharded / "rank0_memory_snapshot.pickle").write_bytes(code[: len(code) // 2])
     peak, busy = _measured(sharded, "peak_memory_allocated", "gpu_busy")
@@ -158,7 +158,7 @@ def test_a_second_snapshot_of_a_rank_is_left_out_and_touches_memory_alone(sharde
     assert (_codes(peak), _codes(busy)) == ({"rank-duplicate"}, set())
 
 
-def test_devices_of_one_rank_are_told_apart(tmp_path: Path) -> None:
+def test_devices_of_one_rank_are_distinguished(tmp_path: Path) -> None:
     snapshot = snapshot_of(Allocator(), _step(20 * MIB), _step(50 * MIB), Allocator())
     write(tmp_path / "rank0_memory_snapshot.pickle", snapshot)
     (peak,) = _measured(tmp_path, "peak_memory_allocated")

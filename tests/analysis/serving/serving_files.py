@@ -1,4 +1,4 @@
-"""Write small results of serving benchmarks, whose numbers can be told by heart, and measure them.
+"""Write small results of serving benchmarks, whose numbers can be worked out by hand, and measure them.
 
 Three requests: 0.1 s to the first token and two gaps of 0.02 s; 0.3 s and one gap of 0.06 s; 0.2 s and one
 token. So TTFT 0.2, TPOT 0.04, ITL 0.1/3, latencies 0.14, 0.36 and 0.2.

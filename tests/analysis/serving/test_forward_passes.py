@@ -1,4 +1,4 @@
-"""Prefill and decode steps in traces: told by names of vLLM and SGLang, refused where those say nothing."""
+"""Prefill and decode steps in traces: recognised by names of vLLM and SGLang, else refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _passes(*ranges: tuple) -> list[tuple]:
         ("step[MIXED bs=3 c=1 g=2 c_sq=5]", "mixed", 3),
     ],
 )
-def test_a_pass_is_told_by_its_name(name: str, phase: str, requests: int) -> None:
+def test_a_pass_is_recognised_by_its_name(name: str, phase: str, requests: int) -> None:
     assert _passes((name, 0, 10)) == [(phase, requests, 0, 10)]
 
 

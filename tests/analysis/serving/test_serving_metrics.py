@@ -1,4 +1,4 @@
-"""The metrics of a serving benchmark, on requests whose times can be told by heart."""
+"""The metrics of a serving benchmark, on requests whose times can be worked out by hand."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_time_to_the_first_token_of_answers_that_were_not_streamed_is_their_la
         assert results[name].reason.startswith("the answers were not streamed")
 
 
-def test_listed_answers_in_one_piece_are_told_by_having_no_gap(tmp_path: Path) -> None:
+def test_listed_answers_in_one_piece_are_recognised_by_having_no_gap(tmp_path: Path) -> None:
     changes = {"itls": [[], [], []], "output_lens": [3, 2, 1], "mean_tpot_ms": 0.0}
     results = _named(tmp_path, "TTFT", "TPOT", "request_latency", bench__json=vllm(**changes))
     assert results["TTFT"].value is results["TPOT"].value is None
@@ -189,5 +189,5 @@ def test_a_length_that_is_not_that_of_the_benchmark_gives_no_rate(tmp_path: Path
     # The longest request takes 0.36 s.
     result = _named(tmp_path, "request_throughput", bench__json=vllm(duration=duration))["request_throughput"]
     assert result.value is None
-    told = "a request took 0.36 s in a benchmark of 0.3 s" if duration > 0 else "does not say how long"
-    assert told in result.reason
+    reported = "a request took 0.36 s in a benchmark of 0.3 s" if duration > 0 else "does not say how long"
+    assert reported in result.reason

@@ -28,7 +28,7 @@ THROUGHPUT = {
 SWEEP = [{"run_number": number, "max_num_seqs": 32, **summary_only()} for number in range(3)]
 
 
-def test_bench_latency_tells_the_latency_of_batches_and_nothing_of_tokens(tmp_path: Path) -> None:
+def test_bench_latency_shows_the_latency_of_batches_and_nothing_of_tokens(tmp_path: Path) -> None:
     results = measured(tmp_path, "request_latency", "TTFT", "request_throughput", latency__json=LATENCY)
     assert results[0].value == pytest.approx(math.fsum(LATENCIES) / 3)
     assert results[0].details["as_stored_s"] == {"mean": 2.1, "p50": 2.0, "p90": 2.32, "p99": 2.392}
@@ -42,7 +42,7 @@ def test_a_mean_that_the_batches_do_not_give_is_found() -> None:
     assert codes(read(LATENCY)) == []
 
 
-def test_bench_throughput_tells_requests_and_tokens_a_second(tmp_path: Path) -> None:
+def test_bench_throughput_shows_requests_and_tokens_a_second(tmp_path: Path) -> None:
     names = ("request_throughput", "total_token_throughput", "output_throughput", "request_latency")
     results = measured(tmp_path, *names, throughput__json=THROUGHPUT)
     assert [result.value for result in results] == [200 / 10.0, 50_000 / 10.0, None, None]

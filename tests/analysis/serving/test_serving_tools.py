@@ -97,7 +97,7 @@ def test_a_vllm_request_with_an_error_failed() -> None:
     assert codes(content) == ["requests-failed"]
 
 
-def test_a_vllm_failure_without_a_reason_is_told_by_its_missing_output() -> None:
+def test_a_vllm_failure_without_a_reason_is_recognised_by_its_missing_output() -> None:
     requests = read(vllm(output_lens=[3, 0, 1], completed=2)).table("requests")
     assert requests["status"].to_list() == ["ok", "failed", "ok"]
 
@@ -110,7 +110,7 @@ def test_answers_that_were_not_streamed_have_no_time_to_the_first_token() -> Non
     assert requests["ttft_s"].null_count() == requests["latency_s"].null_count() == 3
 
 
-def test_aiperf_tells_cancelled_failed_and_warm_up_requests_apart() -> None:
+def test_aiperf_shows_cancelled_failed_and_warm_up_requests_apart() -> None:
     records = aiperf()
     records[0]["error"] = {"code": 499, "type": "RequestCancellationError", "message": "gone"}
     records[1]["error"] = {"code": 500, "type": "ServerError", "message": "broken"}

@@ -25,7 +25,7 @@ _DEEP = "ccl-bench: thousands of lists"
 
 
 def text(document: Any) -> bytes:
-    """Return a document as a profiler writes it: compact, odd characters as they are told to."""
+    """Return a document as a profiler writes it: compact, odd characters as asked."""
     written = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
     return written.replace(f'"{_DEEP}"', "[" * DEPTH + "]" * DEPTH).encode()
 

@@ -47,8 +47,8 @@ def breaches(answer: Answer, memory: int) -> Iterator[Breach]:
         yield Breach(answer.end, f"after {answer.seconds:.0f} s")
         return
     if answer.status not in ENDS or "Traceback" in answer.err:
-        told = [line for line in answer.err.strip().splitlines() if line.strip()]
-        yield Breach("traceback or status", f"{answer.status}: {' | '.join(told[-3:])}")
+        reported = [line for line in answer.err.strip().splitlines() if line.strip()]
+        yield Breach("traceback or status", f"{answer.status}: {' | '.join(reported[-3:])}")
     if answer.peak > memory:
         yield Breach("memory", f"{answer.peak >> 20} MiB")
 
@@ -73,9 +73,9 @@ def _is_wrong(kind: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
         return False
     if kind == NEUTRAL:
         return was is not None or value is not None
-    known = {_told(finding) for finding in before.get("findings", ())}
-    return value is not None and all(_told(finding) in known for finding in after["findings"])
+    known = {_reported(finding) for finding in before.get("findings", ())}
+    return value is not None and all(_reported(finding) in known for finding in after["findings"])
 
 
-def _told(finding: dict[str, Any]) -> tuple[str, str, str]:
+def _reported(finding: dict[str, Any]) -> tuple[str, str, str]:
     return finding["code"], finding["file"], finding["message"]

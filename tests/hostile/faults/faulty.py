@@ -42,12 +42,12 @@ def values(done: subprocess.CompletedProcess[str]) -> dict[str, float | None]:
     return {found["metric"]: found["value"] for found in json.loads(done.stdout)}
 
 
-def told(done: subprocess.CompletedProcess[str]) -> set[str]:
+def reported(done: subprocess.CompletedProcess[str]) -> set[str]:
     """Return the codes of all findings of what `metrics` returned."""
     return {finding["code"] for found in json.loads(done.stdout) for finding in found["findings"]}
 
 
-def assert_told_in_words(done: subprocess.CompletedProcess[str], *statuses: int) -> None:
+def assert_reported_in_words(done: subprocess.CompletedProcess[str], *statuses: int) -> None:
     """Check that a command ended as foreseen, with a reason and a way out and without a traceback."""
     assert "Traceback" not in done.stderr
     assert done.returncode in statuses, done.stderr

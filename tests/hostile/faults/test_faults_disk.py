@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, invoke, ran
-from faulty import METRIC, NAMED, assert_told_in_words, metrics, on_a_small_disk, small_run, told, values
+from faulty import (
+    METRIC,
+    NAMED,
+    assert_reported_in_words,
+    metrics,
+    on_a_small_disk,
+    reported,
+    small_run,
+    values,
+)
 
 PROGRAM = Path(sys.executable).parent / "ccl-metrics"
 
@@ -49,7 +58,7 @@ def test_a_full_disk_for_the_cache_costs_no_number_and_keeps_nothing_broken(
     assert not [line for line in printed[2:] if "about.json" in line]
 
 
-def test_a_full_disk_for_a_report_is_told_and_the_former_report_stays(run: Path, tmp_path: Path) -> None:
+def test_a_full_disk_for_a_report_is_reported_and_the_former_report_stays(run: Path, tmp_path: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()
     report = place / "report.html"
@@ -62,28 +71,28 @@ def test_a_full_disk_for_a_report_is_told_and_the_former_report_stays(run: Path,
     assert printed.splitlines()[-2:] == ["status 1", "report.html 6"]
 
 
-def test_a_trace_that_may_not_be_read_is_left_out_and_told(run: Path) -> None:
+def test_a_trace_that_may_not_be_read_is_left_out_and_reported(run: Path) -> None:
     (run / "rank1_trace.json").chmod(0)
     done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC, "--format", "json"]))
     assert "Traceback" not in done.stderr
-    assert "file-unreadable" in told(done)
+    assert "file-unreadable" in reported(done)
 
 
 def test_a_run_that_may_not_be_entered_is_refused(run: Path) -> None:
     run.chmod(0)
     done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC]))
     run.chmod(0o700)
-    assert_told_in_words(done, 4)
+    assert_reported_in_words(done, 4)
 
 
-def test_a_folder_that_may_not_be_entered_is_told_and_the_others_count(
+def test_a_folder_that_may_not_be_entered_is_reported_and_the_others_count(
     run: Path, whole: dict[str, float | None]
 ) -> None:
     window = run / "iteration_10"
     window.mkdir(mode=0)
     done = ran(without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC, "--format", "json"]))
     assert values(done)[METRIC] == whole[METRIC]
-    assert "file-unreadable" in told(done)
+    assert "file-unreadable" in reported(done)
 
 
 def test_a_cache_that_may_not_be_written_costs_no_number(run: Path, tmp_path: Path) -> None:
@@ -95,13 +104,13 @@ def test_a_cache_that_may_not_be_written_costs_no_number(run: Path, tmp_path: Pa
     assert (done.returncode, done.stdout) == (0, open_to_all.stdout)
 
 
-def test_a_place_for_output_that_may_not_be_written_is_told(run: Path, tmp_path: Path) -> None:
+def test_a_place_for_output_that_may_not_be_written_is_reported(run: Path, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     report = closed / "report.txt"
     command = [str(PROGRAM.with_name("ccl-bench")), "report", str(run), "--text", "--output", str(report)]
     done = ran(without_privilege(command))
-    assert_told_in_words(done, 1)
+    assert_reported_in_words(done, 1)
     assert f"{report} cannot be opened: Permission denied" in done.stderr
 
 

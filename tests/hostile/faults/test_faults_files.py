@@ -110,13 +110,15 @@ def test_a_file_that_changes_while_it_is_read_ends_in_words_and_is_right_again_a
     assert measured(capsys, run)[METRIC]["value"] == whole[METRIC]["value"]
 
 
-def test_a_rank_of_which_the_file_is_anothers_is_told(run: Path, capsys: Said) -> None:
+def test_a_rank_of_which_the_file_is_anothers_is_reported(run: Path, capsys: Said) -> None:
     content = (run / "rank0_trace.json").read_bytes()
     (run / "rank1_trace.json").write_bytes(content)
     assert "trace-overwritten" in codes(measured(capsys, run))
 
 
-def test_what_two_writers_left_of_one_file_is_told(run: Path, capsys: Said, whole: dict[str, dict]) -> None:
+def test_what_two_writers_left_of_one_file_is_reported(
+    run: Path, capsys: Said, whole: dict[str, dict]
+) -> None:
     one, other = ((run / f"rank{rank}_trace.json").read_bytes() for rank in (0, 1))
     blocks = range(0, len(one), 4096)
     in_turn = b"".join(one[at : at + 4096] + other[at : at + 4096] for at in blocks)
@@ -144,9 +146,9 @@ def test_a_small_file_that_would_fill_memory_is_read_no_further(monkeypatch: pyt
     packed = gzip.compress(b'{"traceEvents":[' + event * 300_000 + b"{}]}")
     assert len(packed) * gzip_file.MOST_RATIO < len(event) * 300_000
     content = read_kineto(gzip_file.GzipFile(io.BytesIO(packed)), "rank0.json.gz")
-    (told,) = (finding for finding in content.findings if finding.code == "file-broken-off")
-    assert "decompresses to more than 64 times its size" in told.message
-    assert told.severity == "error"
+    (reported,) = (finding for finding in content.findings if finding.code == "file-broken-off")
+    assert "decompresses to more than 64 times its size" in reported.message
+    assert reported.severity == "error"
 
 
 def test_a_large_file_that_is_like_a_trace_is_read_to_its_end(
@@ -164,7 +166,7 @@ def test_links_that_go_in_circles_end(run: Path, capsys: Said, whole: dict[str, 
     assert measured(capsys, run)[METRIC]["value"] == whole[METRIC]["value"]
 
 
-def test_what_lies_outside_of_the_run_is_read_and_told(
+def test_what_lies_outside_of_the_run_is_read_and_reported(
     run: Path, capsys: Said, whole: dict[str, dict]
 ) -> None:
     outside = run.with_name("elsewhere.json")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import EXAMPLE, invoke
-from faulty import assert_told_in_words
+from faulty import assert_reported_in_words
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,7 +25,7 @@ def refused(run: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Return what publishing a run into a directory says, which must leave nothing there."""
     data = run.parent / "data"
     done = invoke(["ccl-bench", "publish", str(run), "--to", str(data), *words])
-    assert_told_in_words(done, 4)
+    assert_reported_in_words(done, 4)
     assert done.stdout == ""
     assert not data.exists()
     return done

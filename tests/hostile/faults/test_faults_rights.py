@@ -1,4 +1,4 @@
-"""Files and folders that the reader has no right to: told by name, the rest is measured."""
+"""Files and folders that the reader has no right to: reported by name, the rest is measured."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ def folder_of_names_only(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("close", [closed_file, link_into_a_closed_folder, folder_of_names_only])
-def test_a_rank_that_may_not_be_read_is_told_and_the_other_is_measured(
+def test_a_rank_that_may_not_be_read_is_reported_and_the_other_is_measured(
     close: Callable[[Path], None], run: Path
 ) -> None:
     close(run)
     left = answer(run)
-    told = {(found["code"], Path(found["file"]).name) for found in left["findings"]}
-    assert ("file-unreadable", "rank1_trace.json") in told
+    reported = {(found["code"], Path(found["file"]).name) for found in left["findings"]}
+    assert ("file-unreadable", "rank1_trace.json") in reported
     assert ranks_of(left) == [0]
 
 
-def test_a_closed_folder_is_told_by_its_name(run: Path) -> None:
+def test_a_closed_folder_is_recognised_by_its_name(run: Path) -> None:
     (run / "a").mkdir(mode=0)
     (found,) = answer(run)["findings"]
     assert (found["code"], found["file"]) == ("file-unreadable", "a")

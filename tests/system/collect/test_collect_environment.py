@@ -40,7 +40,7 @@ def test_a_driver_that_answers_with_an_error_is_absent_and_not_a_device():
         machine.parse_devices("No devices were found\n")
 
 
-def test_links_of_devices_are_told_apart_and_inactive_ones_left_out():
+def test_links_of_devices_are_distinguished_and_inactive_ones_left_out():
     assert machine.parse_nvlinks(NVLINK) == {"0": [25.0, 25.0], "1": [25.0]}
     with pytest.raises(Unavailable, match="no active NVLink"):
         machine.parse_nvlinks("")

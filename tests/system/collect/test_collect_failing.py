@@ -128,7 +128,7 @@ def test_an_option_that_is_not_known_is_no_command(tmp_path):
     assert "there is no option --profile-mod" in ended.stderr
 
 
-def test_a_command_that_leaves_no_trace_is_told_the_way_out(tmp_path):
+def test_a_command_that_leaves_no_trace_is_reported_the_way_out(tmp_path):
     ended = collect(tmp_path, "--output", "run", "--", "echo", "hello")
     assert ended.returncode == 4
     assert ended.stdout == "hello\n"
@@ -205,7 +205,7 @@ def test_what_ranks_left_is_put_together_when_launcher_and_ranks_were_killed(tmp
     assert "kineto_trace_0.json" in files(tmp_path / "run")
 
 
-def test_the_status_of_the_command_is_told(tmp_path):
+def test_the_status_of_the_command_is_reported(tmp_path):
     ended = collect(tmp_path, "--output", "run", "--", "sh", "-c", "echo the reason >&2; exit 7")
     assert ended.returncode == 1
     assert "the command ended with status 7 after 0 s\n  | the reason\n" in ended.stderr

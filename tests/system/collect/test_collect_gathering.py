@@ -73,7 +73,7 @@ def test_the_snapshot_of_a_run_that_ran_out_of_memory_keeps_its_folder(tmp_path)
     assert "memory_snapshot/iteration_3_exit/rank0_memory_snapshot.pickle" in files(tmp_path / "run")
 
 
-def test_traces_of_other_frameworks_are_told_by_content(tmp_path, kineto_text):
+def test_traces_of_other_frameworks_are_recognised_by_content(tmp_path, kineto_text):
     left = tmp_path / "tensor board+logs"
     left.mkdir()
     (left / "nid001_77.1700000000000000000.pt.trace.json").write_text(kineto_text)

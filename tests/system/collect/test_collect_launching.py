@@ -29,7 +29,7 @@ from ccl_bench.collect.launch.process import CommandResult
         ("", "prog"),
     ],
 )
-def test_srun_and_the_program_are_told_apart(options, program):
+def test_srun_and_the_program_are_distinguished(options, program):
     words = ["srun", *options.split(), *program.split()]
     assert split_srun(words) == (["srun", *options.split()], program.split())
 
@@ -125,7 +125,7 @@ def test_the_cause_comes_before_its_consequences():
     ("status", "said"),
     [(3, "with status 3"), (-11, "by signal SIGSEGV"), (137, "by signal SIGKILL"), (255, "with status 255")],
 )
-def test_a_status_is_told_in_words(status, said):
+def test_a_status_is_reported_in_words(status, said):
     assert f"ended {said}" in diagnose_failure(CommandResult(status, "", 5.0)).what
 
 
@@ -165,7 +165,7 @@ def test_a_rank_that_was_killed_failed_before_those_that_lost_their_connection_t
     assert f"rank {rank} was the first to fail, {said}" in found.what
 
 
-def test_a_signal_to_the_launcher_is_told():
+def test_a_signal_to_the_launcher_is_reported():
     found = diagnose_failure(CommandResult(-15, "working\n", 7.0, signal.SIGTERM))
     assert found.what == "stopped by SIGTERM after 7 s"
     assert found.lines == ("working",)

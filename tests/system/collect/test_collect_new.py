@@ -61,7 +61,7 @@ def test_settings_are_changed_in_configuration_and_card_alike(tmp_path):
         (["x", "--from", BASE, "--set", "steps=1"], 2, "write section.key=value"),
     ],
 )
-def test_what_cannot_be_made_is_told_with_a_way_out(words, status, said, tmp_path):
+def test_what_cannot_be_made_is_reported_with_a_way_out(words, status, said, tmp_path):
     ended = invoke(["ccl-bench", "new", *words, "--output", str(tmp_path)])
     assert ended.returncode == status
     assert said in ended.stderr

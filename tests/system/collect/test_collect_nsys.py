@@ -114,5 +114,5 @@ def test_ranks_of_several_nodes_follow_the_nodes():
     assert list(found.values()) == [0, 1, 2, 3]
 
 
-def test_nodes_with_unlike_numbers_of_processes_tell_no_ranks():
+def test_nodes_with_unlike_numbers_of_processes_show_no_ranks():
     assert _ranks_by_node([_process(0, 0), _process(0, 1), _process(1, 0)]) == {}

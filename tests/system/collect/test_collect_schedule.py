@@ -27,7 +27,7 @@ def test_phases_follow_each_other():
     assert schedule.length == 7
 
 
-def test_five_steps_warm_up_and_five_are_recorded_unless_told_otherwise():
+def test_five_steps_warm_up_and_five_are_recorded_unless_asked_otherwise():
     assert (Schedule().warmup, Schedule().active) == (5, 5)
 
 
@@ -86,7 +86,7 @@ def test_the_library_is_light_until_a_recording_starts():
             {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
             ranks.ProcessRank(1, 4, 1),
         ),
-        # A batch script is told of the tasks that it may start, and is none of them.
+        # A batch script knows the tasks that it may start, and is none of them.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, ranks.ProcessRank(0, 1, 0)),
         ({}, ranks.ProcessRank(0, 1, 0)),
     ],
@@ -231,10 +231,10 @@ def test_a_full_disk_ends_no_training(short):
     ("name", "said", "recorded"),
     [("two", "nothing was recorded", []), ("five", "the recording is incomplete", [3, 4])],
 )
-def test_a_loop_that_is_too_short_is_told_so_and_leaves_what_there_is(name, said, recorded, short):
-    told = (short / f"{name}.said").read_text()
-    assert said in told
-    assert "run at least 6 steps" in told
+def test_a_loop_that_is_too_short_is_reported_and_leaves_what_there_is(name, said, recorded, short):
+    reported = (short / f"{name}.said").read_text()
+    assert said in reported
+    assert "run at least 6 steps" in reported
     found = {
         event["name"]
         for trace in (short / name).glob("profile_trace/*/rank0_trace.json")

@@ -35,14 +35,14 @@ def answer(place: Path, name: str = "local", progress=None) -> bytes:
 
 
 class Watched:
-    """Keeps what progress is told, and does something once `after` traces are done."""
+    """Keeps what progress is reported, and does something once `after` traces are done."""
 
     def __init__(self, do=lambda: None, after: int = 1) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.reported: list[tuple[int, int]] = []
         self.do, self.after = do, after
 
     def __call__(self, done: int, total: int) -> None:
-        self.told.append((done, total))
+        self.reported.append((done, total))
         if done == self.after:
             self.do()
 
@@ -70,7 +70,7 @@ def test_a_worker_killed_while_it_reads_is_made_up_for(
     watched = Watched(kill, after=2)
 
     assert answer(keeping, own_cluster.address, watched) == answer(keeping)
-    assert watched.told == EVERY_RANK
+    assert watched.reported == EVERY_RANK
     codes = {process.pid: process.poll() for process in own_cluster.processes}
     assert [codes[pid] for pid in killed] == [-signal.SIGKILL]
     assert len(poison_format.readers(readers)) == 3  # the one that died, its successor, this process
@@ -85,10 +85,10 @@ def test_a_trace_that_kills_every_worker_is_left_out_and_named(
     own_cluster.worker(nanny=True)
     own_cluster.has_workers(2)
 
-    told = json.loads(answer(poisoned, own_cluster.address))
+    reported = json.loads(answer(poisoned, own_cluster.address))
 
-    assert without_findings(told) == without_findings(json.loads(answer(without(run, tmp_path, rank=3))))
-    calls = next(result for result in told if result["metric"] == "coll_call_num")
+    assert without_findings(reported) == without_findings(json.loads(answer(without(run, tmp_path, rank=3))))
+    calls = next(result for result in reported if result["metric"] == "coll_call_num")
     died = [finding for finding in calls["findings"] if finding["code"] == "worker-died"]
     assert [(f["file"], f["rank"], f["severity"]) for f in died] == [("rank3_trace.json", 3, "error")]
     assert died[0]["message"].startswith("each of 2 workers that read it died")
@@ -114,10 +114,10 @@ def without_findings(results: list[dict]) -> list[dict]:
 
 
 def test_processes_beside_this_one_bear_a_poisoned_trace_too(run: Path, tmp_path: Path, poison) -> None:
-    told = json.loads(answer(with_poison(run, tmp_path, rank=3), "processes"))
+    reported = json.loads(answer(with_poison(run, tmp_path, rank=3), "processes"))
 
-    assert without_findings(told) == without_findings(json.loads(answer(without(run, tmp_path, rank=3))))
-    codes = {finding["code"] for result in told for finding in result["findings"]}
+    assert without_findings(reported) == without_findings(json.loads(answer(without(run, tmp_path, rank=3))))
+    codes = {finding["code"] for result in reported for finding in result["findings"]}
     assert "worker-died" in codes
 
 
@@ -205,7 +205,7 @@ class Network:
         return ("ip", "netns", "exec", name)
 
     def cut_off(self, number: int) -> None:
-        """Pull the cable of a machine: nothing arrives any more, and nobody is told."""
+        """Pull the cable of a machine: nothing arrives any more, and nobody notices."""
         _ip(f"link set {self.machines[number]} down")
 
     def __exit__(self, *_error: object) -> None:
@@ -241,5 +241,5 @@ def test_a_machine_cut_off_while_it_reads_is_made_up_for(run: Path, tmp_path: Pa
         watched = Watched(lambda: network.cut_off(0))
 
         assert answer(run, cluster.address, watched) == answer(run)
-        assert watched.told == EVERY_RANK
+        assert watched.reported == EVERY_RANK
         assert f"Remove worker addr: tcp://{network.net}.2:" in (cluster.folder / "log0").read_text()

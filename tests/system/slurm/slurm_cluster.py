@@ -79,8 +79,8 @@ class Cluster:
 
     def state(self, job: int) -> str:
         """Return the state of a job, such as RUNNING or TIMEOUT; empty once Slurm has forgotten it."""
-        told = self.run("scontrol", "--oneliner", "show", "job", str(job)).stdout
-        return next((word[9:] for word in told.split() if word.startswith("JobState=")), "")
+        reported = self.run("scontrol", "--oneliner", "show", "job", str(job)).stdout
+        return next((word[9:] for word in reported.split() if word.startswith("JobState=")), "")
 
     def ended(self, job: int, *, within_s: float = 420) -> str:
         """Wait for a job, and return the state in which it ended."""

@@ -160,7 +160,7 @@ class Site:
         short: tuple[str, ...] = SHORT,
         **environment: str,
     ) -> Job:
-        """Submit the job of a workload, for eight short steps unless told; `options` are torchtitan's."""
+        """Submit the job of a workload, for eight short steps by default; `options` are torchtitan's."""
         folder = self.root / "trace_collection" / name
         words = ("--account=m1234", "--parsable", *sbatch, "run.sbatch", *short, *options)
         done = self.ran("sbatch", *words, folder=folder, **environment)

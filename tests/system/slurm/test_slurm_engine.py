@@ -83,10 +83,10 @@ def test_a_job_that_is_cancelled_while_it_reads_changes_no_byte(slurm: Cluster, 
         assert lost in jobs(slurm)
         slurm.run("scancel", lost)
         (kept.parent / "readers" / "go").touch()
-        told = command.communicate(timeout=180)
+        reported = command.communicate(timeout=180)
 
     with started(slurm, kept, "local") as here:
-        assert here.communicate(timeout=120) == told
+        assert here.communicate(timeout=120) == reported
     assert (command.returncode, here.returncode) == (0, 0)
     assert has_tidied_up(slurm, kept)
 
@@ -104,7 +104,7 @@ def test_a_command_that_is_stopped_cancels_its_jobs(
     assert has_tidied_up(slurm, kept)
 
 
-def test_what_slurm_refuses_is_told_in_its_words(slurm: Cluster, kept: Path) -> None:
+def test_what_slurm_refuses_is_reported_in_its_words(slurm: Cluster, kept: Path) -> None:
     with started(slurm, kept, "slurm:queue=debug") as command:
         out, err = command.communicate(timeout=60)
 

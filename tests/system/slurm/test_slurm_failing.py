@@ -128,10 +128,10 @@ def _given(job: Job, seconds: int) -> None:
     job.site.ran("scontrol", "update", f"JobId={job.number}", f"EndTime={end:%Y-%m-%dT%H:%M:%S}")
 
 
-def _gathered_as_told(job: Job) -> None:
+def _gathered_as_asked(job: Job) -> None:
     """Run the command that the job named at its beginning for the case that it is killed."""
-    told = next(line for line in job.text.splitlines() if "should the job be killed" in line)
-    command = told.partition("killed: ")[2].removesuffix(" gathers what it left")
+    reported = next(line for line in job.text.splitlines() if "should the job be killed" in line)
+    command = reported.partition("killed: ")[2].removesuffix(" gathers what it left")
     done = job.site.ran("bash", "-c", command)
     assert done.returncode == 0, done.stderr
     assert "Measurable:" in done.stdout
@@ -148,7 +148,7 @@ def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site,
 
     assert unwarned.ended() == "TIMEOUT"
     assert "DUE TO TIME LIMIT" in unwarned.text
-    _gathered_as_told(unwarned)
+    _gathered_as_asked(unwarned)
     _is_measurable_without_the_end(unwarned, unfinished[unwarned.number].with_suffix(""))
 
     assert warned.ended() == "FAILED"

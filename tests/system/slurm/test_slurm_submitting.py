@@ -68,9 +68,9 @@ def test_a_folder_that_a_user_made_is_submitted_like_the_seven(site: Site) -> No
         done = _submitted(site, name, "--hold")
         assert done.returncode == 0, done.stderr
         job = done.stdout.split()[-1]
-        told = site.ran("perlmutter/status.sh", name).stdout
+        reported = site.ran("perlmutter/status.sh", name).stdout
         site.ran("scancel", job)
-        assert told == f"{name}: job {job} PENDING (JobHeldUser); traces: 0\n"
+        assert reported == f"{name}: job {job} PENDING (JobHeldUser); traces: 0\n"
         alone = site.scratch / name
         site.ran("ccl-bench", "new", name, "--from", TP, "--output", str(site.scratch))
         taken = site.ran("sbatch", "--test-only", "--account=m1234", "run.sbatch", folder=alone)
@@ -142,13 +142,13 @@ def test_what_cannot_be_submitted_keeps_back_no_other(site: Site, recorded: Path
     assert following.endswith(f"submit_all.sh {TP}")
 
 
-def test_the_state_of_each_job_is_told(site: Site) -> None:
+def test_the_state_of_each_job_is_reported(site: Site) -> None:
     held = _submitted(site, TP, "--hold").stdout.split()[-1]
     failed = site.submitted(PP, sbatch=("--nodes=2",))
     failed.ended()
-    told = site.ran("perlmutter/status.sh", PP, TP, DP)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout == (
+    reported = site.ran("perlmutter/status.sh", PP, TP, DP)
+    assert reported.returncode == 0, reported.stderr
+    assert reported.stdout == (
         f"{PP}: job {failed.number} FAILED; traces: 0\n"
         "    ccl-bench: the allocation has 2 nodes, but this workload needs 1\n"
         f"{TP}: job {held} PENDING (JobHeldUser); traces: 0\n"
@@ -162,11 +162,11 @@ def test_a_node_that_is_down_is_the_reason_to_wait(site: Site) -> None:
     site.ran("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=a test")
     try:
         job = _submitted(site, TWO_NODES).stdout.split()[-1]
-        told = site.ran("perlmutter/status.sh", TWO_NODES).stdout
+        reported = site.ran("perlmutter/status.sh", TWO_NODES).stdout
         site.ran("scancel", job)
     finally:
         site.ran("scontrol", "update", "NodeName=n2", "State=RESUME")
-    assert told.startswith(f"{TWO_NODES}: job {job} PENDING (ReqNodeNotAvail")
+    assert reported.startswith(f"{TWO_NODES}: job {job} PENDING (ReqNodeNotAvail")
 
 
 def test_a_generic_cluster_is_asked_for_no_constraint(site: Site) -> None:

@@ -72,7 +72,7 @@ def _agrees(job: Job, ranks: int) -> None:
     assert len(per_rank) == len(logged) == len(plain) == ranks
     tolerance = TOLERANCE + job.logged_precision(STEPS)
     assert per_rank == pytest.approx(logged, rel=tolerance)
-    # What the profiler adds to a step is told, so that the steps without it are known as well.
+    # What the profiler adds to a step is reported, so that the steps without it are known as well.
     overhead = sum(logged) / sum(plain) - 1
     assert f"{overhead:+.0%} step time under the profiler" in job.text
     assert fmean(per_rank) / (1 + overhead) == pytest.approx(fmean(plain), rel=tolerance)

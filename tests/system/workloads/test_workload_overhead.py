@@ -46,13 +46,13 @@ def test_ranks_and_windows_are_averaged_by_time(tmp_path: Path) -> None:
     assert logged_overhead(_log(tmp_path, *first, *second), WINDOW) == {"active": pytest.approx(5 / 4 - 1)}
 
 
-def test_lines_that_cover_other_steps_too_tell_nothing(tmp_path: Path) -> None:
+def test_lines_that_cover_other_steps_too_show_nothing(tmp_path: Path) -> None:
     log = _log(tmp_path, (0, 1, 10), (0, 10, 2000), (0, 20, 1000))
     # Steps 11 to 20 are half warm-up.
     assert logged_overhead(log, WINDOW) == {}
 
 
-def test_without_a_log_or_a_profiler_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_without_a_log_or_a_profiler_there_is_nothing_to_show(tmp_path: Path) -> None:
     assert logged_overhead(tmp_path / "torch.log", WINDOW) == {}
     log = _log(tmp_path, (0, 1, 10), (0, 5, 900), (0, 10, 2000), (0, 15, 1500), (0, 20, 1000))
     assert logged_overhead(log, Profiling.model_validate({"enable_profiling": False})) == {}

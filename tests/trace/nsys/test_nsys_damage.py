@@ -279,7 +279,7 @@ def test_a_default_in_the_schema_cannot_fill_the_memory(tmp_path):
     assert "table-damaged" in codes(found)
 
 
-def test_an_export_that_tells_no_processes_apart_is_one_trace(tmp_path):
+def test_an_export_that_shows_no_processes_apart_is_one_trace(tmp_path):
     tables = {"CUPTI_ACTIVITY_KIND_KERNEL": [{"start": 1, "end": 2}], "NVTX_EVENTS": [mark(1, 2, "a")]}
     for row in tables["NVTX_EVENTS"]:
         row.pop("globalTid")

@@ -94,7 +94,7 @@ def test_launches_go_with_the_device_of_their_work(two_devices):
     assert second.table("launches")["correlation"].to_list() == [20, 99]
 
 
-def test_several_processes_must_be_told_apart_by_whoever_reads(tmp_path):
+def test_several_processes_must_be_distinguished_by_whoever_reads(tmp_path):
     place = export(tmp_path / "x.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [of(OWNER, 0), of(OTHER, 1)]})
     with pytest.raises(InputError, match="several processes") as error:
         content(place)
@@ -112,13 +112,13 @@ def test_processes_of_two_hosts_may_share_a_process_id(tmp_path):
     assert all(name.startswith(f"pid{PID}-host") for name in ids)
 
 
-def test_mpi_tells_ranks(tmp_path):
+def test_mpi_shows_ranks(tmp_path):
     ranks = [{"globalTid": OWNER + 3, "rank": 6}, {"globalTid": OTHER + 3, "rank": 5}]
     two = found(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[of(OWNER, 0), of(OTHER, 1)], MPI_RANKS=ranks)
     assert [process.rank for process in two] == [6, 5]
 
 
-def test_older_versions_tell_the_rank_of_mpi_by_the_name_of_a_thread(tmp_path):
+def test_older_versions_show_the_rank_of_mpi_by_the_name_of_a_thread(tmp_path):
     named = mark(1, None, "MPI Rank 3", 39)
     (process,) = found(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[of(OWNER, 0)], NVTX_EVENTS=[named])
     assert process.rank == 3
@@ -143,7 +143,7 @@ def environment(*settings):
         (('RANK="-1"', 'LOCAL_RANK="2"', 'MY_RANK="1"', 'PASSWORD="RANK=7"'), (None, None)),
     ],
 )
-def test_the_environment_of_the_command_tells_the_rank_of_a_single_process(tmp_path, settings, place):
+def test_the_environment_of_the_command_shows_the_rank_of_a_single_process(tmp_path, settings, place):
     tables = {"CUPTI_ACTIVITY_KIND_KERNEL": [of(OWNER, 0)]} | environment(*settings)
     (process,) = found(tmp_path, **tables)
     assert (process.rank, process.world_size) == place

@@ -150,7 +150,7 @@ def test_what_pytorch_appends_to_a_name_is_taken_off(tmp_path):
     assert found.table("cpu_ops")["name"].to_list() == ["aten::mm", "step 4"]
 
 
-def test_ranges_of_pytorch_tell_of_collectives(tmp_path):
+def test_ranges_of_pytorch_show_of_collectives(tmp_path):
     marks = [
         mark(0, 90, "record_param_comms, op_id = 1"),
         mark(1, 80, "c10d::allreduce_, op_id = 2"),
@@ -158,8 +158,8 @@ def test_ranges_of_pytorch_tell_of_collectives(tmp_path):
         mark(3, 60, "ncclAllReduce"),
         mark(4, 50, "ncclCommCount"),
     ]
-    told = nvtx(tmp_path, *marks).table("collectives")
-    assert rows(told, "start_ns", "source", "name", "in_elements", "thread") == [
+    reported = nvtx(tmp_path, *marks).table("collectives")
+    assert rows(reported, "start_ns", "source", "name", "in_elements", "thread") == [
         (0, "host", "record_param_comms", None, 7),
         (1, "op", "c10d::allreduce_", None, 7),
         (2, "nccl", "nccl:all_reduce", 32, 7),
@@ -205,20 +205,20 @@ def nccl_calls(tmp_path, *marks):
         ("ncclRecv", (None, 1024)),
     ],
 )
-def test_a_payload_tells_size_and_communicator(tmp_path, name, sides):
+def test_a_payload_shows_size_and_communicator(tmp_path, name, sides):
     created = mark(1, 2, "ncclCommInitRank", binaryData=CREATED)
-    told = nccl_calls(tmp_path, created, mark(3, 4, name, binaryData=sent(1024, 2)))
-    assert rows(told, "name", "dtype", "in_elements", "out_elements") == [(name, "uint8", *sides)]
-    assert rows(told, "group_size", "communicator", "peer_position") == [(4, str(COMMUNICATOR), 2)]
+    reported = nccl_calls(tmp_path, created, mark(3, 4, name, binaryData=sent(1024, 2)))
+    assert rows(reported, "name", "dtype", "in_elements", "out_elements") == [(name, "uint8", *sides)]
+    assert rows(reported, "group_size", "communicator", "peer_position") == [(4, str(COMMUNICATOR), 2)]
 
 
 @pytest.mark.parametrize(
     "damaged",
     [b"", b"short", sent(1024)[:40], payload(999, b"12345678"), sent(2**63), payload(100, b""), b"\xff" * 64],
 )
-def test_a_payload_that_cannot_be_decoded_tells_nothing(tmp_path, damaged):
-    told = nccl_calls(tmp_path, mark(3, 4, "ncclAllReduce", binaryData=damaged))
-    assert rows(told, "name", "in_elements", "out_elements") == [("ncclAllReduce", None, None)]
+def test_a_payload_that_cannot_be_decoded_shows_nothing(tmp_path, damaged):
+    reported = nccl_calls(tmp_path, mark(3, 4, "ncclAllReduce", binaryData=damaged))
+    assert rows(reported, "name", "in_elements", "out_elements") == [("ncclAllReduce", None, None)]
 
 
 def mpi(start, name, **more):
@@ -237,8 +237,8 @@ def test_mpi_calls_come_from_their_own_tables(tmp_path):
         strings,
     )
     assert found.table("annotations")["name"].to_list() == list(strings)
-    told = found.table("collectives")
-    assert rows(told, "source", "name", "in_elements", "out_elements", "peer", "communicator") == [
+    reported = found.table("collectives")
+    assert rows(reported, "source", "name", "in_elements", "out_elements", "peer", "communicator") == [
         ("mpi", "MPI_Allreduce", 8, 8, None, "91"),
         ("mpi", "MPI_Isend", 16, None, 3, "91"),
         ("mpi", "MPI_Recv", None, 32, None, "91"),

@@ -57,7 +57,7 @@ def formats(result):
     return {trace.format for trace in result.provenance.traces}
 
 
-def test_a_number_that_torch_tells_rests_on_torch(run):
+def test_a_number_that_torch_shows_rests_on_torch(run):
     report(run)
     busy = measured(run, "gpu_busy")["gpu_busy"]
     assert busy.value == pytest.approx(50)  # 50 us of 100 us
@@ -80,7 +80,7 @@ def test_a_report_without_samples_does_not_replace_the_estimate(run):
     assert (use.details["kind"], formats(use)) == ("estimated", {"kineto"})
 
 
-def test_a_metric_without_a_value_from_torch_is_told_by_the_report(run):
+def test_a_metric_without_a_value_from_torch_is_recognised_by_the_report(run):
     trace = json.loads((run / "rank0_trace.json").read_text())
     trace["traceEvents"] = [e for e in trace["traceEvents"] if e["cat"] != "kernel"]
     trace["traceEvents"].append(trace["traceEvents"][0] | {"cat": "cpu_op", "name": "aten::mm", "dur": 10})
@@ -99,10 +99,10 @@ def test_a_mode_that_names_one_recorder_asks_no_other(run, mode):
     assert codes(use).isdisjoint({"nsys-used", "nsys-set-aside"})
 
 
-def test_inspect_tells_the_same_as_the_metrics(run):
+def test_inspect_shows_the_same_as_the_metrics(run):
     report(run, **samples(20, 40, 60, 80))
     (run / "rank0_trace.json").write_text('{"schemaVersion": 1, "traceEvents": 5}')
-    told = {metric.metric: metric.status for metric in inspect(open_run(run), use_cache=False).metrics}
-    names = [name for name in told if name not in {"moe_fraction"}]
-    assert {r.metric: r.status for r in measured(run, *names).values()} == {n: told[n] for n in names}
-    assert told["sm"] == "ok"
+    reported = {metric.metric: metric.status for metric in inspect(open_run(run), use_cache=False).metrics}
+    names = [name for name in reported if name not in {"moe_fraction"}]
+    assert {r.metric: r.status for r in measured(run, *names).values()} == {n: reported[n] for n in names}
+    assert reported["sm"] == "ok"
