@@ -43,6 +43,7 @@ def _record(folder: Path) -> None:
 def main(folder: Path) -> None:
     """Run the programs one after the other; end with an error where one does."""
     import torch._inductor.config  # noqa: F401  the profiler imports it when it starts
+    from forking import lasting_groups  # noqa: F401
 
     for name, program in PROGRAMS.items():
         (folder / name).mkdir()

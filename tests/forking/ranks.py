@@ -13,28 +13,12 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
 
+import lasting_groups  # noqa: E402, F401
 import torch._inductor.config  # noqa: E402, F401  the profiler imports it when it starts
-from torch.distributed import distributed_c10d  # noqa: E402
 from torch.distributed.run import main  # noqa: E402
-
-# Under the profiler torch 2.13 hangs now and then where a group of gloo is destroyed: the destructor waits,
-# with the interpreter's lock, for a thread that asks for that lock. So groups live as long as their rank.
-alive: list[Any] = []
-make_group = distributed_c10d._new_process_group_helper
-
-
-def make_lasting_group(*arguments: Any, **options: Any) -> Any:
-    """Make a process group, and keep it."""
-    made = make_group(*arguments, **options)
-    alive.append(made)
-    return made
-
-
-distributed_c10d._new_process_group_helper = make_lasting_group
 
 words = sys.argv[1:]
 sys.argv = words[next(place for place, word in enumerate(words) if word.endswith(".py")) :]
