@@ -136,14 +136,14 @@ def test_a_pickle_among_the_traces_is_not_executed(
 
 @pytest.fixture
 def bomb(tmp_path: Path) -> Path:
-    """Return a run with twenty exports of Nsight Systems, each of which unpacks to 60 MB."""
+    """Return a run with a hundred exports of Nsight Systems, each of which unpacks to 60 MB."""
     (tmp_path / "run").mkdir()
     with closing(sqlite3.connect(tmp_path / "report.sqlite")) as connection:
         connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)")
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     content = gzip.compress((tmp_path / "report.sqlite").read_bytes())
     zeros = gzip.compress(bytes(60_000_000), 1)
-    for number in range(20):
+    for number in range(100):
         (tmp_path / "run" / f"report{number}.sqlite.gz").write_bytes(content + zeros)
     return tmp_path / "run"
 
