@@ -39,6 +39,15 @@ def bucket_of(address: str, name: str) -> Iterator[Any]:
         yield client
 
 
+def use_server(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    """Point this process and its children at the server of these settings, and forget any other."""
+    import s3fs
+
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
 def settings_for(address: str, place: str) -> dict[str, str]:
     """Return the environment that leads to this server and no other; `place` is an empty folder."""
     return {

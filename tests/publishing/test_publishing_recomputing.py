@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE, invoke
-from object_storage import bucket_of, s3_server, settings_for
+from object_storage import bucket_of, s3_server, settings_for, use_server
 from publishing_archives import archive, claiming, files_of, with_results
 
 from ccl_bench.base.errors import InputError
@@ -61,8 +61,7 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     storage: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in storage.items():
-        monkeypatch.setenv(name, value)
+    use_server(monkeypatch, storage)
     leaderboard = opened(f'trace_storage = ["s3://{BUCKET}/"]')
     to = ["--to", leaderboard.address, "--traces", f"s3://{BUCKET}/runs"]
     done = invoke(["ccl-bench", "publish", str(recorded), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))

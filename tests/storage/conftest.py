@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import recorded_by
-from object_storage import bucket_of, s3_server, settings_for
+from object_storage import bucket_of, s3_server, settings_for, use_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +37,5 @@ def endpoint(on_disk: Path) -> Iterator[str]:
 @pytest.fixture
 def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Point this process and its children at the server, and return the address of the run."""
-    import s3fs
-
-    for name, value in settings_for(endpoint, str(tmp_path_factory.mktemp("aws"))).items():
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
+    use_server(monkeypatch, settings_for(endpoint, str(tmp_path_factory.mktemp("aws"))))
     return f"s3://{BUCKET}/teams/one"
