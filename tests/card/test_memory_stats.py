@@ -56,6 +56,9 @@ SEGMENTS = [
 ]
 
 
+_WHAT = ("current", "peak", "allocated", "freed")
+
+
 def _read(folder: Path, data: Any, name: str = "memory_stats.json") -> Reading[MemoryStats]:
     path = folder / name
     path.write_text(json.dumps(data))
@@ -103,11 +106,59 @@ def test_each_layout_shows_whose_the_counters_are(data: Any, owners: list[Any], 
         ("max_allocated(GiB)", 2, 2 << 30),
         ("peak_allocated_mb", 2.5, 2_500_000),
         ("peak_allocated_gb", 1.25, 1_250_000_000),
-        ("peak_memory_allocated_gb", 2, None),
+        ("peak_memory_allocated_gb", 2, 2_000_000_000),
+        ("peak_alloc_bytes", 5, 5),
+        ("max_alloc_mem_mib", 3, 3 << 20),
+        ("gpu_peak_alloc_bytes", 5, 5),
+        ("max_active(%)", 45, None),
+        ("memory/max_active(%)", 45, None),
+        ("allocated_bytes.all.freed", 45, None),
+        ("peak_bytes", 45, None),
     ],
 )
 def test_a_unit_in_the_name_counts(name: str, value: float, peak: int | None, tmp_path: Path) -> None:
     assert [found for *_, found in _peaks(_read(tmp_path, {name: value}))] == ([peak] if peak else [])
+
+
+def test_peaks_of_each_rank_as_the_first_tools_wrote_them_are_read(tmp_path: Path) -> None:
+    rows = {str(rank): {"peak_alloc_bytes": 60 + rank, "peak_reserved_bytes": 80} for rank in (0, 1)}
+    for name in ("memory_stats.json", "memory_snapshot.json"):
+        reading = _read(tmp_path, rows, name)
+        assert reading.issues == []
+        assert _peaks(reading) == [(0, None, 60), (1, None, 61)]
+        assert {device.peak_reserved_bytes for device in reading.value.devices} == {80}
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "fix"),
+    [
+        ({"0": {"peak_aloc_bytes": 1}}, "0.peak_aloc_bytes", "peak_allocated_bytes"),
+        ({"0": {**FLAT, "max_reservd": 1}}, "0.max_reservd", "reserved_bytes"),
+        ([{"rank": 0, **NESTED, "zzz": 1}], "[0].zzz", "known: peak_allocated_bytes, "),
+    ],
+)
+def test_an_unknown_key_is_reported_with_the_nearest_known_one(
+    data: Any, path: str, fix: str, tmp_path: Path
+) -> None:
+    (issue,) = [i for i in _read(tmp_path, data).issues if "not a key" in i.message]
+    assert (issue.path, fix in issue.fix) == (path, True)
+
+
+def test_an_unknown_key_of_many_ranks_is_reported_once(tmp_path: Path) -> None:
+    (issue,) = _read(tmp_path, {str(rank): {**FLAT, "zzz": 1} for rank in range(64)}).issues
+    assert (issue.path, "at 63 more places" in issue.message) == ("0.zzz", True)
+
+
+def test_no_other_counter_of_torch_is_called_unknown(tmp_path: Path) -> None:
+    kinds = ("allocation", "segment", "active", "inactive_split", "requested_bytes", "reserved_bytes")
+    names = [f"{kind}.{pool}_pool.{what}" for kind in kinds for pool in ("small", "large") for what in _WHAT]
+    names += ["num_device_alloc", "num_device_free", "num_sync_all_streams", "num_oom_rejections"]
+    names += [
+        "max_split_size",
+        "oversize_allocations.current",
+        "reserved_bytes_by_private_pools.0_1.all.peak",
+    ]
+    assert _read(tmp_path, {**FLAT, **dict.fromkeys(names, 1)}).issues == []
 
 
 def test_gigabytes_are_decimal_and_the_reader_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageEr
 from ccl_bench.base.findings import way_out
 from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
 from ccl_bench.metrics.shared.rows import RECORD
+from ccl_bench.metrics.shared.step_time_lag import OTHER_SOURCE
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import fact_table
@@ -69,20 +70,38 @@ def evaluate_metrics(
     traces: dict[frozenset[str], list[TraceProvenance]] = {}
     for name in names:
         found = registry.get(name)
-        noted, given = TrackedFacts(facts), TrackedFacts(facts)
+        noted = TrackedFacts(facts)
         reason = found.inapplicable(cast("Facts", noted))
         if reason:
             answer = Result(found.name, "not_applicable", found.unit, found.better, reason=reason)
             answer = replace(answer, findings=_about_facts(evidence, noted.asked))
             provenance = Provenance(__version__, found.revision)
         else:
-            answer = _evaluate_metric(found, evidence, given, {} if failures is None else failures)
-            asked = noted.asked | given.asked
-            answer = replace(answer, findings=[*_touching(found, evidence, asked), *answer.findings])
-            provenance = _provenance(found, evidence, given.asked, traces)
+            failures = {} if failures is None else failures
+            way, answer, asked = _from_best_source(found, evidence, facts, failures)
+            touching = _touching(way, evidence, noted.asked | asked)
+            answer = replace(answer, findings=[*touching, *answer.findings])
+            provenance = _provenance(way, evidence, asked, traces)
             answer = _of_chosen_steps(answer, evidence, provenance)
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
+
+
+def _from_best_source(
+    metric: Metric, evidence: LoadedRun, facts: Facts, failures: Failures
+) -> tuple[Metric, Result, set[str]]:
+    """Return the metric as its first source with a value gives it, the result, and the facts asked for.
+
+    Where none has a value, the first says why.
+    """
+    tried = []
+    for way in metric.sources:
+        given = TrackedFacts(facts)
+        answer = _evaluate_metric(way, evidence, given, failures)
+        tried.append((way, answer, given.asked))
+        if answer.status != "not_measurable":
+            break
+    return tried[0] if tried[-1][1].value is None else tried[-1]
 
 
 def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
@@ -304,7 +323,9 @@ def with_other_source(
         return results
     filled = frozenset(name for trace in evidence.traces for name in trace.filled)
     found = {
-        r.metric: r for r in evaluate_metrics(other.facts, asked, evidence, failures) if r.value is not None
+        r.metric: r
+        for r in evaluate_metrics(other.facts, asked, evidence, failures)
+        if r.value is not None and not _is_of_other_source(r)
     }
     return [
         _from_other(found[r.metric], other, run) if r.metric in found and _is_better(r, filled) else r
@@ -316,12 +337,18 @@ def _may_be_better(result: Result, other: Run) -> bool:
     """Whether the traces of another recorder can give a metric a value, or what it prefers."""
     metric = metrics.METRICS.get(result.metric)
     tables = {name for trace in other.traces for name in trace.form.tables}
-    lacks = result.status == "not_measurable" and not raw_needs(metric.needs).isdisjoint(tables)
-    return lacks or not tables.isdisjoint(metric.prefers)
+    lacks = result.status == "not_measurable" or _is_of_other_source(result)
+    return (lacks and not raw_needs(metric.needs).isdisjoint(tables)) or not tables.isdisjoint(metric.prefers)
+
+
+def _is_of_other_source(result: Result) -> bool:
+    """Whether a number is from the second source of its metric."""
+    return any(finding.code == OTHER_SOURCE for finding in result.findings)
 
 
 def _is_better(result: Result, filled: frozenset[str]) -> bool:
-    return result.value is None or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
+    lacks = result.value is None or _is_of_other_source(result)
+    return lacks or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
 
 
 def _from_other(result: Result, other: Run, run: Run) -> Result:

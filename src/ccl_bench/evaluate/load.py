@@ -367,6 +367,7 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     analysis.load()
     given = stated_inputs(run)
     sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
-    computed = [found for found in sensible if not missing_tables(found.needs, given)]
+    ways = [way for found in sensible for way in found.sources]
+    computed = [way for way in ways if not missing_tables(way.needs, given)]
     needed = {need for found in computed for need in found.needs}
     return sorted({*needed, *_steps_behind(needed - given.keys())})

@@ -11,6 +11,7 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.rows import label, step_labels
+from ccl_bench.metrics.shared.step_time_lag import OTHER_SOURCE
 from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,
@@ -214,7 +215,8 @@ DRAWN_WITH = {
 
 DRAWN_TABLES = tuple(DRAWN_WITH)
 
-_OF_OTHER_RECORDER = "nsys-used"
+_NOT_DRAWN = {"nsys-used", OTHER_SOURCE}
+"""Codes of findings that a number is not from the traces that are drawn."""
 
 
 def collect_report_data(
@@ -232,7 +234,7 @@ def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:
     return frozenset(
         result.metric
         for result in results
-        if result.value is not None and all(finding.code != _OF_OTHER_RECORDER for finding in result.findings)
+        if result.value is not None and all(finding.code not in _NOT_DRAWN for finding in result.findings)
     )
 
 

@@ -61,6 +61,13 @@ class Metric:
     """Raised when the definition changes, so that old and new values are never ranked together."""
     prefers: tuple[str, ...] = ()
     """Tables that give a better number: of two recorders of a run, the one that filled them counts."""
+    otherwise: tuple[Callable[..., Measurement], ...] = ()
+    """How it is computed from other sources where this one gives no value, the best first."""
+
+    @property
+    def sources(self) -> tuple[Metric, ...]:
+        """The metric, and the same metric as each other source gives it."""
+        return (self, *(replace(self, compute=way, needs=_parameters(way)) for way in self.otherwise))
 
     @property
     def summary(self) -> str:
@@ -82,6 +89,10 @@ class Metric:
         return next((reason for condition in self.conditions if (reason := condition(facts))), None)
 
 
+def _parameters(function: Callable[..., Measurement]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
 METRICS: Registry[Metric] = Registry("metric", GROUP)
 
 
@@ -94,18 +105,28 @@ def metric(
     variants: Mapping[str, tuple[str, float]] = MappingProxyType({}),
     revision: int = 1,
     prefers: tuple[str, ...] = (),
+    otherwise: tuple[Callable[..., Measurement], ...] = (),
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
     """Declare the decorated function as the metric of its name.
 
     `applies` are the conditions under which it makes sense. `variants` are the same number
     under another name and unit: name to (unit, factor). `prefers` are tables that give a better number.
+    `otherwise` compute it from other sources where the decorated function gives no value.
     """
 
     def register(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
         name = function.__name__
-        needs = tuple(inspect.signature(function).parameters)
         own = Metric(
-            name, unit, better, needs, function, applies, aliases, revision=revision, prefers=prefers
+            name,
+            unit,
+            better,
+            _parameters(function),
+            function,
+            applies,
+            aliases,
+            revision=revision,
+            prefers=prefers,
+            otherwise=otherwise,
         )
         METRICS.add(name, own, aliases)
         for other, (other_unit, scale) in variants.items():

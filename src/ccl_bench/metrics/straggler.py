@@ -21,6 +21,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
+from ccl_bench.metrics.shared.step_time_lag import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
@@ -31,13 +32,37 @@ CAUSE_SHARE = 0.5
 """A cause is named where it explains this share of the lag."""
 
 
-@metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=3)
+def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
+    """Return how far apart the mean steps of the ranks are in a file of step times, as a share of one."""
+    found = step_time_lag(step_times)
+    is_late = found.lag_s >= NOISE_FLOOR * found.step_s
+    details: StragglerDetails = {
+        "source": RANK_STEP_TIMES,
+        "slowest_rank": found.slowest_rank if is_late else "none",
+        "late_ranks": [found.slowest_rank] if is_late else [],
+        "straggler_lag_s": found.lag_s,
+        "step_s": found.step_s,
+        "noise_floor_ratio": NOISE_FLOOR,
+        "per_rank_s": found.per_rank_s,
+    }
+    ratio = found.lag_s / found.step_s
+    return Measurement(ratio, details, RANK_STEP_TIMES, found.ranks, [found.finding])
+
+
+@metric(
+    unit="ratio",
+    better="lower",
+    applies=(checks.several_ranks,),
+    otherwise=(straggler_of_step_times,),
+    revision=3,
+)
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
     Formula:
         straggler = straggler_lag / mean over steps of the slowest rank's step, as recorded in the traces
-        straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting)
+        straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting); where no
+        trace shows waiting: largest - smallest mean step of a rank in `step_times_per_rank.json`
 
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
@@ -49,7 +74,8 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         "none". Only symmetric collectives show waiting. The cause is where late ranks spend more time than
         their peers: computing, copying, or with an idle device, which is the host; it explains at least
         half of the lag. Steps count in which no trace lacks a collective that others have; without any,
-        traces that lack some are left out. Lag and step come from one recording, not from side files.
+        traces that lack some are left out. Lag and step come from one recording. Step times show less than
+        waiting: ranks that wait for each other end a step together.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
@@ -75,12 +101,8 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         "cause": _cause(breakdown, found.members, late, late if worst is None else [worst]),
         "members_complete": bool(waits["complete"].all()),
     }
-    return Measurement(
-        found.lag_ns / step_ns if step_ns else math.inf,
-        details,
-        window="matched collectives inside steps",
-        ranks=ranks_in(waits),
-    )
+    ratio = found.lag_ns / step_ns if step_ns else math.inf
+    return Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:

@@ -11,6 +11,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
 from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, step_labels
+from ccl_bench.metrics.shared.step_time_lag import RANK_STEP_TIMES, step_time_lag
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""
@@ -39,7 +40,20 @@ def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
-@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
+def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
+    """Return how far apart the mean steps of the ranks are in a file of step times."""
+    found = step_time_lag(step_times)
+    details = {"source": RANK_STEP_TIMES, "per_rank_s": found.per_rank_s, "slowest_rank": found.slowest_rank}
+    return Measurement(found.lag_s, details, RANK_STEP_TIMES, found.ranks, [found.finding])
+
+
+@metric(
+    unit="s",
+    better="lower",
+    applies=(checks.several_ranks,),
+    otherwise=(lag_of_step_times,),
+    revision=2,
+)
 def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 
@@ -47,11 +61,15 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         straggler_lag_16 = mean over steps of (largest - smallest sum of waits of a rank)
         wait of a rank in a collective = its duration - the shortest duration of a member
 
+        where no trace shows waiting, from `step_times_per_rank.json`:
+        largest - smallest mean step of a rank, over the steps that all ranks have
+
     Caveats:
         Where members were not recorded, the shortest recorded duration is an upper bound of the
         transfer, and waits are lower bounds; `members_complete` says so. Only steps count in which no trace
         lacks a collective that others have; where there is none, traces that lack some are left out. Rooted
-        collectives, messages and uneven all-to-alls carry no waiting time and are left out.
+        collectives, messages and uneven all-to-alls carry no waiting time and are left out. Step times show
+        less: ranks that wait for each other end a step together, however late one of them was.
 
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.

@@ -85,7 +85,7 @@ def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
         "unit": f"{metric.unit} ({_DIRECTIONS[metric.better]})",
         "also called": ", ".join(known),
         "variant of": f"{metric.variant_of}, times {metric.scale:g}" if metric.variant_of else "",
-        "computed from": ", ".join(metric.needs),
+        "computed from": "; else ".join(", ".join(way.needs) for way in metric.sources),
         "revision": str(metric.revision),
         "defined in": metric.defined_in,
     }

@@ -30,22 +30,24 @@ class GroupWait(TypedDict):
 
 
 class StragglerDetails(TypedDict):
-    """Details of `straggler`."""
+    """Details of `straggler`: of waiting in traces, or, with a `source`, of a file of step times."""
 
     slowest_rank: str
     """Rank, or `none`."""
     late_ranks: list[str]
     straggler_lag_s: float
-    per_step_ratio: dict[str, float]
     step_s: float
     noise_floor_ratio: float
-    wait_s_per_step: dict[str, float]
-    arrived_last_count: dict[str, float]
-    caused_wait_s_per_step: dict[str, float]
-    persistence_ratio: float
-    per_group: dict[str, GroupWait]
-    cause: Cause
-    members_complete: bool
+    source: NotRequired[str]
+    per_rank_s: NotRequired[dict[str, float]]
+    per_step_ratio: NotRequired[dict[str, float]]
+    wait_s_per_step: NotRequired[dict[str, float]]
+    arrived_last_count: NotRequired[dict[str, float]]
+    caused_wait_s_per_step: NotRequired[dict[str, float]]
+    persistence_ratio: NotRequired[float]
+    per_group: NotRequired[dict[str, GroupWait]]
+    cause: NotRequired[Cause]
+    members_complete: NotRequired[bool]
 
 
 class Theory(TypedDict):

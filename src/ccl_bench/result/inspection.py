@@ -103,7 +103,7 @@ class Inspection:
     groups: list[InspectedGroup] = field(default_factory=list)
     facts: dict[str, InspectedFact] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """File → what it was read as, traces left out."""
+    """File → what it was read as, or why it is not used; traces left out."""
     unknown_files: list[str] = field(default_factory=list)
     metrics: list[InspectedMetric] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import storage
 from ccl_bench.analysis.facts import Fact, Facts, fact, first
 from ccl_bench.base.errors import InputError, NotMeasurable
-from ccl_bench.base.findings import Finding
+from ccl_bench.base.findings import Finding, Issue
 from ccl_bench.catalog.devices import models
 from ccl_bench.catalog.dtypes import dtype
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ccl_bench.card import Card, Issue
+    from ccl_bench.card import Card
     from ccl_bench.side_files import (
         MemoryStats,
         MoeAssignments,
@@ -61,6 +61,8 @@ class Stated:
     """Of all files that hold some, together."""
     files: dict[Path, str] = field(default_factory=dict)
     """What each file was read as."""
+    limits: dict[Path, str] = field(default_factory=dict)
+    """Why a file is not used, or not all of it."""
     issues: list[Issue] = field(default_factory=list)
     """Everything that is wrong in the files."""
     findings: list[Finding] = field(default_factory=list)
@@ -75,6 +77,7 @@ class Stated:
         try:
             self.keep(kind, attribute, path, read)
         except InputError as error:
+            self.limits[path] = "damaged, not used"
             touches, message = (_INPUTS.get(attribute, "facts"),), f"{kind}: {error.message}"
             self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
 
@@ -88,11 +91,20 @@ class Stated:
         self.sha256[path] = storage.sha256(path)
         self.issues += reading.issues
         if reading.errors:
+            self.limits[path] = "read in part"
             self.findings.append(_mistakes(kind, attribute, path, reading.errors))
         content = reading.card if kind == CARD else reading.value
         if all(getattr(content, name, True) for name in ("seconds", "devices")):
             setattr(self, attribute, content)
             self.origins[attribute] = path
+        else:
+            self.limits[path] = "holds nothing usable, not used"
+
+    def leave_out(self, path: Path, better: Path) -> None:
+        """Note that a file is not used because a better one is."""
+        self.limits[path] = f"not used: {better.name} counts"
+        fix = "keep the one that the numbers should come from"
+        self.issues.append(Issue("note", f"is not used: {better.name} counts", file=str(path), fix=fix))
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics, such as `facts` or `step_times`."""
@@ -144,9 +156,13 @@ def read_stated(
             attribute, reader = readers[path.name]
             if getattr(stated, attribute) is None:
                 stated.read(path.name, attribute, path, reader)
+            else:
+                stated.leave_out(path, stated.origins[attribute])
         elif path.match(side_files.MOE_FILE_PATTERN):
             found = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
             stated.read("moe_assignments", "moe_assignments", path, found)
+    if {"step_times", "rank_step_times"} <= stated.origins.keys():
+        stated.leave_out(stated.origins["step_times"], stated.origins["rank_step_times"])
     return stated
 
 

@@ -182,8 +182,8 @@ def _named_others(run: Run) -> InputError | None:
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    kept = {root / RANK_MAP, root / ENVIRONMENT}
-    return [path for path in paths if path not in {*stated.files, *kept} and path.suffix != ".log"]
+    known = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT}
+    return [path for path in paths if path not in known and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:

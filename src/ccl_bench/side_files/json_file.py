@@ -8,10 +8,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card.yaml_tree import IssueLog, shown
 from ccl_bench.storage.files import MIB, read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ccl_bench.storage.files import Location
 
 MAX_BYTES = 64 * MIB
@@ -72,3 +75,22 @@ def finite_number(value: object, path: str, log: IssueLog) -> float | None:
         log.error(path, f"{number} is not a finite number and is left out", "find out why the run wrote it")
         return None
     return number
+
+
+MAX_UNKNOWN = 20
+"""Unknown keys of one file that are reported."""
+
+
+def report_unknown_keys(strays: Iterable[tuple[str, str]], known: Iterable[str], log: IssueLog) -> None:
+    """Record each unknown (key, place) once, at its first place: a warning where a known key is near."""
+    places: dict[str, list[str]] = {}
+    for key, place in strays:
+        places.setdefault(key, []).append(place)
+    listed = [*places.items()]
+    for key, (first, *others) in listed[:MAX_UNKNOWN]:
+        more = f", here and at {len(others)} more places" if others else ""
+        near = did_you_mean(key.lower(), known)
+        record, fix = (log.warning, near) if near else (log.note, f"known: {', '.join(known)}")
+        record(first, f"is not a key of this format and is ignored{more}", fix)
+    if rest := len(listed[MAX_UNKNOWN:]):
+        log.note("", f"{rest} more keys are unknown", "check that this is the right file")

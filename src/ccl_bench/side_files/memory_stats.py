@@ -12,34 +12,46 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.yaml_tree import IssueLog, Reading, shown
-from ccl_bench.side_files.json_file import finite_number, read_json
+from ccl_bench.side_files.json_file import finite_number, read_json, report_unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.storage.files import Location
 
-_COUNTER_NAMES = {
-    "peak_allocated": ("allocated_bytes_all_peak", "max_memory_allocated", "max_allocated"),
-    "peak_active": ("active_bytes_all_peak", "max_active"),
-    "peak_reserved": ("reserved_bytes_all_peak", "max_memory_reserved", "max_reserved"),
-    "peak_inactive_split": ("inactive_split_bytes_all_peak",),
-    "allocated": ("allocated_bytes_all_current", "memory_allocated"),
-    "active": ("active_bytes_all_current",),
-    "reserved": ("reserved_bytes_all_current", "memory_reserved"),
-    "inactive_split": ("inactive_split_bytes_all_current",),
-}
-_SIZE_FIELDS = {
-    word: f"{name}_bytes"
-    for name, words in _COUNTER_NAMES.items()
-    for word in (name, f"{name}_memory", *words)
-}
-_COUNT_FIELDS = {
+_TORCH_NAMES = {
+    "allocated_bytes_all_peak": "peak_allocated_bytes",
+    "active_bytes_all_peak": "peak_active_bytes",
+    "reserved_bytes_all_peak": "peak_reserved_bytes",
+    "inactive_split_bytes_all_peak": "peak_inactive_split_bytes",
+    "allocated_bytes_all_current": "allocated_bytes",
+    "active_bytes_all_current": "active_bytes",
+    "reserved_bytes_all_current": "reserved_bytes",
+    "inactive_split_bytes_all_current": "inactive_split_bytes",
     "allocation_all_allocated": "allocations",
     "allocation_all_freed": "frees",
     "num_alloc_retries": "alloc_retries",
     "num_ooms": "ooms",
 }
+"""Key of `torch.cuda.memory_stats()`, with _ for every sign → field."""
+_OTHER_TORCH_NAMES = re.compile(
+    r"\w+_(all|small_pool|large_pool)_(current|peak|allocated|freed)|oversize_(allocations|segments)_\w+"
+    r"|max_split_size|num_(sync_all_streams|device_alloc|device_free|oom_rejections)"
+)
+_SIZES = {
+    frozenset(name.split("_")): f"{name}_bytes"
+    for kind in ("allocated", "active", "reserved", "inactive_split")
+    for name in (f"peak_{kind}", kind)
+}
+"""Words of a key, in any order → field."""
+_PLAIN_NAMES = (*_SIZES.values(), "num_alloc_retries", "num_ooms")
+_NESTED = 3
+"""Parts of a key of torch, which may be mappings in each other: `allocated_bytes.all.peak`."""
+_SYNONYMS = {"max": "peak", "alloc": "allocated"}
+_FILLERS = frozenset({"memory", "mem", "cuda", "gpu", "current"})
+_LABELS = frozenset(
+    {"rank", "local_rank", "device", "device_name", "step", "host", "hostname", "node", "pid"}
+)
 _PREFIXES = {"bytes": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _PREFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 _UNIT = re.compile(rf"_({'|'.join(_PREFIXES)})$")
@@ -47,15 +59,17 @@ _UNIT = re.compile(rf"_({'|'.join(_PREFIXES)})$")
 
 def field_of(key: str) -> tuple[str, int | None]:
     """Return the field that a key stands for, empty where none, and its unit in bytes where it names one."""
-    plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
-    if plain in _COUNT_FIELDS:
-        return _COUNT_FIELDS[plain], 1
-    if plain in _SIZE_FIELDS:
-        return _SIZE_FIELDS[plain], None
+    plain = _plain(key)
+    if plain in _TORCH_NAMES:
+        return _TORCH_NAMES[plain], 1
     unit = _UNIT.search(plain)
-    if unit and plain[: unit.start()] in _SIZE_FIELDS:
-        return _SIZE_FIELDS[plain[: unit.start()]], _PREFIXES[unit[1]]
-    return "", None
+    words = (plain[: unit.start()] if unit else plain).split("_")
+    name = _SIZES.get(frozenset(_SYNONYMS.get(word, word) for word in words) - _FILLERS, "")
+    return name, _PREFIXES[unit[1]] if unit and name else None
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", key.lower().replace("%", "_percent")).strip("_")
 
 
 MEMORY_FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
@@ -110,6 +124,7 @@ def read_memory_stats(path: Location) -> Reading[MemoryStats]:
     data, log = read_json(path)
     found: dict[Owner, Values] = {}
     _collect(data, "", (None, None), found, log)
+    report_unknown_keys(_unknown_keys(data), _PLAIN_NAMES, log)
     if not found:
         log.error("", "holds no counters of a device", "write torch.cuda.memory_stats() of each rank")
     ordered = sorted(found.items(), key=lambda item: tuple((n is None, n or 0) for n in item[0]))
@@ -178,7 +193,7 @@ def _has_counters(data: dict[str, Any]) -> bool:
     return any(field_of(key)[0] for key, _ in _flat(data))
 
 
-def _flat(data: dict[str, Any], prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
+def _flat(data: dict[str, Any], prefix: str = "", depth: int = _NESTED) -> Iterator[tuple[str, Any]]:
     """Yield the entries of nested mappings with joined keys, as `allocated_bytes.all.peak` is nested."""
     for key, value in data.items():
         name = f"{prefix}.{key}" if prefix else str(key)
@@ -208,6 +223,28 @@ def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
             log.note(inner, "is read as 10^9 bytes", "write _gib for 2^30, or bytes")
         found[name] = max(found.get(name, 0), round(number * (unit or 1)))
     return found
+
+
+def _unknown_keys(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the key and place of every value that stands for nothing; segments are read as a whole."""
+    if _is_segments(data):
+        return
+    named = data.items() if isinstance(data, dict) else ()
+    for key, item in [*named, *(enumerate(data) if isinstance(data, list) else ())]:
+        inner = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{shown(key)}".lstrip(".")
+        if isinstance(item, dict | list):
+            yield from _unknown_keys(item, inner)
+        elif isinstance(key, str) and not _is_known(inner):
+            yield shown(key), inner
+
+
+def _is_known(path: str) -> bool:
+    """Whether the end of a place, whose last parts may be nested, is a key of this format."""
+    parts = path.split(".")
+    keys = [".".join(parts[-depth:]) for depth in range(1, _NESTED + 1)]
+    return _plain(keys[0]) in _LABELS or any(
+        field_of(key)[0] or _OTHER_TORCH_NAMES.fullmatch(_plain(key)) for key in keys
+    )
 
 
 def _merge(found: dict[Owner, Values], owner: Owner, values: Values) -> None:

@@ -23,22 +23,21 @@ KEY, TITLE = "waiting", "Waiting and stragglers"
 def waiting(context: Context) -> Section:
     """Return the section."""
     grid = context.series.waits
-    if grid is None:
+    if grid is None and context.valued("straggler") is None:
         return absent(KEY, TITLE, context.why("straggler"))
+    lag = (
+        *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
+        *tile(context, "straggler", "Lag, share of a step", shown=lambda value: percent(100 * value)),
+    )
+    if grid is None:
+        about = "The traces show no waiting. How long the steps of each rank took is known."
+        return Section(KEY, TITLE, about, lag, notes=tuple(_late(context)))
     return Section(
         KEY,
         TITLE,
         "Waiting is the time that a call takes beyond its time on the last member to arrive. The rank that "
         "waits least is late, the one that waits most is its victim.",
-        (
-            *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
-            *tile(
-                context,
-                "straggler",
-                "Lag, share of the traced step",
-                shown=lambda value: percent(100 * value),
-            ),
-        ),
+        lag,
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
         notes=tuple(_late(context)),
     )

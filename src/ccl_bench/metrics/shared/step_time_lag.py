@@ -1,0 +1,55 @@
+"""How far apart ranks are in a file of their step times, for runs whose traces show no waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in
+
+RANK_STEP_TIMES = "step_times_per_rank.json"
+OTHER_SOURCE = "other-source"
+"""Code of the finding that a number is not from where it usually is."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeLag:
+    """The largest minus the smallest mean step of a rank, over the steps that all ranks have."""
+
+    lag_s: float
+    step_s: float
+    """Mean over steps of the slowest rank's step."""
+    slowest_rank: str
+    per_rank_s: dict[str, float]
+    ranks: list[int]
+
+    @property
+    def finding(self) -> Finding:
+        """What to say of a number that rests on it."""
+        message = (
+            f"from {RANK_STEP_TIMES}: the largest minus the smallest mean step of {len(self.ranks)} ranks; "
+            "ranks that wait for each other end a step together, so that it may be more"
+        )
+        return Finding(OTHER_SOURCE, "note", message, RANK_STEP_TIMES)
+
+
+def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
+    """Return how far apart ranks are, or raise NotMeasurable where no file has the steps of several."""
+    stated = step_times.filter(pl.col("source") == RANK_STEP_TIMES)
+    ranks = stated["rank"].n_unique()
+    shared = stated.filter(pl.col("rank").n_unique().over("step") == ranks)
+    if ranks < 2 or shared.is_empty():
+        raise NotMeasurable(f"no {RANK_STEP_TIMES} holds a step of two ranks")
+    means = shared.group_by("rank").agg(pl.col("duration_ns").mean() / SECOND_NS)
+    ordered = means.sort("duration_ns", "rank", descending=[True, False])
+    return StepTimeLag(
+        ordered["duration_ns"][0] - ordered["duration_ns"][-1],
+        slowest(shared).select(pl.col("duration_ns").mean()).item() / SECOND_NS,
+        label(ordered["rank"][0]),
+        by_rank(means, "duration_ns"),
+        ranks_in(shared),
+    )
