@@ -1,4 +1,4 @@
-"""What `inspect` and `validate` say of the small files beside the traces: read, in part, unused or damaged."""
+"""What `inspect` and `validate` say of the small files beside the traces: read, unused or damaged."""
 
 from __future__ import annotations
 
