@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RECORDED := build/demo-collect
+LOGO := src/ccl_bench/report/render/assets/logo.svg
 EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
 CORPUS := ../shared/traces
 EXTRAS := cluster,leaderboard,remote
@@ -28,7 +29,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs logo services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -82,6 +83,10 @@ format: $(TEST) ## Rewrite the code in the project's format
 
 outputs: $(TEST) ## Write the real output of commands into README and manual again
 	$(BIN)/python tests/docs/pages.py
+
+logo: $(CORE) ## Draw assets/logo.svg and assets/logo.png from the logo of the pages
+	cp $(LOGO) assets/logo.svg
+	$(BIN)/python -c 'import vl_convert; print("drawn", open("assets/logo.png", "wb").write(vl_convert.svg_to_png(open("assets/logo.svg").read(), scale=4)), "bytes")'
 
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py

@@ -227,6 +227,8 @@ nav = [{nav}]
 
 [project.theme]
 font = false
+logo = "assets/logo.svg"
+favicon = "assets/logo.svg"
 """
 
 
@@ -254,6 +256,7 @@ def generate(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"
     (pages / "metrics").mkdir(parents=True)
+    shutil.copytree(ROOT / "assets", pages / "assets")
     for page in HERE.glob("*.md"):
         shutil.copyfile(page, pages / page.name)
     for title in PROJECT:

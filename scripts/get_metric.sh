@@ -1,5 +1,7 @@
 #!/bin/sh
-# Print one metric of a run: ./scripts/get_coll_call_num.sh RUN [OPTIONS of ccl-metrics]
+# Print one metric of a run: ./scripts/get_coll_call_num.sh [RUN] [OPTIONS of ccl-metrics]
+#
+# Without a run it measures the one that comes with the repository, and says so on stderr.
 #
 # The metric is the one in the name that the script is called by; every get_<metric>.sh is a link
 # to this file. `scripts/link_metrics.py` makes the links.
@@ -23,8 +25,9 @@ if [ "$metric" = metric ]; then
     exit 2
 fi
 if [ $# -eq 0 ]; then
-    echo "usage: $called.sh RUN [OPTIONS of ccl-metrics]" >&2
-    exit 2
+    example=examples/runs/llama-tiny-fsdp2-tp2-gloo
+    echo "$called.sh: no run is named, so this is of $example; for your own: $called.sh RUN" >&2
+    set -- "$root/$example"
 fi
 
 if [ -z "${PYTHON:-}" ]; then

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ class Answers:
     def of(self, *names: str) -> list[Result]:
         """Return the results of the named metrics."""
         return [self.results[name] for name in names]
+
+
+def need_place(place: str | Path) -> None:
+    """Raise InputError where there is nothing at `place`, a path or an address."""
+    from ccl_bench.storage import remote, to_path
+
+    path = to_path(place)
+    if not remote.is_remote(path) and not path.exists():
+        raise InputError("there is no such file or directory", where=str(place), fix="check the path")
 
 
 def answers_of(

@@ -1,12 +1,13 @@
 """The historical command: one metric as a number, the dicts of tools as JSON, or a report as a file.
 
 python tools/main.py --trace RUN --metric NAME
-python -m tools.main --workload-dir RUN --tools NAME[,NAME...]
+python -m tools.main --workload-dir RUN --tools NAME...
 python tools/main.py RUN --config train.toml
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,32 +24,53 @@ from ccl_bench.cli import metrics, runner
 PROGRAM = "tools/main.py"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status."""
+def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Run the command, which calls itself `program` in messages, and return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     options = {argument.partition("=")[0] for argument in given}
     if options & {"--workload-dir", "--tools"}:
-        return runner.run(PROGRAM, _selection, given)
+        return runner.run(program, lambda: _selection(program), given)
     if "--config" in options or (given and not given[0].startswith("-")):
-        return runner.run(PROGRAM, _report, given)
-    status = metrics.main(given, program=PROGRAM)
+        return runner.run(program, lambda: _report(program), given)
+    if _names_a_tool(given):
+        return runner.run(program, lambda: _tool(program), given)
+    status = metrics.main(given, program=program)
     if options & {"--help", "-h"}:
         for other in (_selection, _report):
             sys.stdout.write("\nAnother form:\n\n")
-            runner.run(PROGRAM, other, ["--help"])
+            runner.run(program, functools.partial(other, program), ["--help"])
     return status
 
 
-def _selection() -> App:
+def _names_a_tool(given: list[str]) -> bool:
+    """Whether the metric that is asked for is a tool, and no metric of that name is there."""
+    from tools.folders import tool_names
+
+    pairs = zip(given, [*given[1:], ""], strict=True)
+    asked = {word.partition("=")[2] or following for word, following in pairs if word.startswith("--metric")}
+    if not asked & {*tool_names()}:
+        return False
+    from ccl_bench.metrics import load
+
+    return not any(name in load() for name in asked)
+
+
+def _selection(program: str) -> App:
     from tools import selection
 
-    return selection.app(PROGRAM)
+    return selection.app(program)
 
 
-def _report() -> App:
+def _tool(program: str) -> App:
+    from tools import selection
+
+    return selection.app_of_tool(program)
+
+
+def _report(program: str) -> App:
     from ccl_bench.cli.measure import report
 
-    return report.historical(PROGRAM)
+    return report.historical(program)
 
 
 if __name__ == "__main__":

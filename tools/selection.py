@@ -1,20 +1,19 @@
-"""The command `--workload-dir RUN --tools NAME[,NAME...]`: the dicts of tools, and of metrics, as JSON."""
+"""The command `--workload-dir RUN --tools NAME...`: the dicts of tools, and of metrics, as JSON."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
-import tools
-from ccl_bench.base.errors import UsageError
+from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog.metric_names import suggestion
 from ccl_bench.cli import options
-from tools.answers import Answers, answer, answers_of, origin
+from tools.answers import Answers, answer, answers_of, need_place, origin
+from tools.folders import called, described_tools, tool_names
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -26,6 +25,11 @@ ABOUT = """Compute what tools and metrics say of a run, and print it as JSON, on
 Exit status: 0 with at least one value; 2 wrong usage; 3 no value; 4 input missing or unreadable.
 """
 
+ABOUT_TOOL = """Run one tool that is a folder beside this program, and print its number or its dict.
+
+Exit status: 0 a value; 2 wrong usage; 3 no value and the reason on stderr; 4 input missing or unreadable.
+"""
+
 ALL = "all"
 
 Directory = Annotated[str, Parameter(metavar="RUN", help="Directory of the run.")]
@@ -33,22 +37,26 @@ Names = Annotated[
     list[str],
     Parameter(
         name="--tools",
-        metavar="NAME[,NAME...]",
-        help="Tools and metrics, or all for every tool; repeat or use commas.",
+        metavar="NAME...",
+        help="Tools and metrics, with spaces or commas between them, or all for every tool.",
+        consume_multiple=True,
     ),
 ]
+Name = Annotated[str, Parameter(metavar="NAME", help="Tool to run.")]
 
 
 def app(program: str) -> App:
-    """Return the command."""
-    made = options.app(program, ABOUT, ["python -m tools.main --workload-dir RUN --tools throughput,overlap"])
+    """Return the command that runs several tools."""
+    made = options.app(program, ABOUT, ["python -m tools.main --workload-dir RUN --tools throughput overlap"])
     made.default(run_tools)
     return made
 
 
-def tool_names() -> list[str]:
-    """Return the names of the tools, which are the packages beside this module."""
-    return sorted(module.name for module in pkgutil.iter_modules(tools.__path__) if module.ispkg)
+def app_of_tool(program: str) -> App:
+    """Return the command that runs one tool as if it were a metric."""
+    made = options.app(program, ABOUT_TOOL, [f"python {program} --trace RUN --metric overlap"])
+    made.default(run_tool)
+    return made
 
 
 def run_tools(
@@ -60,50 +68,78 @@ def run_tools(
     steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Print the dict of each named tool or metric."""
-    chosen = _chosen(names)
-    _check(chosen)
-    answers = _answers(chosen, workload_dir, workload_card, profile_mode, steps.choice)
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answers), indent=2).decode() + "\n")
+    answers = _answers(_chosen(names), workload_dir, workload_card, profile_mode, steps.choice)
+    sys.stdout.write(_json(answers))
     return 0 if any(_has_number(found) for found in answers.values()) else 3
 
 
-def _check(names: list[str]) -> None:
-    """Raise UsageError for a name that is neither a tool nor a metric."""
-    from ccl_bench import metrics
-
-    registry = metrics.load()
-    known = [*tool_names(), *registry.names(), *registry.aliases()]
-    for name in names:
-        if name not in known:
-            fix = did_you_mean(name, known) or f"known tools: {', '.join(tool_names())}"
-            raise UsageError(f"unknown tool or metric {name!r}", fix=fix)
+def run_tool(
+    *,
+    trace: Directory,
+    metric: Name,
+    workload_card: options.Card = None,
+    profile_mode: options.ProfileMode = "auto",
+    steps: options.Steps = options.EVERY_STEP,
+) -> int:
+    """Print the number of one tool alone, or the dict of one that returns more."""
+    found = _answers([metric], trace, workload_card, profile_mode, steps.choice)[metric]
+    if not _has_number(found):
+        raise NotMeasurable(f"{metric}: {found.get(f'{metric}_reason', 'it returned no number')}")
+    sys.stdout.write(f"{found[metric]}\n" if [*found] == [metric] else _json(found))
+    return 0
 
 
 def _chosen(names: list[str]) -> list[str]:
-    """Return the names one by one, each once; `all` stands for every tool."""
+    """Return the names one by one as they are registered, each once; `all` stands for every tool."""
     given = [name for text in names for name in text.split(",") if name]
     if not given:
         raise UsageError("no tool is named", fix=f"one of: {', '.join(tool_names())}, or all")
-    every = [tool_names() if name == ALL else [name] for name in given]
+    every = [tool_names() if name == ALL else [_spelled(name)] for name in given]
     return list(dict.fromkeys(name for some in every for name in some))
+
+
+def _spelled(name: str) -> str:
+    """Return a name as it is registered; UsageError for one that is neither a tool nor a metric."""
+    from ccl_bench import metrics
+
+    registry = metrics.load()
+    if name in tool_names():
+        return name
+    if name in registry:
+        return registry.spelled(name)
+    known = [*tool_names(), *registry.names(), *registry.aliases()]
+    fix = suggestion(name) or did_you_mean(name, known) or f"known tools: {', '.join(tool_names())}"
+    raise UsageError(f"unknown tool or metric {name!r}", fix=fix)
 
 
 def _answers(
     names: list[str], place: str, card: str | None, mode: str, choice: StepChoice
 ) -> dict[str, dict[str, Any]]:
-    """Return the dict of each named tool or metric; the run is read once for all."""
-    modules = {name: importlib.import_module(f"tools.{name}") for name in names if name in tool_names()}
+    """Return the dict of each named tool or metric; the run is read once for all that say what they need."""
+    need_place(place)
+    alone = [name for name in names if name in tool_names()]
+    modules = described_tools(alone)
+    alone = [name for name in alone if name not in modules]
     wanted = [m for name in names for m in (modules[name].METRICS if name in modules else [name])]
+    wanted = [name for name in wanted if name not in alone]
     tables = [table for module in modules.values() for table in getattr(module, "TABLES", ())]
-    found = answers_of(dict.fromkeys(wanted), place, card, mode, choice, tables=dict.fromkeys(tables))
-    return {
-        name: modules[name].described(found) if name in modules else _metric(found, name) for name in names
-    }
+    read = answers_of(dict.fromkeys(wanted), place, card, mode, choice, tables=tables) if wanted else None
+    answers = {}
+    for name in names:
+        if name in alone or read is None:
+            answers[name] = called(name, place, card, mode)
+        else:
+            answers[name] = modules[name].described(read) if name in modules else _metric(read, name)
+    return answers
 
 
 def _metric(found: Answers, name: str) -> dict[str, Any]:
     result = found.results[name]
     return {**answer(name, result), "unit": result.unit, **result.details, **origin([result])}
+
+
+def _json(found: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
 
 
 def _has_number(found: dict[str, Any]) -> bool:

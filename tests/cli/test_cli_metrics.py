@@ -188,14 +188,39 @@ def test_a_card_that_is_named_must_be_there(sharded: Path, capsys: pytest.Captur
     assert "no.yaml" in capsys.readouterr().err
 
 
-def test_the_list_of_metrics_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+SIXTEEN = {
+    "coll_call_num_16",
+    "comm_comp_overlap_16",
+    "iter_time_16",
+    "pipeline_bubble_16",
+    "straggler_lag_16",
+    "throughput_tokens_16",
+    "traffic_distribution_16",
+    "training_quality_16",
+}
+
+
+def test_the_list_of_metrics_has_a_row_for_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list-metrics"]) == OK
-    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == load().names()
+    rows = capsys.readouterr().out.splitlines()[1:]
+    listed = [row.split()[0] for row in rows]
+    assert listed == sorted({*load().names(), *load().aliases()})
+    assert set(listed) >= SIXTEEN
+    (alias,) = [row for row in rows if row.startswith("iter_time_16 ")]
+    assert alias.endswith("Same as iteration_wall_clock_time.")
+
+
+@pytest.mark.parametrize(("asked", "name"), [("Coll_Call_Num", "coll_call_num"), ("ttft", "TTFT")])
+def test_a_name_is_found_in_any_case(
+    asked: str, name: str, sharded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["-t", str(sharded), "-m", asked, "-f", "csv"])
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"{name},")
 
 
 def test_the_list_of_metrics_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--list-metrics", "-f", "value"])
-    assert capsys.readouterr().out.split() == load().names()
+    assert capsys.readouterr().out.split() == sorted({*load().names(), *load().aliases()})
     main(["--list-metrics", "-f", "json"])
     listed = json.loads(capsys.readouterr().out)
     assert next(entry for entry in listed if entry["metric"] == "sm")["unit"] == "%"

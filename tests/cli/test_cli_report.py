@@ -64,6 +64,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> str:
     registry = metrics.load()
     made = Metric("gpu_idle_squared", "%", "lower", ("steps",), gpu_idle_squared)
     monkeypatch.setitem(registry._items, made.name, made)
+    monkeypatch.setitem(registry._spellings, made.name, made.name)
     return made.name
 
 

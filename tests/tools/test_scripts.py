@@ -60,8 +60,13 @@ def test_options_are_passed_on(root: Path, sharded: Path) -> None:
 
 
 def test_the_exit_status_is_that_of_the_command(root: Path, sharded: Path) -> None:
-    script = root / "scripts" / "get_mfu.sh"
-    assert [_ran(script, sharded).returncode, _ran(script).returncode] == [3, 2]
+    assert _ran(root / "scripts" / "get_mfu.sh", sharded).returncode == 3
+
+
+def test_without_a_run_the_bundled_one_is_measured_and_named(root: Path, tmp_path: Path) -> None:
+    done = _ran(root / "scripts" / "get_coll_call_num.sh", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "16\n")
+    assert "llama-tiny-fsdp2-tp2-gloo; for your own: get_coll_call_num.sh RUN\n" in done.stderr
 
 
 def test_the_script_itself_says_how_it_is_called(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,17 +102,31 @@ def test_the_same_run_gives_the_same_text(of_one_rank: Path, capsys: Captured) -
     assert first == _report(capsys, str(of_one_rank), "--output-dir", "two").read_bytes()
 
 
-def test_a_file_that_is_there_is_kept_without_force(
+def test_reports_of_one_second_are_files_of_their_own(
     of_one_rank: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccl_bench.report.render.text.text_report_name", lambda *_: "report.txt")
-    written = _report(capsys, str(of_one_rank))
-    written.write_text("mine")
-    assert main([str(of_one_rank)]) == 2
-    assert "already exists" in capsys.readouterr().err
-    assert written.read_text() == "mine"
-    assert _report(capsys, str(of_one_rank), "--force") == written
-    assert written.read_text().startswith("CCL-Bench report")
+    first = _report(capsys, str(of_one_rank))
+    first.write_text("mine")
+    later = [_report(capsys, str(of_one_rank)) for _ in range(2)]
+    assert [path.name for path in later] == ["report_2.txt", "report_3.txt"]
+    assert first.read_text() == "mine"
+    assert all(path.read_text().startswith("CCL-Bench report") for path in later)
+
+
+def test_a_folder_of_reports_that_is_a_file_is_refused(of_one_rank: Path, capsys: Captured) -> None:
+    assert main([str(of_one_rank), "--output-dir", "train.toml"]) == 2
+    assert "train.toml is not a directory" in capsys.readouterr().err
+
+
+def test_git_ignores_reports(root: Path) -> None:
+    ignored = subprocess.run(
+        ["git", "check-ignore", "trace_analysis/20260101_120000_llama3_8B_dp1x2_tp2_gpu4.txt"],
+        cwd=root,
+        capture_output=True,
+        check=False,
+    )
+    assert ignored.returncode == 0
 
 
 def test_a_report_does_not_become_part_of_the_run(of_one_rank: Path, capsys: Captured) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tools.main import main
-from tools.selection import tool_names
+from tools import folders
+from tools.folders import tool_names
 
 from ccl_bench.base.errors import InputError, UsageError
 
@@ -147,6 +148,76 @@ def test_the_other_form_fails_like_every_command(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("names", [["overlap", "coll_call_num"], ["overlap,coll_call_num"]])
+def test_names_may_be_apart_by_spaces_or_commas(names: list[str], sharded: Path, capsys: Captured) -> None:
+    assert main(["--tools", *names, "--workload-dir", str(sharded)]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["overlap", "coll_call_num"]
+
+
+@pytest.fixture
+def own_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a folder whose subfolders are tools beside those of the checkout."""
+    import tools
+
+    monkeypatch.setattr(tools, "__path__", [*tools.__path__, str(tmp_path)])
+    monkeypatch.setattr(folders, "_HERE", tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("tools.mine")]:
+        del sys.modules[name]
+
+
+def _add_tool(folder: Path, module: str, body: str) -> None:
+    folder.mkdir()
+    (folder / f"{module}.py").write_text(f"def metric_cal(trace_dir{body}\n")
+
+
+def test_a_folder_with_metric_cal_and_nothing_else_is_a_tool(
+    own_tools: Path, sharded: Path, capsys: Captured
+) -> None:
+    _add_tool(own_tools / "mine_a", "__init__", "): return 3.5")
+    _add_tool(own_tools / "mine_b", "metric", ", card=None, mode='auto'): return {'mode_kind': mode, 'n': 2}")
+    _add_tool(own_tools / "mine_c", "mine_c", "): return 1 // 0")
+    _add_tool(own_tools / "mine_d", "__init__", "): return None")
+    (own_tools / "no_tool").mkdir()
+    (own_tools / "no_tool" / "helpers.py").write_text("")
+    assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "mine_a": {"mine_a": 3.5},
+        "mine_b": {"mode_kind": "auto", "n": 2},
+        "mine_c": {
+            "mine_c_reason": "failed: ZeroDivisionError: integer division or modulo by zero",
+        },
+        "mine_d": {"mine_d_reason": "not measurable: the tool returned nothing"},
+    }
+
+
+def test_a_users_tool_is_asked_for_like_a_metric(own_tools: Path, sharded: Path, capsys: Captured) -> None:
+    _add_tool(own_tools / "mine_a", "__init__", "): return 3.5")
+    _add_tool(own_tools / "mine_c", "__init__", "): raise RuntimeError('no such run')")
+    assert main([f"--trace={sharded}", "--metric=mine_a"]) == 0
+    assert capsys.readouterr().out == "3.5\n"
+    assert main(["--trace", str(sharded), "--metric", "mine_c"]) == 3
+    assert capsys.readouterr().err == "tools/main.py: mine_c: failed: RuntimeError: no such run\n"
+    assert main(["--trace", "nowhere", "--metric", "mine_a"]) == 4
+
+
+def test_a_users_tool_that_cannot_be_imported_takes_no_other_down(
+    own_tools: Path, sharded: Path, capsys: Captured
+) -> None:
+    _add_tool(own_tools / "mine_a", "__init__", "): return 3.5")
+    _add_tool(own_tools / "mine_e", "__init__", "): return 1\nimport nothing_of_this_name")
+    assert main(["--workload-dir", str(sharded), "--tools", "mine_a", "mine_e", "coll_call_num"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mine_a"] == {"mine_a": 3.5}
+    assert "No module named 'nothing_of_this_name'" in found["mine_e"]["mine_e_reason"]
+    assert found["coll_call_num"]["coll_call_num"] == 16
+
+
+def test_a_tool_says_what_to_ask_for_in_place_of_everyday_words(capsys: Captured) -> None:
+    assert main(["--workload-dir", "x", "--tools", "GPU utilization"]) == 2
+    assert "ask for gpu_busy" in capsys.readouterr().err
+
+
 def test_a_metric_without_a_value_ends_with_its_status(sharded: Path, capsys: Captured) -> None:
     assert main(["--workload-dir", str(sharded), "--tools", "mfu"]) == 3
     assert json.loads(capsys.readouterr().out)["mfu"]["mfu_reason"].startswith("not applicable")
@@ -162,13 +233,14 @@ def test_help_shows_both_forms(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        ["main.py", "--trace=examples/runs/llama-tiny-fsdp2-tp2-gloo", "--metric=coll_call_num"],
         ["tools/main.py", "--trace", "examples/runs/llama-tiny-fsdp2-tp2-gloo", "--metric", "coll_call_num"],
         [
             "-c",
             "from tools.overlap import metric_cal as m; m('examples/runs/llama-tiny-pp4-gloo'); print(16)",
         ],
     ],
-    ids=["script", "import"],
+    ids=["root", "script", "import"],
 )
 def test_they_work_from_the_root_of_the_checkout(command: list[str], root: Path) -> None:
     done = subprocess.run(

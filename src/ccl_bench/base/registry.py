@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ccl_bench.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
@@ -25,24 +25,28 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class Registry(Generic[T]):
     """A mapping from names and aliases to one kind of thing, open to plug-ins.
 
-    Packages add theirs through the entry-point group `group`: each entry names a module
-    whose import registers what it defines. A plug-in that fails to import is remembered
-    in `broken` and never takes the others down.
+    Names are found in upper and lower case alike. Packages add theirs through the entry-point group
+    `group`: each entry names a module whose import registers what it defines. A plug-in that fails to
+    import is remembered in `broken` and never takes the others down. `suggest` knows what to ask for in
+    place of words that are no name here.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
+    def __init__(self, kind: str, group: str, suggest: Callable[[str], str] | None = None) -> None:
         self.kind = kind
         self.group = group
         self.broken: dict[str, str] = {}
+        self._suggest = suggest
         self._items: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
+        self._spellings: dict[str, str] = {}
         self._loaded = False
 
     def add(self, name: str, item: T, aliases: Iterable[str] = ()) -> None:
         """Register `item`; a name or alias that is taken is a programming error."""
-        for taken in (name, *aliases):
-            if taken in self._items or taken in self._aliases:
-                raise ValueError(f"{self.kind} {taken!r} is registered twice")
+        spellings = {each.casefold(): each for each in (name, *aliases)}
+        if taken := spellings.keys() & self._spellings.keys():
+            raise ValueError(f"{self.kind} {', '.join(sorted(taken))} is registered twice")
+        self._spellings |= spellings
         self._items[name] = item
         self._aliases.update(dict.fromkeys(aliases, name))
 
@@ -65,17 +69,21 @@ class Registry(Generic[T]):
             except Exception as error:  # a stranger's module may raise anything
                 self.broken[entry.name] = f"{type(error).__name__}: {error}"
 
-    def canonical(self, name: str) -> str:
-        """Return the registered name behind `name` or an alias of it."""
+    def spelled(self, name: str) -> str:
+        """Return a name or alias as it is registered; UsageError naming what was probably meant."""
         self.load_plugins()
-        if name in self._items:
-            return name
-        if name in self._aliases:
-            return self._aliases[name]
-        known = [*self._items, *self._aliases]
-        fix = did_you_mean(name, known) or f"known: {', '.join(sorted(self._items))}"
+        if spelling := self._spellings.get(name.casefold()):
+            return spelling
+        suggested = self._suggest(name) if self._suggest else ""
+        fix = suggested or did_you_mean(name, self._spellings.values())
+        fix = fix or f"known: {', '.join(sorted(self._items))}"
         broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
         raise UsageError(f"unknown {self.kind} {name!r}", fix=fix + broken)
+
+    def canonical(self, name: str) -> str:
+        """Return the registered name behind `name` or an alias of it; UsageError as of `spelled`."""
+        spelling = self.spelled(name)
+        return self._aliases.get(spelling, spelling)
 
     def get(self, name: str) -> T:
         """Return the item called `name`, or raise UsageError naming the nearest ones."""
@@ -98,4 +106,4 @@ class Registry(Generic[T]):
     def __contains__(self, name: str) -> bool:
         """Whether `name` is a name or an alias."""
         self.load_plugins()
-        return name in self._items or name in self._aliases
+        return name.casefold() in self._spellings

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.base.registry import Registry
+from ccl_bench.catalog.metric_names import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,7 +94,7 @@ def _parameters(function: Callable[..., Measurement]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-METRICS: Registry[Metric] = Registry("metric", GROUP)
+METRICS: Registry[Metric] = Registry("metric", GROUP, suggestion)
 
 
 def metric(

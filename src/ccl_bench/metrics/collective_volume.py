@@ -43,10 +43,16 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
     return volume
 
 
+_ALIASES = {kind: (f"collective_vol_{kind}_gb",) for kind in ("allreduce", "reducescatter")}
+
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB", better="neither", applies=(checks.several_ranks,), revision=2)(
-        _family(_suffix, _collectives)
-    )
+    metric(
+        unit="GB",
+        better="neither",
+        applies=(checks.several_ranks,),
+        aliases=_ALIASES.get(_suffix, ()),
+        revision=2,
+    )(_family(_suffix, _collectives))
 
 
 def _volume(

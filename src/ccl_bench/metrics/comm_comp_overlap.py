@@ -16,6 +16,7 @@ from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows,
     better="higher",
     revision=3,
     applies=(checks.several_ranks,),
+    aliases=("compute_comm_overlap",),
     variants={"comm_comp_overlap_16": ("ratio", 0.01)},
 )
 def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="higher", revision=3)
+@metric(unit="%", better="higher", aliases=("aggregate_gpu_utilization",), revision=3)
 def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataFrame) -> Measurement:
     """Share of the time of steps in which the device had work: kernels, copies or memory sets.
 

@@ -64,7 +64,7 @@ def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(unit="s", better="lower", applies=(checks.several_ranks,), aliases=("hockney_alpha_s",), revision=2)
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     """Latency of communication: the time the Hockney model gives an empty message.
 
@@ -84,7 +84,13 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     return Measurement(fit.alpha_s, _details(fit, parts), window=CALLS_OF_STEPS)
 
 
-@metric(unit="s/byte", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(
+    unit="s/byte",
+    better="lower",
+    applies=(checks.several_ranks,),
+    aliases=("hockney_beta_s_per_byte",),
+    revision=2,
+)
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:
     """Inverse bandwidth of communication: the time the Hockney model gives one more byte.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import StepTimeDetails
 
 
-@metric(unit="s", better="lower", aliases=("iter_time_16",), revision=2)
+@metric(unit="s", better="lower", aliases=("iter_time_16", "avg_step_time", "iter_time"), revision=2)
 def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     """Mean wall-clock time of a step, on the slowest rank of each.
 

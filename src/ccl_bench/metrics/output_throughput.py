@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
 
 
-@metric(unit="tokens/s", better="higher", applies=(checks.inference,), aliases=("output_token_throughput",))
+@metric(
+    unit="tokens/s",
+    better="higher",
+    applies=(checks.inference,),
+    aliases=("output_token_throughput", "throughput_group_6"),
+)
 def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) -> Measurement:
     """Tokens generated in one second of a serving benchmark, over all requests that succeeded.
 

@@ -48,8 +48,8 @@ def _summary(metric: Metric) -> str:
 
 
 def names(listed: Iterable[Entry]) -> str:
-    """Return the names alone, one a line."""
-    return "".join(f"{entry.metric}\n" for entry in listed)
+    """Return every name that can be asked for alone, one a line."""
+    return "".join(f"{name}\n" for name, *_ in _rows(listed))
 
 
 def as_csv(listed: Iterable[Entry]) -> str:
@@ -74,8 +74,17 @@ def table(listed: Iterable[Entry]) -> Table:
     """Return the catalogue as a table."""
     from ccl_bench.report.console import aligned
 
-    rows = [(entry.metric, entry.unit, entry.better, entry.summary) for entry in listed]
-    return aligned(("METRIC", "UNIT", "BETTER", "WHAT IT IS"), rows)
+    return aligned(("METRIC", "UNIT", "BETTER", "WHAT IT IS"), _rows(listed))
+
+
+def _rows(listed: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
+    """Return a row for every name in their order; that of an alias names its metric."""
+    rows = []
+    for entry in listed:
+        rows.append((entry.metric, entry.unit, entry.better, entry.summary))
+        same = f"Same as {entry.metric}."
+        rows += [(alias, entry.unit, entry.better, same) for alias in entry.aliases]
+    return sorted(rows)
 
 
 def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:

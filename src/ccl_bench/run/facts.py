@@ -115,21 +115,25 @@ class Stated:
 
 
 def read_stated(
-    others: Iterable[Path], card_path: Path | None = None, config_path: Path | None = None
+    others: Iterable[Path],
+    card_path: Path | None = None,
+    config_path: Path | None = None,
+    *,
+    above: Iterable[Path] = (),
 ) -> Stated:
-    """Read the card, metadata, configuration and side files among `others`.
+    """Read the card, metadata, configuration and side files among `others`, and in folders above theirs.
 
     Of several of a kind the one nearest to the top counts. A card or configuration named by the
     caller must be readable; any other unreadable file is a finding.
     """
-    others = [path for path in others if path.suffix.lower() in _STATING_SUFFIXES]
+    ordered = [*sorted(above, key=_precedence), *sorted(others, key=_precedence)]
+    others = [path for path in ordered if path.suffix.lower() in _STATING_SUFFIXES]
     if not others and card_path is None and config_path is None:
         return Stated()
     from ccl_bench import card as cards
     from ccl_bench import side_files
 
     stated = Stated()
-    ordered = sorted(others, key=_precedence)
     if card_path:
         stated.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
@@ -145,7 +149,7 @@ def read_stated(
         "training_metrics.json": ("training_metrics", side_files.read_training_metrics),
         **dict.fromkeys(side_files.MEMORY_FILE_NAMES, ("memory_stats", side_files.read_memory_stats)),
     }
-    for path in ordered:
+    for path in others:
         suffix = path.suffix.lower()
         is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
         if suffix in _CARD_SUFFIXES and stated.card is None and is_card:

@@ -17,6 +17,7 @@ from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings
 from ccl_bench.run.facts import METADATA, Stated, contradictions, fact_sources, merge_facts, read_stated
 from ccl_bench.run.one_run import keep_one_run
+from ccl_bench.run.window_folder import above
 from ccl_bench.storage import remote
 from ccl_bench.trace import discovery, formats
 
@@ -94,7 +95,10 @@ def discover_run(
     root = storage.to_path(place)
     with remote.remote_errors(root):
         found = discovery.discover_traces(root, _rank_map(root))
-        stated = read_stated(found.others, *(storage.to_path(p) if p else None for p in (card, config)))
+        higher = above(root, found.traces)
+        found.traces += higher.snapshots
+        named = (storage.to_path(p) if p else None for p in (card, config))
+        stated = read_stated(found.others, *named, above=higher.files)
     used, aside = _of_mode(found.traces, profile_mode)
     traces, strays = keep_one_run(used, found.findings)
     sources = fact_sources(stated, traces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,10 +23,20 @@ def is_remote(path: Path | UPath) -> bool:
     return not isinstance(path, Path) or "://" in str(path)
 
 
+_PAGES = ("drive.google.com", "docs.google.com")
+"""Hosts whose addresses lead to pages for people, from which no program lists the files."""
+
+
 def remote_path(address: str) -> Path:
     """Return the path behind a URL; UsageError where nothing here can open such an address."""
     from upath import UPath
 
+    if _host(address) in _PAGES:
+        raise UsageError(
+            f"{address} is a page of Google Drive, which does not give its files to programs",
+            fix=f"download the folder first, then name it: pip install gdown && "
+            f"gdown --folder {shlex.quote(address)} -O DIR; or in the browser: Download, and unpack the zip",
+        )
     try:
         return cast("Path", UPath(address))
     except ImportError as error:
@@ -35,6 +46,10 @@ def remote_path(address: str) -> Path:
             f"cannot open addresses like {_scheme(address)}://: {error}",
             fix="name a local path, or an address such as s3://bucket/run",
         ) from error
+
+
+def _host(address: str) -> str:
+    return address.partition("://")[2].partition("/")[0].lower()
 
 
 def _scheme(address: str) -> str:

@@ -57,4 +57,5 @@ def poison(monkeypatch: pytest.MonkeyPatch):
 
     known = formats.load()
     monkeypatch.setitem(known._items, POISON.name, POISON)
+    monkeypatch.setitem(known._spellings, POISON.name, POISON.name)
     return POISON

@@ -58,7 +58,7 @@ Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
     Parameter(name="--format", alias="-f", help="By default the value of one metric, a table of several."),
 ]
-ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List all metrics.")]
+ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List every name that --metric takes.")]
 Debug = Annotated[bool, Parameter(help="Show the traceback of every metric that fails.")]
 Explain = Annotated[
     str | None, Parameter(metavar="NAME", help="Show the manual page of a metric.", completer=_completions)
@@ -125,9 +125,7 @@ def requested_metrics(names: list[str], *, every: bool) -> list[str]:
         raise UsageError(
             "no metric is named", fix="name one with --metric, or give --all; --list-metrics lists them"
         )
-    for name in names:
-        registry.get(name)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(map(registry.spelled, names)))
 
 
 def measure(

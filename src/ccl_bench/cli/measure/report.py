@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,9 +32,10 @@ nothing can be read.
 
 ABOUT_HISTORICAL = """Report one run as text: what is wrong, throughput, overlap, bandwidth, traffic, waiting.
 
-Every trace is read and every metric is tried. The text is written below trace_analysis, and its path printed.
+Every trace is read and every metric is tried. The text is written into a file of its own below \
+trace_analysis, and its path printed.
 
-Exit status: 0; 2 wrong usage, or a file already exists; 4 where nothing can be read.
+Exit status: 0; 2 wrong usage; 4 where nothing can be read.
 """
 
 FOLDER = "trace_analysis"
@@ -162,7 +165,6 @@ def write_report(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     steps: options.Steps = options.EVERY_STEP,
-    force: options.Force = False,
 ) -> int:
     """Write the text report of a run to `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt` and print its path."""
     from datetime import datetime
@@ -173,10 +175,24 @@ def write_report(
     opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
     observed = _observed(opened, jobs, use_cache=not no_cache)
     name = text_report_name(observed.inspection, datetime.now().astimezone())
-    target = options.file_to_write(str(Path(output_dir) / name), force=force)
+    target = _new_file(Path(output_dir), name)
     _write(target, observed, "text")
     sys.stdout.write(f"{target}\n")
     return 0
+
+
+def _new_file(folder: Path, name: str) -> Path:
+    """Create an empty file of this name, with a number where a report of the same second has it already."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", fix="name another with --output-dir")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    for number in itertools.count(2):
+        with contextlib.suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            break
+        path = folder / f"{Path(name).stem}_{number}{Path(name).suffix}"
+    return path
 
 
 def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> ReportData:

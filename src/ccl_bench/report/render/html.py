@@ -29,6 +29,9 @@ STYLES, SCRIPT, LIBRARY = "ccl-bench.css", "ccl-bench.js", "vega.js"
 
 _ASSETS = "ccl_bench.report.render"
 
+_WHOLE_LOGO, _MARK = 'viewBox="0 0 300 64"', 'viewBox="0 0 64 64"'
+"""What is seen of the logo's drawing: all of it, and the square at its left."""
+
 _DIGITS = 6
 
 _AS_WIDE = {"autosize": {"type": "fit-x", "contains": "padding"}}
@@ -62,6 +65,8 @@ def html_page(
             navigation=navigation,
             description=description,
             version=__version__,
+            logo=logo(),
+            icon=icon(),
             assets=assets and assets.rstrip("/"),
             styles=styles() if assets is None else "",
             scripts=scripts if assets is None else [],
@@ -89,6 +94,21 @@ def shared_files() -> dict[str, str]:
 def styles() -> str:
     """Return the style sheet."""
     return theme.css_variables() + _asset("page.css")
+
+
+@cache
+def logo() -> Markup:
+    """Return the logo: the mark, and the name beside it."""
+    from markupsafe import Markup
+
+    return Markup(_asset("logo.svg"))  # noqa: S704  our own file
+
+
+@cache
+def icon() -> str:
+    """Return the address of the mark alone, as browsers show it for a page."""
+    mark = _asset("logo.svg").replace(_WHOLE_LOGO, _MARK)
+    return f"data:image/svg+xml;base64,{base64.b64encode(mark.encode()).decode()}"
 
 
 @cache
