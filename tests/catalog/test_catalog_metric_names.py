@@ -9,16 +9,20 @@ from ccl_bench.catalog import load_data
 from ccl_bench.catalog.metric_names import suggestion
 from ccl_bench.metrics import load
 
-UPSTREAM = """
-aggregate_gpu_utilization average_memory_bandwidth avg_step_time bandwidth_utilization_allgather_group_6
-bandwidth_utilization_allreduce_group_6 bandwidth_utilization_alltoall_group_6
-bandwidth_utilization_peertopeer_group_6 bandwidth_utilization_reducescatter_group_6
-collective_vol_allgather_gb collective_vol_allreduce_gb collective_vol_alltoall_gb
-collective_vol_reducescatter_gb collective_vol_total_gb communication_fraction compute_bound_fraction
-compute_comm_overlap dominant_kernel_concentration kernel_compute_time_group_6 mean_sm_coverage
-memory_bound_fraction memory_transfer_overhead mfu moe_fraction throughput_group_6 total_communication_time
-total_kernel_time total_trace_time tpot tpot_group_6 ttft ttft_group_6
-""".split()
+UPSTREAM = (
+    *("aggregate_gpu_utilization", "average_memory_bandwidth", "avg_step_time"),
+    *(f"bandwidth_utilization_{kind}_group_6" for kind in ("allgather", "allreduce", "alltoall")),
+    *(f"bandwidth_utilization_{kind}_group_6" for kind in ("peertopeer", "reducescatter")),
+    *(
+        f"collective_vol_{kind}_gb"
+        for kind in ("allgather", "allreduce", "alltoall", "reducescatter", "total")
+    ),
+    *("communication_fraction", "compute_bound_fraction", "compute_comm_overlap"),
+    *("dominant_kernel_concentration", "kernel_compute_time_group_6", "mean_sm_coverage"),
+    *("memory_bound_fraction", "memory_transfer_overhead", "mfu", "moe_fraction", "throughput_group_6"),
+    *("total_communication_time", "total_kernel_time", "total_trace_time"),
+    *("tpot", "tpot_group_6", "ttft", "ttft_group_6"),
+)
 """Metrics that the leaderboard of cornell-sysphotonics/ccl-bench has shown."""
 
 ROWS = load_data("metric_names")["name"]

@@ -38,6 +38,7 @@ PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace", "--help", "--version"} | {
     "--save-detailed",  # vLLM
     "--signal",  # sbatch
+    "--tools",  # tools/main.py
     "--use-pytorch-profiler",  # Megatron-LM
 }
 

@@ -13,6 +13,7 @@ from leaderboard_client import Client
 
 from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.web.app import create_app
+from ccl_bench.report.render import html
 from ccl_bench.result import Result, ResultFinding
 
 if TYPE_CHECKING:
@@ -195,6 +196,13 @@ def test_a_quarantined_run_has_no_page(client: Client, small: Store) -> None:
     ):
         assert client.get(address).status_code == 404
     assert client.get("/api/v1/runs").json()["total"] == 0
+
+
+def test_every_page_begins_with_the_logo(client: Client, small: Store) -> None:
+    run = added(small, RUN)
+    for address in ("/", "/workloads", f"/runs/{run}"):
+        assert html.logo() in client.get(address).text.partition("<main")[0]
+    assert html.logo() in client.get(f"/runs/{run}/report").text.partition("<h1")[0]
 
 
 def test_what_is_put_into_the_folder_appears_without_a_restart(client: Client, small: Store) -> None:

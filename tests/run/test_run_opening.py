@@ -1,6 +1,8 @@
 """Opening a run: which files it consists of, and what is wrong with the set of its ranks."""
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.run import open_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"
+EXAMPLE = EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"
+DRIVE = "https://drive.google.com"
 
 
 def write_trace(path: Path, rank: int | None = None, world: int | None = None) -> Path:
@@ -150,6 +154,23 @@ def test_a_map_that_is_none_is_refused_with_an_example(tmp_path: Path):
 def test_a_place_that_is_not_there_is_an_input_error(tmp_path: Path):
     with pytest.raises(InputError, match="no such file or directory"):
         open_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("address", [f"{DRIVE}/drive/folders/a?usp=sharing", f"{DRIVE}/file/d/b"])
+def test_an_address_of_google_drive_is_answered_with_how_to_download_it(address: str):
+    with pytest.raises(UsageError, match="is a page of Google Drive") as caught:
+        open_run(address)
+    assert f"gdown --folder {shlex.quote(address)} -O DIR" in caught.value.fix
+
+
+def test_a_card_may_end_in_yml(tmp_path: Path):
+    for name in ("workload_card.yml", "qwen.YML"):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(EXAMPLE / "workload_card.yaml", folder / name)
+        run = open_run(folder)
+        assert run.facts.tp == open_run(EXAMPLE).facts.tp
+        assert run.stated.files == {folder / name: "workload card"}
 
 
 def test_an_unknown_profile_mode_is_wrong_usage():

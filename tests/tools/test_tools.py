@@ -11,9 +11,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tools.main import main
 from tools import folders
 from tools.folders import tool_names
+from tools.main import main
 
 from ccl_bench.base.errors import InputError, UsageError
 
