@@ -141,14 +141,7 @@ def read_stated(
             raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
-    readers: dict[str, tuple[str, Callable[[Path], Any]]] = {
-        METADATA: ("metadata", side_files.read_metadata),
-        "step_times_per_rank.json": ("rank_step_times", side_files.read_rank_step_times),
-        "step_times.json": ("step_times", side_files.read_step_times),
-        "step_durations.json": ("step_times", side_files.read_step_times),
-        "training_metrics.json": ("training_metrics", side_files.read_training_metrics),
-        **dict.fromkeys(side_files.MEMORY_FILE_NAMES, ("memory_stats", side_files.read_memory_stats)),
-    }
+    readers = _readers()
     for path in others:
         suffix = path.suffix.lower()
         is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
@@ -168,6 +161,20 @@ def read_stated(
     if {"step_times", "rank_step_times"} <= stated.origins.keys():
         stated.leave_out(stated.origins["step_times"], stated.origins["rank_step_times"])
     return stated
+
+
+def _readers() -> dict[str, tuple[str, Callable[[Path], Any]]]:
+    """Return the attribute of Stated that a side file of each name becomes, and what reads it."""
+    from ccl_bench import side_files
+
+    return {
+        METADATA: ("metadata", side_files.read_metadata),
+        "step_times_per_rank.json": ("rank_step_times", side_files.read_rank_step_times),
+        "step_times.json": ("step_times", side_files.read_step_times),
+        "step_durations.json": ("step_times", side_files.read_step_times),
+        "training_metrics.json": ("training_metrics", side_files.read_training_metrics),
+        **dict.fromkeys(side_files.MEMORY_FILE_NAMES, ("memory_stats", side_files.read_memory_stats)),
+    }
 
 
 _SECOND = {"step_durations.json", "memory_snapshot.json"}
