@@ -17,7 +17,7 @@ import browsers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 T = TypeVar("T")
 
@@ -61,6 +61,15 @@ def _elsewhere(address: str, page: str) -> list[str]:
     asked, asking = urlsplit(address), urlsplit(page)
     is_here = asked.netloc == asking.netloc or page == "about:blank"
     return [] if is_here and asked.hostname in {None, "127.0.0.1"} else [f"{page} asks for {address}"]
+
+
+def follow(link: Locator) -> None:
+    """Click on what leads to another page, and return when that page is there.
+
+    A click alone returns as soon as the browser has asked for the page.
+    """
+    with link.page.expect_navigation():
+        link.click()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from databases import create_database
+from leaderboard_browser import follow
 from leaderboard_bundles import Made, added, changed
 from leaderboard_client import Client
 from leaderboard_rows import filled
@@ -103,15 +104,15 @@ def test_a_person_filters_sorts_and_chooses_columns(full: Full, browser: Browsin
 
     def steps(page: Page) -> None:
         page.goto(full.address)
-        page.get_by_role("link", name="Inference").click()
+        follow(page.get_by_role("link", name="Inference"))
         page.get_by_label("Framework", exact=True).select_option(value="vllm")
         page.get_by_label("Hardware").select_option(value="H100")
         page.get_by_text("Scale and parallelism").click()
         page.get_by_label("tp", exact=True).select_option(value="4")
         page.get_by_text("group runs of one workload").click()
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         assert f"of {len(expected)} runs" in page.locator("#count").inner_text()
-        page.get_by_role("link", name="TTFT", exact=True).click()
+        follow(page.get_by_role("link", name="TTFT", exact=True))
         assert page.locator("th[aria-sort=ascending]").inner_text().startswith("TTFT")
         page.get_by_text("Columns").click()
         for name in ("TPOT", "ITL", "request_latency", "goodput", "request_throughput", "output_throughput"):
@@ -120,7 +121,7 @@ def test_a_person_filters_sorts_and_chooses_columns(full: Full, browser: Browsin
                 box.uncheck()
         page.get_by_role("checkbox", name="gpu_busy").check()
         page.get_by_text("group runs of one workload").uncheck()
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         assert _asked(page)["columns"] == ["TTFT", "gpu_busy"]
         assert _column(page, "TTFT") == expected[:50]
         assert len(_column(page, "gpu_busy")) == min(50, len(expected))
@@ -129,7 +130,7 @@ def test_a_person_filters_sorts_and_chooses_columns(full: Full, browser: Browsin
         page.goto("about:blank")
         page.goto(address)
         assert _names(page) == shown
-        page.get_by_role("link", name="Framework: vllm , remove").click()
+        follow(page.get_by_role("link", name="Framework: vllm , remove"))
         assert "framework" not in _asked(page)
         assert _asked(page)["hardware"] == ["H100"]
 
@@ -140,11 +141,11 @@ def test_a_search_finds_a_run_and_its_page_says_everything(full: Full, browser: 
     def steps(page: Page) -> None:
         page.goto(full.address)
         page.get_by_label("Search").fill("REAL lovelace")
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         assert _names(page) == [full.real[:12]]
         assert page.locator("td.place").inner_text().startswith("1 of ")
         assert page.locator("td.best data").first.get_attribute("value") == "10000000"
-        page.locator("#runs tbody th.run a").click()
+        follow(page.locator("#runs tbody th.run a"))
         assert page.locator("h1").inner_text().startswith("meta-llama/Llama-3.1-8B on 8 × ")
         assert full.real in page.locator("main").inner_text()
         for title in ("Results", "Findings about the data", "Workload card", "Provenance", "History"):
@@ -153,7 +154,7 @@ def test_a_search_finds_a_run_and_its_page_says_everything(full: Full, browser: 
         page.get_by_role("link", name="mfu", exact=True).last.click()
         assert page.locator("#metric-mfu").get_attribute("open") is not None
         page.go_back()
-        page.get_by_role("link", name="Full report").click()
+        follow(page.get_by_role("link", name="Full report"))
         page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
         assert page.locator("[data-chart] svg").count() > 3
 
@@ -167,12 +168,12 @@ def test_chosen_runs_are_compared_even_from_several_pages(full: Full, browser: B
         assert page.get_by_role("button", name="Compare selected (1)").is_disabled()
         page.goto(f"{full.address}/?q=real")
         page.get_by_label(f"Select meta-llama/Llama-3.1-8B, {full.real[:8]}").check()
-        page.get_by_role("button", name="Compare selected (2)").click()
+        follow(page.get_by_role("button", name="Compare selected (2)"))
         assert _asked(page)["run"] == [full.slower[:12], full.real[:12]]
         text = page.locator("main").inner_text()
         assert "comparable: they did the same work" in text
         assert "hardware.device.model" in text
-        page.get_by_role("link", name="make it the baseline").click()
+        follow(page.get_by_role("link", name="make it the baseline"))
         assert _asked(page)["run"] == [full.real[:12], full.slower[:12]]
 
     browser.walk(steps)
@@ -203,13 +204,13 @@ def test_everything_works_without_scripts(full: Full, browser: Browsing) -> None
     def steps(page: Page) -> None:
         page.goto(f"{full.address}/?q=real")
         page.locator("#runs input[name=run]").check()
-        page.get_by_role("button", name="Compare selected").click()
+        follow(page.get_by_role("button", name="Compare selected"))
         assert page.locator("h1").inner_text() == "Compare runs"
         page.goto(full.address)
         page.get_by_label("Model", exact=True).select_option(value="qwen2.5-7b")
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         assert "qwen2.5-7b" in page.locator("#runs").inner_text()
-        page.get_by_role("link", name="Next").click()
+        follow(page.get_by_role("link", name="Next"))
         assert "Page 2 of" in page.locator(".pages").inner_text()
         assert _asked(page)["model"] == ["qwen2.5-7b"]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from leaderboard_browser import follow
 from leaderboard_bundles import Made, added, changed, many, placed
 
 from ccl_bench.base.errors import UsageError
@@ -157,15 +158,15 @@ def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store
     def steps(page: Page) -> None:
         page.goto(f"{address}/{site.name}/")
         page.get_by_label("Framework", exact=True).select_option(value="torchtitan")
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         page.wait_for_selector("#runs[data-shown]")
         assert f"of {len(training)} runs" in page.locator("#count").inner_text()
-        page.get_by_role("link", name="mfu", exact=True).click()
+        follow(page.get_by_role("link", name="mfu", exact=True))
         page.wait_for_selector("#runs[data-shown]")
         assert page.locator("th[aria-sort=descending]").inner_text().startswith("mfu")
         page.get_by_text("Columns").click()
         page.get_by_role("checkbox", name="gpu_busy").uncheck()
-        page.get_by_role("button", name="Show").click()
+        follow(page.get_by_role("button", name="Show"))
         page.wait_for_selector("#runs[data-shown]")
         assert "gpu_busy" not in page.locator("#runs thead").inner_text().replace("\u200b", "")
         with page.expect_download() as download:
@@ -174,13 +175,13 @@ def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store
             assert len(list(csv.DictReader(stream))) == len(training)
         for box in page.locator("#runs input[name=run]").all()[:2]:
             box.check()
-        page.get_by_role("button", name="Compare selected (2)").click()
+        follow(page.get_by_role("button", name="Compare selected (2)"))
         page.wait_for_selector("#compared table")
         assert "omparable" in page.locator("#compared").inner_text()
-        page.locator(".chosen a").first.click()
+        follow(page.locator(".chosen a").first)
         assert "runs/" in page.url
         page.get_by_role("link", name="results.json").wait_for()
-        page.locator(".crumbs a").last.click()
+        follow(page.locator(".crumbs a").last)
         drawn = page.locator("figcaption").all_inner_texts()
         assert [text.split(",")[0] for text in drawn][:3] == FIRST_COLUMNS
 
@@ -193,10 +194,10 @@ def test_without_scripts_every_listed_run_can_be_read(site: Path, browser: Brows
         page.goto((site / "any-1.html").as_uri())
         found = _names(page)
         while page.get_by_role("link", name="Next").count():
-            page.get_by_role("link", name="Next").click()
+            follow(page.get_by_role("link", name="Next"))
             found += _names(page)
         assert not page.get_by_role("button", name="Show").is_visible()
-        page.locator("#runs tbody th.run a").first.click()
+        follow(page.locator("#runs tbody th.run a").first)
         assert page.get_by_role("heading", name="Results").is_visible()
         return found
 
@@ -212,7 +213,7 @@ def test_hostile_text_is_shown_on_a_site_and_never_run(site: Path, browser: Brow
         page.goto(f"{(site / 'index.html').as_uri()}?phase=any&q=alert&columns=mfu")
         page.wait_for_selector("#runs[data-shown]")
         assert page.locator("#runs tbody td.number").inner_text().split() == ["1", "!", "doubtful"]
-        page.locator("#runs tbody th.run a").first.click()
+        follow(page.locator("#runs tbody th.run a").first)
         assert SCRIPT in page.locator("main").inner_text()
 
     browser.walk(steps)
@@ -270,7 +271,7 @@ def test_a_site_with_a_report_shows_it(
 
     def steps(page: Page) -> None:
         page.goto((tmp_path / "public" / "runs" / f"{run[:12]}.html").as_uri())
-        page.get_by_role("link", name="Full report").click()
+        follow(page.get_by_role("link", name="Full report"))
         page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
         assert page.locator("[data-chart] svg").count() > 3
 

@@ -233,13 +233,29 @@ def network():
         pytest.skip(f"namespaces of the network are not permitted here: {error.stderr.decode().strip()}")
 
 
-def test_a_machine_cut_off_while_it_reads_is_made_up_for(run: Path, tmp_path: Path, network: Network) -> None:
+def test_a_machine_cut_off_while_it_reads_is_made_up_for(
+    run: Path, tmp_path: Path, poison, network: Network
+) -> None:
+    readers = tmp_path / "readers"
+    readers.mkdir()
+    keeping = with_poison(run, tmp_path, rank=3, poison="keep", folder=str(readers))
+    cut: list[int] = []
     with one_cluster(tmp_path / "cluster", host=f"{network.net}.1") as cluster:
         for _ in range(2):
             cluster.worker(inside=network.machine())
         cluster.has_workers(2)
-        watched = Watched(lambda: network.cut_off(0))
+        workers = [process.pid for process in cluster.processes if process is not cluster.scheduler]
 
-        assert answer(run, cluster.address, watched) == answer(run)
+        def cut_off() -> None:
+            until(lambda: poison_format.readers(readers), "a reader", cluster)
+            cut.append(workers.index(poison_format.readers(readers)[0]))
+            network.cut_off(cut[0])
+            (readers / "go").touch()
+
+        watched = Watched(cut_off, after=2)
+
+        assert answer(keeping, cluster.address, watched) == answer(keeping)
         assert watched.reported == EVERY_RANK
-        assert f"Remove worker addr: tcp://{network.net}.2:" in (cluster.folder / "log0").read_text()
+        assert (
+            f"Remove worker addr: tcp://{network.net}.{2 + cut[0]}:" in (cluster.folder / "log0").read_text()
+        )
