@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import browsers
+import polars as pl
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 # Each of a thousand processes would compile every module that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Several processes share the processors, and most tables here are small: a second thread of polars costs more
+# than it gives. Commands that tests start have as many threads as a user's.
+with pytest.MonkeyPatch.context() as environment:
+    environment.setenv("POLARS_MAX_THREADS", "1")
+    pl.thread_pool_size()  # starts the threads
 
 # A collection of garbage looks through all that a session keeps, such as recorded traces.
 gc.set_threshold(100_000, 50, 100)
