@@ -113,9 +113,11 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         ["correlation", "start_ns"], keep="first", maintain_order=True
     )
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
-    for source in SOURCES[1:6]:
+    recorded = set(collectives["source"].unique())
+    enclosing = [source for source in SOURCES[1:6] if source in recorded]
+    for source in enclosing:
         found = _with_enclosing(found, collectives, source)
-    return _with_parts(_first_known(found, SOURCES[:6]), collectives)
+    return _with_parts(_first_known(found, ("kernel", *enclosing)), collectives)
 
 
 def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

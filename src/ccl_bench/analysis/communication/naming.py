@@ -19,19 +19,25 @@ GLOO = "gloo:"
 def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
     """Return what each name means; each distinct name is looked at once."""
     text = names.cast(pl.String)
-    known = {name: meaning(name) for name in text.unique().drop_nulls()}
+    known = {name: meaning(name) for name in text.unique() if name is not None}
+    if not known:
+        return text.clear(n=text.len())
     return text.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
 
 
 def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:
     """Return whether `condition` holds for each name; each distinct name is looked at once."""
-    distinct = names.unique().drop_nulls()
-    wanted = distinct.filter(
-        pl.Series([condition(name) for name in distinct.cast(pl.String)], dtype=pl.Boolean)
-    )
+    distinct = names.unique()
+    holds = [name is not None and condition(name) for name in distinct.cast(pl.String)]
+    return is_one_of(names, distinct.filter(pl.Series(holds, dtype=pl.Boolean)))
+
+
+def is_one_of(names: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Return whether each name is one of those wanted, which have the same type and no null."""
     if wanted.is_empty():
         return pl.Series([False]).new_from_index(0, names.len())
-    return names.is_in(wanted.implode()).fill_null(value=False)
+    one_of = pl.col(names.name).is_in(pl.lit(wanted).implode()).fill_null(value=False)
+    return names.to_frame().select(one_of).to_series()
 
 
 def recorded_collectives(names: pl.Series) -> pl.Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_polars import pl
 
@@ -48,10 +49,8 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
 def matching(names: pl.Series, pattern: str) -> pl.Series:
     """Mark which names match a pattern; each distinct name is looked at once."""
     distinct = names.unique()
-    wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
-    if wanted.is_empty():
-        return pl.Series([False]).new_from_index(0, names.len())
-    return names.is_in(wanted.implode()).fill_null(value=False)
+    found = distinct.to_frame().filter(pl.col(names.name).cast(pl.String).str.contains(pattern))
+    return is_one_of(names, found.to_series())
 
 
 def named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
