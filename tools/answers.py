@@ -79,6 +79,20 @@ def answer(key: str, result: Result) -> dict[str, Number | str]:
     return {key: plain(result.value)}
 
 
+def known_or_reason(name: str, reason: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was found, or {name_reason: reason} where nothing was."""
+    given = {key: value for key, value in found.items() if value is not None and value != {}}
+    return given or {f"{name}_reason": f"not measurable: {reason}"}
+
+
+def share_pct(table: Any, part: str, whole: str) -> float | None:
+    """Return one column of a table as percent of another, mean over ranks; None without rows."""
+    from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank
+
+    shares = shares_by_rank(table, part, whole)
+    return None if shares.is_empty() else mean_of(shares, "pct")
+
+
 def renamed(details: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return those of `details` that `names` maps to a key, under that key; what is None is left out."""
     return {key: details[name] for name, key in names.items() if details.get(name) is not None}

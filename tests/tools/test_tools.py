@@ -20,8 +20,8 @@ from ccl_bench.base.errors import InputError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNITS = ("_s", "_bytes", "_gb_per_s", "_pct", "_ratio", "_count")
-TEXTS = ("_reason", "_kind", "_rank", "_name", "windows", "ranks", "findings")
+UNITS = ("_s", "_bytes", "_gb_per_s", "_flop_per_byte", "_pct", "_ratio", "_count")
+TEXTS = ("_reason", "_settings", "_kind", "_rank", "_name", "windows", "ranks", "findings")
 NINE = {
     "throughput",
     "communication",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.units import GIGA
-from tools.answers import Answers, answer, answers_of, origin, plain, renamed
+from tools.answers import Answers, answer, answers_of, known_or_reason, origin, plain, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,9 +15,12 @@ METRICS = (
     "exposed_communication_time",
     "communication_fraction",
     "traffic_distribution_16",
+    "coll_call_num",
 )
 TABLES = ("traffic", "transfers")
 
+
+_NO_RATE = "no call in a step has both a recorded size and a time"
 
 _TIMES = {
     "summed_s": "communication_sum_s",
@@ -36,6 +39,8 @@ def metric_cal(
 ) -> dict[str, Any]:
     """Return bytes, calls, times and bandwidths of one GPU in one step, by collective.
 
+    Collectives have the names of torch.distributed; `calls_count` is of the lowest rank.
+
     Bytes are messages as nccl-tests counts them. Bandwidths are of the whole trace, on the best basis
     that a collective has, and of the reach (inside a node, between nodes) that carries most.
     """
@@ -44,16 +49,17 @@ def metric_cal(
 
 def described(answers: Answers) -> dict[str, Any]:
     """Return the dict of `metric_cal` from what was measured of the run."""
-    time, exposed, share, traffic = answers.of(*METRICS)
+    time, exposed, share, traffic, calls = answers.of(*METRICS)
     return {
         **answer("communication_s", time),
         **renamed(time.details, _TIMES),
         **answer("exposed_communication_s", exposed),
         **answer("communication_pct", share),
+        **answer("calls_count", calls),
         **_traffic(answers),
         **renamed(traffic.details, _TRAFFIC),
-        **_efficiency(answers),
-        **_bandwidths(answers),
+        **known_or_reason("efficiency", _NO_RATE, _efficiency(answers)),
+        **known_or_reason("bandwidth", _NO_RATE, _bandwidths(answers)),
         **origin(answers.of(*METRICS)),
     }
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tools.answers import Answers, answer, answers_of, origin, renamed
+from ccl_bench.base.units import SECOND_NS
+from tools.answers import Answers, answer, answers_of, known_or_reason, origin, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-METRICS = ("comm_comp_overlap", "comm_comp_overlap_16")
+METRICS = ("comm_comp_overlap", "comm_comp_overlap_16", "bubble_size_pipeline")
+TABLES = ("waits", "steps")
+
+_NO_WAIT = "no collectives could be matched across ranks, so waiting is not separate from moving data"
 
 _PARTS = {
     "window": "step_s",
@@ -28,17 +32,32 @@ _DETAILS = {
 def metric_cal(
     trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
 ) -> dict[str, Any]:
-    """Return the overlap, the communication that is exposed, and the parts of a mean step."""
-    return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode))
+    """Return the overlap, the communication that is exposed, the parts of a mean step, and bubbles.
+
+    `bubble_s` is the idle time of a pipeline's stage; `communication_wait_s` is how long a rank waits in
+    collectives for the last one to arrive, in any run.
+    """
+    return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode, tables=TABLES))
 
 
 def described(answers: Answers) -> dict[str, Any]:
     """Return the dict of `metric_cal` from what was measured of the run."""
-    share, ratio = answers.of(*METRICS)
+    share, ratio, bubble = answers.of(*METRICS)
     return {
         **answer("overlap_pct", share),
         **answer("overlap_ratio", ratio),
         **renamed(share.details, _DETAILS),
         **renamed(share.details.get("mean_step_s", {}), _PARTS),
+        **answer("bubble_s", bubble),
+        **renamed(bubble.details, {"fraction_ratio": "bubble_ratio"}),
+        **known_or_reason("communication_wait", _NO_WAIT, {"communication_wait_s": _wait(answers)}),
         **origin(answers.of(*METRICS)),
     }
+
+
+def _wait(answers: Answers) -> float | None:
+    """Return the mean over ranks and steps of the time spent waiting for late ranks, s."""
+    waits, steps = answers.tables.get("waits"), answers.tables.get("steps")
+    if waits is None or waits.is_empty() or steps is None or steps.is_empty():
+        return None
+    return float(waits["wait_ns"].sum()) / steps.height / SECOND_NS

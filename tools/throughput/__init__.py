@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tools.answers import Answers, answer, answers_of, origin, renamed
+from tools.answers import Answers, answer, answers_of, known_or_reason, origin, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ccl_bench.result import Result
+
 METRICS = ("throughput_tokens_sec", "iteration_wall_clock_time", "mfu")
+
+_NO_RANKS = "no source gives step times of single ranks together with the tokens of a step and the GPUs"
 
 _RATE = {
     "tokens_per_s_per_gpu": "per_gpu_tokens_per_s",
@@ -31,7 +35,10 @@ _DETAILS = {"per_rank_s": "per_rank_iteration_s", "per_step_s": "per_step_iterat
 def metric_cal(
     trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
 ) -> dict[str, Any]:
-    """Return tokens per second of the job and of one GPU, statistics of the step time, and MFU."""
+    """Return tokens per second of the job, of one GPU and of each rank, statistics of the step time, and MFU.
+
+    A rank's throughput is its share of the tokens of a step over its own mean step time.
+    """
     return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode))
 
 
@@ -41,9 +48,19 @@ def described(answers: Answers) -> dict[str, Any]:
     return {
         **answer("tokens_per_s", rate),
         **renamed(rate.details, _RATE),
+        **known_or_reason("per_rank_tokens", _NO_RANKS, {"per_rank_tokens_per_s": _per_rank(rate, time)}),
         **answer("iteration_mean_s", time),
         **renamed(time.details.get("spread_s", {}), _TIMES),
         **renamed(time.details, _DETAILS),
         **answer("mfu_pct", mfu),
         **origin(answers.of(*METRICS)),
     }
+
+
+def _per_rank(rate: Result, time: Result) -> dict[str, float]:
+    """Return the tokens of one GPU and step over the mean step time of each rank."""
+    tokens, gpus = rate.details.get("tokens_per_step"), rate.details.get("gpus")
+    times: dict[str, float] = time.details.get("per_rank_s", {})
+    if not tokens or not gpus:
+        return {}
+    return {rank: tokens / gpus / seconds for rank, seconds in times.items() if seconds}

@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.metrics import metric
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared.per_step import mean_of
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
-if TYPE_CHECKING:
-    from ccl_bench.analysis.facts import Facts
-    from ccl_bench.metrics import Measurement
+_RECORD_SHAPES = "record shapes: torch.profiler.profile(record_shapes=True)"
 
 
-@metric(unit="FLOP/byte", better="higher")
-def compute_intensity(facts: Facts) -> Measurement:
-    """Operations for each byte between a device and its memory; no supported trace records those bytes.
+@metric(unit="FLOP/byte", better="higher", revision=2)
+def compute_intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+    """Operations of matrix products for each byte of their factors and results: an upper bound.
 
     Formula:
-        compute_intensity = model FLOPs per step and device / bytes read from and written to its memory
+        compute_intensity = sum of 2 * batch * m * k * n / sum of bytes of [m, k], [k, n] and [m, n]
+
+        over the products of the steps (`aten::mm`, `addmm`, `bmm`, `baddbmm`) with recorded shapes, mean over
+        ranks.
 
     Caveats:
-        Operations are those the model needs (see `mfu`). The bytes are those of kernels, in and out of
-        device memory: torch.profiler and the CUDA timeline record none of them. The bytes of copies are a
-        small and unrelated part and are not used; nor are those of communication, which is traffic on
-        links, not memory.
+        It is a bound from the shapes of operators and no measurement: each factor is read once and each
+        result written once, and caches that are too small make kernels move more. Attention kernels,
+        convolutions and elementwise operators are not counted; the latter move far more for each
+        operation. A product of distributed tensors counts as the local one that it calls. What kernels read
+        from and write to device memory is in no supported trace: Nsight Compute counts it
+        (`dram__bytes.sum`).
 
     Reference:
-        Arithmetic intensity of the roofline model, Williams et al. 2009.
+        Arithmetic intensity of the roofline model, Williams et al. 2009; FLOPs of
+        `torch.utils.flop_counter`, which counts the same operations for these operators.
     """
-    facts.needed("model_flops_per_token")
-    raise NotMeasurable(
-        "traces do not hold what kernels read from and write to device memory",
-        fix="record dram__bytes.sum with Nsight Compute and divide by hand",
+    need_rows(steps, "steps", RECORD)
+    totals = product_work.select(pl.col("products", "sized", "flops", "bytes").sum()).row(0, named=True)
+    if not totals["products"]:
+        raise NotMeasurable(
+            "the traces hold no operator of torch that multiplies matrices in any step", fix=_RECORD_SHAPES
+        )
+    if not totals["bytes"]:
+        raise NotMeasurable("the traces hold no shapes of operators", fix=_RECORD_SHAPES)
+    sums = product_work.group_by(each_rank()).agg(pl.col("flops", "bytes").sum())
+    ratios = sums.filter(pl.col("bytes") > 0).select("rank", ratio=pl.col("flops") / pl.col("bytes"))
+    ratios = ratios.sort("rank", nulls_last=True)
+    return Measurement(
+        mean_of(ratios, "ratio"),
+        details={
+            "per_rank_flop_per_byte": by_rank(ratios, "ratio"),
+            "flops_per_step": totals["flops"] / steps.height,
+            "bytes_per_step": totals["bytes"] / steps.height,
+            "products_per_step": totals["products"] / steps.height,
+            "products_without_shape_count": totals["products"] - totals["sized"],
+            "basis": "shapes of operators: every factor is read once and every result written once",
+        },
+        window=window_of(steps),
+        ranks=ranks_in(steps),
     )

@@ -92,6 +92,18 @@ _TABLES = (
         forward_thread=("Int64", "autograd's number of the forward thread"),
     ),
     _table(
+        "products",
+        "One operator that multiplied matrices, or stacks of them; sizes are null without recorded shapes.",
+        **_SPAN,
+        name=("String", "name as recorded, such as `aten::mm`"),
+        thread=("Int64", "thread id"),
+        batch=("Int64", "pairs of matrices"),
+        rows=("Int64", "rows of the first matrix"),
+        inner=("Int64", "its columns, and rows of the second"),
+        columns=("Int64", "columns of the second matrix"),
+        dtype=("String", "element type as recorded"),
+    ),
+    _table(
         "launches",
         "One call of the CUDA or HIP runtime or driver.",
         **_SPAN,

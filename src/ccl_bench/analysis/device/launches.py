@@ -1,10 +1,10 @@
-"""What it costs to launch work on a device: calls, delays and queues."""
+"""What the host does for the device: the time in operators, and launching with its delays and queues."""
 
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.markers import matching
-from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window
+from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_polars import pl
 
 LAUNCH_CALL = (
@@ -16,6 +16,19 @@ LAUNCH_CALL = (
 GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
 
 _EARLIEST = -(1 << 62)
+
+
+@derived(
+    reads={"cpu_ops": ("start_ns", "end_ns")},
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step as recorded, ns"),
+    operators_ns=("Int64", "time in which at least one CPU thread ran an operator, ns"),
+)
+def host_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: how long the CPU was in operators."""
+    windows = steps.select("start_ns", "end_ns")
+    lengths = pl.col("end_ns") - pl.col("start_ns")
+    return steps.select("step", window_ns=lengths).with_columns(operators_ns=union_lengths(cpu_ops, windows))
 
 
 @derived(

@@ -152,3 +152,12 @@ def memory_map(memory_segments: pl.DataFrame, memory_blocks: pl.DataFrame) -> pl
     rows = memory_segments.join(sums, on=["device", "address"], how="left")
     filled = rows.with_columns(pl.col("free_bytes", "largest_free_bytes").fill_null(0))
     return filled.sort("device", "address").select(*DERIVED.get("memory_map").table.columns)
+
+
+@derived(
+    name=("String", "setting, those of a group as `group.name`"),
+    value=("Int64", "its value; 0 and 1 for false and true"),
+)
+def allocator_settings(memory_settings: pl.DataFrame) -> pl.DataFrame:
+    """One setting of the allocator that a snapshot holds."""
+    return memory_settings.select("name", "value")

@@ -60,12 +60,13 @@ KINETO = register(
     Format(
         name="kineto",
         profile="torch",
-        revision=3,
+        revision=4,
         tables=frozenset(
             {
                 "kernels",
                 "memcpy",
                 "cpu_ops",
+                "products",
                 "launches",
                 "annotations",
                 "collectives",

@@ -14,7 +14,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import content, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
-from ccl_bench.trace.formats.kineto import communication, metadata, tables
+from ccl_bench.trace.formats.kineto import communication, metadata, products, tables
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
     COMPLETE,
@@ -92,7 +92,7 @@ _CALLS_AT_A_TIME = 4096
 _TAKEN_AT_A_TIME = 256 << 20
 """Bytes of text after which native rows are taken, because they are larger than those of polars."""
 
-_TIMED = ("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives")
+_TIMED = ("kernels", "memcpy", "cpu_ops", "products", "launches", "annotations", "collectives")
 
 _LINKS = "autograd_links"
 
@@ -130,6 +130,7 @@ class RowBuilder:
         self._native = native
         self._rows = _Spool()
         self._calls: list[dict[str, object]] = []
+        self._products: list[dict[str, object]] = []
         self._events = 0
         self._untaken_bytes = 0
         self.ignored: Counter[str] = Counter()
@@ -149,7 +150,7 @@ class RowBuilder:
         """
         if not self._native or (end := self._native.feed(text, must_end=must_end)) is None:
             return None
-        self._add_calls(self._native.calls(text))
+        self._add_arguments(self._native.calls(text))
         self._untaken_bytes += len(text)
         if self._untaken_bytes > _TAKEN_AT_A_TIME:
             self._take_native()
@@ -169,7 +170,7 @@ class RowBuilder:
         for name, members in tables.items():
             self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
         self._rows.relieve(_alike)
-        self._add_calls([event for event in events if communication.is_call(event)])
+        self._add_arguments(events)
 
     def _take_native(self) -> None:
         self._untaken_bytes = 0
@@ -179,15 +180,19 @@ class RowBuilder:
                 self._rows.add(name, frame)
             self.ignored.update(ignored)
 
-    def _add_calls(self, calls: list[Event]) -> None:
-        self._calls += [communication.call(event) for event in calls]
-        if len(self._calls) > _CALLS_AT_A_TIME:
-            self._flush_calls()
+    def _add_arguments(self, events: list[Event]) -> None:
+        """Add what the arguments of events say: of communication calls and of matrix products."""
+        self._calls += [communication.call(event) for event in events if communication.is_call(event)]
+        self._products += [products.product(event) for event in events if products.is_product(event)]
+        if len(self._calls) + len(self._products) > _CALLS_AT_A_TIME:
+            self._flush_arguments()
 
-    def _flush_calls(self) -> None:
+    def _flush_arguments(self) -> None:
         if self._calls:
             self._rows.add("collectives", communication.collectives(self._calls))
-        self._calls = []
+        if self._products:
+            self._rows.add("products", products.products(self._products))
+        self._calls, self._products = [], []
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
         """Return all rows of one kind, with absolute times; None if there are none."""
@@ -203,7 +208,7 @@ class RowBuilder:
     def finish(self) -> None:
         """Take the last rows; there is nothing to add after this."""
         self._take_native()
-        self._flush_calls()
+        self._flush_arguments()
 
     def starts(self, base_ns: int) -> pl.Series:
         """Return the start of everything that has one, ns."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.trace.formats.kineto import tables
+from ccl_bench.trace.formats.kineto import products, tables
 from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
@@ -204,7 +204,7 @@ def native_words() -> ctypes.Array[Word]:
     found = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
     kinds: dict[str, str | None] = {**CATEGORIES, **dict.fromkeys(UNUSED_CATEGORIES)}
     found += [_category_word(category, kind) for category, kind in kinds.items()]
-    prefixes = [name.encode() for name in CALL_NAMES]
+    prefixes = [name.encode() for name in (*CALL_NAMES, *products.NAMES)]
     found += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
     return (Word * len(found))(*found)
 
@@ -292,7 +292,10 @@ class NativeRows:
         return end or len(text)
 
     def calls(self, text: bytes) -> list[Event]:
-        """Return the events of `text` that describe communication calls; `text` is what was fed last."""
+        """Return the events of `text` whose arguments matter: communication calls and matrix products.
+
+        `text` is what was fed last.
+        """
         places = ctypes.POINTER(ctypes.c_int64)()
         count = self._native.rows_calls(self._handle, ctypes.byref(places))
         parts = [text[places[2 * n] : places[2 * n + 1]] for n in range(count)]

@@ -1,0 +1,62 @@
+"""What the matrix products of a step compute, and the least that they move, from the shapes of operators."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.intervals import assign_window, sum_per_window
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.dtypes import dtype
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    products=("Int64", "matrix products that the CPU started in the step and that call no other"),
+    sized=("Int64", "those with a recorded shape and element type"),
+    flops=("Float64", "operations of these, 2 for each multiplication and addition"),
+    bytes=("Float64", "bytes of their factors and results, each once"),
+)
+def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: the operations and the data of its matrix products."""
+    batch, rows, inner, columns = (
+        pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
+    )
+    elements = rows * inner + inner * columns + rows * columns
+    done = _innermost(products)
+    costs = done.with_columns(
+        flops=2 * batch * rows * inner * columns,
+        bytes=batch * elements * _widths(done["dtype"]),
+    )
+    costs = costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
+    sums = (
+        assign_window(costs, steps.select("start_ns", "end_ns"))
+        .group_by("window")
+        .agg(
+            pl.len().cast(pl.Int64).alias("products"),
+            pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+            pl.col("flops", "bytes").sum(),
+        )
+    )
+    found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
+    return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
+
+
+def _innermost(products: pl.DataFrame) -> pl.DataFrame:
+    """Return the products that call no other: one of distributed tensors has the shapes of the whole job."""
+    ordered = products.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    following = pl.col("start_ns").shift(-1).over("thread")
+    calls_none = following.is_null() | (following >= pl.col("end_ns"))
+    return ordered.filter(calls_none).sort("start_ns", maintain_order=True)
+
+
+def _widths(names: pl.Series) -> pl.Series:
+    """Return the bytes of one element for each recorded type; null for types that are not known."""
+    known = {name: _width(name) for name in names.drop_nulls().unique()}
+    return names.replace_strict([*known], [*known.values()], default=None, return_dtype=pl.Float64)
+
+
+def _width(name: str) -> float | None:
+    try:
+        return dtype(name).width_bytes
+    except NotMeasurable:
+        return None
