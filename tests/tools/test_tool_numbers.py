@@ -52,6 +52,7 @@ def test_communication_has_bytes_times_and_bandwidths_of_each_collective(small: 
         "per_collective_basis_kind": {"all_gather": "wait-free", "reduce_scatter": "wait-free"},
         "efficiency_gb_per_s": 2 * message / 42_500,
         "unattributed_calls_count": 0,
+        "calls_count": 2,
     }
     found = _dict_of("communication", small)
     assert found.pop("per_collective_basis_kind") == expected.pop("per_collective_basis_kind")
@@ -73,8 +74,11 @@ def test_memory_has_peaks_efficiency_and_fragmentation_of_each_device(small: Pat
             "per_device_allocations_count": {"0": 1000, "1": 1000},
             "per_device_frees_count": {"0": 900, "1": 900},
             "per_device_oom_count": {"0": 0, "1": 0},
+            "inactive_split_ratio": 8 / 80,
         },
     )
+    assert found["inactive_split_kind"] == "peaks of the counters"
+    assert "no memory snapshot" in found["allocator_settings_reason"]
     assert "no times" in found["allocation_rate_reason"]
 
 
@@ -163,17 +167,65 @@ def test_gpu_utilization_shows_why_the_device_was_idle(small: Path) -> None:
             "idle_waiting_for_host_s": 12.5 * US,
             "idle_waiting_for_kernel_s": 0.0,
             "idle_other_s": 0.0,
+            "compute_efficiency_pct": 65.0,
+            "cpu_overhead_s": (2 + 10) * US,
+            "cpu_overhead_pct": 12.0,
+            "launch_overhead_s": 5 * US,
         },
     )
 
 
+def test_gpu_utilization_says_why_hardware_is_not_saturated_in_numbers(small: Path) -> None:
+    found = _dict_of("gpu_utilization", small)
+    assert "no copy within the device's memory" in found["memory_bandwidth_utilization_reason"]
+    assert "no copy of known size" in found["average_memory_bandwidth_reason"]
+    assert "no shapes" in found["compute_intensity_reason"]
+
+
 def test_overlap_is_what_both_do_at_once(small: Path) -> None:
     expected = {"overlap_pct": (100 * 20 / 40 + 100 * 20 / 45) / 2, "compute_s": 65 * US, "step_s": 100 * US}
-    _are(_dict_of("overlap", small), expected)
+    found = _dict_of("overlap", small)
+    _are(found, {**expected, "communication_wait_s": (0 + 5) / 2 * US})
+    assert "pipeline" in found["bubble_size_pipeline_reason"]
+
+
+def test_bubbles_of_a_pipeline_are_in_overlap(sharded: Path) -> None:
+    pipeline = sharded.parent / "llama-tiny-pp4-gloo"
+    found = _dict_of("overlap", pipeline)
+    assert 0 < found["bubble_ratio"] < 1
+    assert found["bubble_s"] < found["step_s"]
+    assert "could be matched" in found["communication_wait_reason"]
 
 
 def test_throughput_is_tokens_over_the_step(small: Path) -> None:
-    _are(_dict_of("throughput", small), {"tokens_per_s": 2048 / (100 * US), "gpus_count": 2})
+    found = _dict_of("throughput", small)
+    _are(found, {"tokens_per_s": 2048 / (100 * US), "gpus_count": 2})
+    _are(found, {"per_rank_tokens_per_s": dict.fromkeys("01", 1024 / (100 * US))})
+
+
+def test_the_operators_of_a_real_run_compute_what_its_model_needs(sharded: Path) -> None:
+    """Six operations for each token and weight in a product, and the bytes that a loop over shapes adds up.
+
+    A product of distributed tensors calls the local one, whose shapes are those of the rank.
+    """
+    done = moved = 0
+    for trace in sorted(sharded.glob("kineto_trace_*")):
+        found = [e for e in _events(trace) if e["name"] == "aten::mm"]
+        for event in found:
+            end = event["ts"] + event["dur"]
+            if any(event["ts"] < e["ts"] < end for e in found if e["tid"] == event["tid"]):
+                continue
+            (rows, inner), (_, columns) = event["args"]["Input Dims"]
+            done += 2 * rows * inner * columns
+            moved += 4 * (rows * inner + inner * columns + rows * columns)
+    steps, tokens, weights = 3, 16 * 128, 1_574_144 - 1_280  # without those of the norms
+    assert done == steps * tokens * 6 * weights
+
+    result = _dict_of("gpu_utilization", sharded)
+
+    assert result["compute_intensity_flop_per_byte"] == pytest.approx(done / moved)
+    assert result["matrix_product_flops_count"] == done / (steps * 4)
+    assert "shapes of operators" in result["compute_intensity_kind"]
 
 
 @cache
@@ -255,3 +307,30 @@ def test_memory_of_a_snapshot_has_peaks_and_rates(corpus: Path) -> None:
     assert 0 < found["unused_ratio"] < 1
     assert found["per_device_allocations_per_s"]["0"] > 0
     assert "allocation_rate_reason" not in found
+
+
+def test_fragmentation_of_a_snapshot_is_of_two_moments(corpus: Path) -> None:
+    """The dump is counted from the blocks of the pickle; its settings are listed as it holds them."""
+    import pickle
+
+    held = pickle.loads((corpus / "memory" / "rank0_memory_snapshot.pickle").read_bytes())
+    reserved = sum(segment["total_size"] for segment in held["segments"])
+    used = sum(segment["allocated_size"] for segment in held["segments"])
+    split = sum(
+        block["size"]
+        for segment in held["segments"]
+        if any(block["state"] != "inactive" for block in segment["blocks"])
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    )
+    found = _dict_of("memory", corpus / "memory")
+    _are(
+        found,
+        {
+            "per_device_unused_at_dump_ratio": {"0": 1 - used / reserved},
+            "per_device_inactive_split_at_dump_ratio": {"0": split / reserved},
+        },
+    )
+    assert found["inactive_split_ratio"] == found["per_device_inactive_split_at_peak_ratio"]["0"]
+    assert found["inactive_split_kind"] == "peak of the snapshot's history"
+    assert found["allocator_settings"]["max_split_size"] == held["allocator_settings"]["max_split_size"]

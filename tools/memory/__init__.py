@@ -32,14 +32,10 @@ _RATIOS = {
     "basis": "fragmentation_kind",
 }
 _MOMENTS = {"peak": "at_peak", "snapshot": "at_dump"}
-_MEASURES = {
-    "unused_ratio": "unused",
-    "inactive_split_ratio": "inactive_split",
-    "scattered_ratio": "scattered",
-}
+_SPLIT = "inactive_split_ratio"
+_MEASURES = {"unused_ratio": "unused", _SPLIT: "inactive_split", "scattered_ratio": "scattered"}
 _NO_SPLIT = "neither memory_stats.json with inactive_split_bytes nor a memory snapshot is in the run"
 _NO_SETTINGS = "no memory snapshot is in the run, or it holds no settings"
-_SPLIT = "inactive_split_ratio"
 _RATES = ("allocations_per_s", "frees_per_s")
 _NO_RATES = "not measurable: an allocator's counters hold no times; a memory snapshot with its history does"
 
@@ -84,10 +80,10 @@ def _inactive_split(fragmentation: Result, ratios: dict[str, Any]) -> dict[str, 
     rows = fragmentation.details.get("snapshots", ())
     splits = {"peaks of the counters": [*counted.values()]} if counted else {}
     for moment, said in (("peak", "peak of the snapshot's history"), ("snapshot", "dump of the snapshot")):
-        found = [row["inactive_split_ratio"] for row in rows if row["moment"] == moment and _SPLIT in row]
+        found = [row[_SPLIT] for row in rows if row["moment"] == moment and _SPLIT in row]
         splits |= {said: found} if found else {}
     for said, found in splits.items():
-        return {"inactive_split_ratio": max(found), "inactive_split_kind": said}
+        return {_SPLIT: max(found), "inactive_split_kind": said}
     return {}
 
 

@@ -60,4 +60,5 @@ def _wait(answers: Answers) -> float | None:
     waits, steps = answers.tables.get("waits"), answers.tables.get("steps")
     if waits is None or waits.is_empty() or steps is None or steps.is_empty():
         return None
-    return float(waits["wait_ns"].sum()) / steps.height / SECOND_NS
+    mean_s: float = waits["wait_ns"].sum() / steps.height / SECOND_NS
+    return mean_s
