@@ -35,6 +35,7 @@ def test_each_category_becomes_a_row_of_its_table(write):
         "kernels": 1,
         "memcpy": 2,
         "cpu_ops": 1,
+        "products": 0,
         "launches": 2,
         "annotations": 2,
         "collectives": 0,
