@@ -117,6 +117,9 @@ CALLS = {a: b for pair in _SWAPPED_CALLS for a, b in (pair, pair[::-1])}
 UNTOUCHED = (ast.Raise, ast.JoinedStr)
 """Messages are no arithmetic."""
 
+RUN = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
+"""How pytest ends after it has run tests; it is interrupted where a changed module cannot be imported."""
+
 HARMLESS_KEYWORDS = {"strict", "maintain_order", "slots", "frozen", "named"}
 
 
@@ -289,7 +292,7 @@ class Watch:
             self.useless.add(report.nodeid)
 
 
-@dataclass
+@dataclass(eq=False)
 class Chosen:
     """A plug-in of pytest that runs only some tests, in their order, and notes the first that fails."""
 
@@ -310,13 +313,15 @@ class Chosen:
 
 
 def run_pytest(project: Project, arguments: Sequence[str], plugin: Any, trees: dict[str, ast.Module]) -> None:
-    """Run tests in this process on changed modules."""
+    """Run tests in this process on changed modules; raise RuntimeError where pytest itself could not."""
     sys.meta_path.insert(0, ChangedModules(project.package, trees))
     os.chdir(project.root)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-q", "-p", "no:cacheprovider", f"--rootdir={project.root}", f"--basetemp={folder}/tests"]
         options += [f"--ignore-glob={name}" for name in LEFT_OUT]
-        pytest.main([*options, *arguments], plugins=[plugin])
+        ended = pytest.main([*options, *arguments], plugins=[plugin])
+    if ended not in RUN:
+        raise RuntimeError(f"pytest ended with {ended!r}")
 
 
 def observe(project: Project, folders: Sequence[str], trees: dict[str, ast.Module]) -> dict[str, Any]:
