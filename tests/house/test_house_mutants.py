@@ -59,6 +59,7 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").write_text(SOURCE)
     (tmp_path / "tests" / "sums").mkdir(parents=True)
+    (tmp_path / "tests" / "sums" / "conftest.py").touch()
     (tmp_path / "tests" / "sums" / "test_sums.py").write_text(TESTS)
     ran = subprocess.run(
         [sys.executable, "-c", RUN, str(tmp_path)],
