@@ -3,6 +3,8 @@
 # scripts and traces of a workload, not speed.
 
 NEEDS_ACCOUNT=no
+: "${SCHEDULER:=none}" # slurm: on the nodes of a job
+: "${PROFILE_MODE:=torch}"
 DEVICE=cpu
 : "${RANKS_PER_NODE:=4}"
 : "${TORCH_BACKEND=cpu}"

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Summaries of the Nsight Systems reports of a run as CSV: nsys_tables.sh RUN. They go to RUN/nsys_tables/.
-#
-# Nsight Systems renamed its summaries in 2023 (gpukernsum became cuda_gpu_kern_sum): the installed names are used,
-# and files have the later ones.
+# Files have the later names of the summaries, whatever the installed release calls them.
 set -euo pipefail
 
 if (($# != 1)) || [[ $1 == -* ]]; then
@@ -10,13 +8,9 @@ if (($# != 1)) || [[ $1 == -* ]]; then
     exit 2
 fi
 run=$1
-summaries=(
-    cuda_gpu_kern_sum:gpukernsum
-    cuda_gpu_mem_time_sum:gpumemtimesum
-    cuda_api_sum:cudaapisum
-    nvtx_sum:nvtxsum
-    osrt_sum:osrtsum
-)
+summaries=(cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_api_sum nvtx_sum osrt_sum)
+# shellcheck source=perlmutter/nsys.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/nsys.sh"
 
 if ! type -P nsys >/dev/null; then
     printf 'nsys_tables.sh: nsys is not on PATH\n  next: load the module of Nsight Systems (Perlmutter: cudatoolkit)\n' >&2
@@ -29,18 +23,14 @@ if ((${#reports[@]} == 0)); then
     exit 4
 fi
 
-known=$(nsys stats --help-reports 2>&1 || true)
 mkdir -p "$run/nsys_tables"
 for report in "${reports[@]}"; do
     base=$(basename -- "$report" .nsys-rep)
     for summary in "${summaries[@]}"; do
-        later=${summary%%:*} earlier=${summary##*:}
-        name=$later
-        grep -qw -- "$later" <<<"$known" || name=$earlier
         # A summary without a row is no error: nsys says so, and writes no file.
-        nsys stats --quiet --force-export=true --report "$name" --format csv --output - "$report" \
-            >"$run/nsys_tables/${base}_$later.csv" 2>>"$run/nsys_tables/messages.txt" || true
-        [[ -s $run/nsys_tables/${base}_$later.csv ]] || rm -f "$run/nsys_tables/${base}_$later.csv"
+        nsys stats --quiet --force-export=true --report "$summary" --format csv --output - "$report" \
+            >"$run/nsys_tables/${base}_$summary.csv" 2>>"$run/nsys_tables/messages.txt" || true
+        [[ -s $run/nsys_tables/${base}_$summary.csv ]] || rm -f "$run/nsys_tables/${base}_$summary.csv"
     done
 done
 echo "$run/nsys_tables: $(find "$run/nsys_tables" -name '*.csv' | wc -l) tables of ${#reports[@]} reports"

@@ -48,7 +48,8 @@ run "$uv" pip install --python "$ENVIRONMENT/bin/python" \
     ${TORCH_BACKEND:+--torch-backend="$TORCH_BACKEND"} "${requirements[@]}"
 
 if [[ -z $dry_run ]]; then
-    printf '# Written by setup_env.sh: the environment that jobs run in.\nsource %q\n' "$ENVIRONMENT/bin/activate" >"$ACTIVATE"
+    printf '# Written by setup_env.sh: the environment that jobs run in.\nsource %q\nsource %q\n' \
+        "$ENVIRONMENT/bin/activate" "$here/nsys.sh" >"$ACTIVATE"
     "$ENVIRONMENT/bin/python" -c 'import torch; print("PyTorch", torch.__version__, "for CUDA", torch.version.cuda)'
     say "$ACTIVATE activates $ENVIRONMENT"
 fi

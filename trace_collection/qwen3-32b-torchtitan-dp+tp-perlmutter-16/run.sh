@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Train and record this workload on the nodes of the allocation it is started in; further options go to torchtitan.
-# `sbatch run.sbatch` does it as a job. Configuration: perlmutter/README.md of ccl-bench.
+# Train and record this workload: submit the job that does, or do it on the nodes of the allocation this is started in.
+# Further options go to torchtitan. Configuration: perlmutter/README.md of ccl-bench.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)

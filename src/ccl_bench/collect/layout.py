@@ -1,10 +1,11 @@
-"""The layout of a run directory: clear it for a new run, place each file, link the last traces of rank 0."""
+"""The layout of a run directory: clear it for a new run, place each file, link the last traces."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+from glob import escape
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,7 @@ def fallback_destination(trace: TraceFile) -> PurePosixPath:
 LOGS = "logs"
 
 _RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, rank_summary.FOLDER)
-_REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm", "report*.sqlite")
-_LINK_PATTERNS = ("kineto_trace_0.json*", "torch_et_0.json*")
+_REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm")
 
 
 def prepare_run_directory(target: Path, *, force: bool) -> None:
@@ -93,34 +93,43 @@ def holds_run(target: Path) -> bool:
 def _files_of_earlier_run(target: Path) -> Iterator[Path]:
     """Yield the files that an earlier run left, none that a person may have written."""
     yield from (target / name for name in _RECORDED_FOLDERS if (target / name).is_dir())
-    yield from (path for pattern in (*_REPORT_PATTERNS, *_LINK_PATTERNS) for path in target.glob(pattern))
+    for report in (path for pattern in _REPORT_PATTERNS for path in target.glob(pattern)):
+        yield report
+        yield from target.glob(f"{escape(report.stem)}.sqlite")
+    for name in _LINK_NAMES.values():
+        yield from (path for path in target.glob(f"{name}_*.json*") if path.is_symlink())
     for path in target.glob("*.json"):
         if path.name == ENVIRONMENT or side_file_named(path.name):
             yield path
 
 
-LINK_NAMES = {"kineto": "kineto_trace_0.json", "execution_trace": "torch_et_0.json"}
+_LINK_NAMES = {"kineto": "kineto_trace", "execution_trace": "torch_et"}
 
 
 def make_links(target: Path) -> list[str]:
-    """Link to the last traces of rank 0, by relative paths since directories move; return the names."""
-    traces = discover_traces(target).traces
-    return [name for kind, name in LINK_NAMES.items() if _link(target, name, _last_trace(traces, kind))]
+    """Link to the last trace of each rank at the top and beside the windows; return the kinds of names.
+
+    Paths are relative, since directories move.
+    """
+    last: dict[tuple[str, int], TraceFile] = {}
+    for trace in sorted(discover_traces(target).traces, key=lambda t: (t.iteration or -1, t.relative)):
+        if trace.form.name in _LINK_NAMES and trace.rank is not None:
+            last[trace.form.name, trace.rank] = trace
+    made = set()
+    for (kind, rank), trace in last.items():
+        compressed = ".gz" * (trace.path.suffix == ".gz")
+        if _link(target / f"{_LINK_NAMES[kind]}_{rank}.json{compressed}", trace.path):
+            made.add(f"{_LINK_NAMES[kind]}_<rank>.json{compressed}")
+        window = trace.path.parent
+        if _WINDOW.fullmatch(window.name) and window.parent != target:
+            _link(window.parent / trace.path.name, trace.path)
+    return sorted(made)
 
 
-def _last_trace(traces: list[TraceFile], kind: str) -> TraceFile | None:
-    """Return the trace of rank 0 in the last recording window."""
-    of_rank_0 = [trace for trace in traces if trace.form.name == kind and trace.rank == 0]
-    return max(of_rank_0, key=lambda trace: (trace.iteration or -1, trace.relative), default=None)
-
-
-def _link(target: Path, name: str, trace: TraceFile | None) -> bool:
-    """Link to a trace; the link to a compressed one ends in .gz, and a file of that name stays."""
-    if trace is None:
-        return False
-    link = target / (f"{name}.gz" if trace.path.suffix == ".gz" else name)
+def _link(link: Path, trace: Path) -> bool:
+    """Link to a trace; a file of that name stays."""
     if os.path.lexists(link) and not link.is_symlink():
         return False
     link.unlink(missing_ok=True)
-    link.symlink_to(os.path.relpath(trace.path, target))
+    link.symlink_to(os.path.relpath(trace, link.parent))
     return True

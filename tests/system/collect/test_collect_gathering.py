@@ -38,15 +38,19 @@ def test_the_layout_of_torchtitan_0_1_and_0_2(tmp_path):
     done = _gathered(tmp_path)
     assert files(tmp_path / "run") == {
         *(f"profile_trace/iteration_{n}/rank{rank}_trace.json" for n in (10, 20) for rank in range(4)),
+        *(f"profile_trace/rank{rank}_trace.json" for rank in range(4)),
+        *(f"kineto_trace_{rank}.json" for rank in range(4)),
         "memory_snapshot/iteration_20/rank1_memory_snapshot.pickle",
-        "kineto_trace_0.json",
         "run_metadata.json",
         "workload_card.yaml",
     }
     assert done.copied.files == 9
     # The last window is what people look at first.
-    last = (tmp_path / "run/kineto_trace_0.json").readlink()
-    assert last.as_posix() == "profile_trace/iteration_20/rank0_trace.json"
+    for rank in range(4):
+        last = (tmp_path / f"run/kineto_trace_{rank}.json").readlink()
+        assert last.as_posix() == f"profile_trace/iteration_20/rank{rank}_trace.json"
+        beside = (tmp_path / f"run/profile_trace/rank{rank}_trace.json").readlink()
+        assert beside.as_posix() == f"iteration_20/rank{rank}_trace.json"
     assert (tmp_path / "outputs/profile_trace/iteration_10/rank0_trace.json").exists()
 
 
@@ -148,7 +152,7 @@ def test_only_what_the_command_wrote_is_gathered(tmp_path, kineto_text):
     )
     assert ended.returncode == 0, ended.stderr
     traces = {name for name in files(tmp_path / "run") if name.startswith("profile_trace/")}
-    assert traces == {"profile_trace/iteration_20/rank0_trace.json"}
+    assert traces == {"profile_trace/iteration_20/rank0_trace.json", "profile_trace/rank0_trace.json"}
 
 
 def test_the_card_beside_the_traces_comes_with_them_unless_there_is_another(tmp_path):

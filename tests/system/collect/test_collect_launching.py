@@ -69,7 +69,8 @@ def test_nsys_stands_in_front_of_the_command(nsys, tmp_path):
     assert words[:2] == [str(tmp_path / "nsys"), "profile"]
     assert words[-3:] == ["--cuda-graph-trace=node", "torchrun", "x.py"]
     # A percent sign of the path is no pattern.
-    assert f"--output={tmp_path}/a + 100%%/report" in words
+    assert f"--output={tmp_path}/a + 100%%/a + 100%%" in words
+    assert "--cuda-memory-usage=true" in words
 
 
 def test_under_srun_every_node_has_a_report_and_a_session_of_its_own(nsys, tmp_path):
@@ -80,6 +81,12 @@ def test_under_srun_every_node_has_a_report_and_a_session_of_its_own(nsys, tmp_p
     assert "%q{SLURM_NODEID}" in output
     assert "%q{SLURM_PROCID}" in output
     assert "%q{SLURM_PROCID}" in session
+
+
+@pytest.mark.parametrize("options", ["--ntasks=1", "--ntasks 1", "-n1", "-N 1 -n 1"])
+def test_the_report_of_a_single_task_has_the_name_of_the_run_alone(nsys, tmp_path, options):
+    words = nsys.wrap(["srun", *options.split(), "torchrun", "x.py"], tmp_path / "run")
+    assert f"--output={tmp_path}/run/run" in words
 
 
 def test_two_recordings_have_different_sessions(tmp_path, nsys):

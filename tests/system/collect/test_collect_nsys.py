@@ -37,18 +37,18 @@ def recorded(record, nsys_installed):
 
 def test_the_report_lies_in_the_run_and_its_processes_are_ranks(recorded):
     assert recorded.ended.returncode == 0, recorded.ended.stderr
-    assert (recorded.run / "report.nsys-rep").exists()
+    assert (recorded.run / f"{recorded.run.name}.nsys-rep").exists()
     run = open_run(recorded.run)
     assert {trace.form.name for trace in run.traces} == {"nsys"}
     assert run.ranks == [0, 1]
     named = json.loads((recorded.run / "ranks.json").read_text())
     processes = json.loads((recorded.run / "run_metadata.json").read_text())["recording"]["processes"]
-    assert named == {f"report.nsys-rep#pid{each['pid']}": each["rank"] for each in processes}
+    assert named == {f"{recorded.run.name}.nsys-rep#pid{each['pid']}": each["rank"] for each in processes}
 
 
 def test_the_active_steps_are_marked_and_as_long_as_the_loop_says(recorded, tmp_path):
     # Without the file of step times, the report itself has to tell them.
-    for name in ("report.nsys-rep", "ranks.json"):
+    for name in (f"{recorded.run.name}.nsys-rep", "ranks.json"):
         shutil.copy(recorded.run / name, tmp_path)
     (result,) = evaluate(open_run(tmp_path), ["iteration_wall_clock_time"], jobs=1)
     own = [json.loads((recorded.folder / f"own.{rank}").read_text()) for rank in (0, 1)]
@@ -98,14 +98,14 @@ def test_both_profilers_record_one_after_the_other_into_one_run(both):
         "recorded by nsys",
     ]
     found = files(folder / "run")
-    assert {"profile_trace/iteration_3/rank0_trace.json", "report.nsys-rep", "environment.json"} <= found
+    assert {"profile_trace/iteration_3/rank0_trace.json", "run.nsys-rep", "environment.json"} <= found
     # Numbers come from one of the two, or everything would count twice.
     assert "traces of Nsight Systems (1) are not used" in ended.stdout
 
 
 def _process(node, local):
     return _RecordedProcess(
-        f"report_node{node}_task{node}.nsys-rep#pid{local}", node, Part(f"pid{local}", Identity(), local)
+        f"run_node{node}_task{node}.nsys-rep#pid{local}", node, Part(f"pid{local}", Identity(), local)
     )
 
 

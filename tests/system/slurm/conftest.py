@@ -26,3 +26,14 @@ def site(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Site:
     scratch = folder / "scratch of m+1"
     scratch.mkdir()
     return Site(slurm, checkout(folder / "check out+1"), scratch)
+
+
+@pytest.fixture
+def held(slurm: Cluster) -> Iterator[None]:
+    """Let no job start, and cancel those that were submitted."""
+    slurm.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    try:
+        yield
+    finally:
+        slurm.run("scancel", "--user=root")
+        slurm.run("scontrol", "update", "PartitionName=gpu", "State=UP")

@@ -44,13 +44,26 @@ class Job:
 
     site: Site
     number: int
-    run: Path
+    latest: Path
+    """The link to the last good run of its workload."""
     output: Path
+    """What Slurm wrote; the rest is in the run."""
+
+    @property
+    def log(self) -> Path | None:
+        """The file in its run into which the job prints, once it has begun."""
+        return next(self.latest.parent.glob(f"{self.latest.name}_*/logs/slurm-{self.number}.out"), None)
+
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.log.parents[1] if self.log else self.latest
 
     @property
     def text(self) -> str:
-        """What the job has printed so far."""
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
+        """What the job has printed so far: into its run, then into the file of Slurm."""
+        files = [path for path in (self.log, self.output) if path and path.exists()]
+        return "".join(path.read_text(errors="replace") for path in files)
 
     @property
     def shown(self) -> str:
@@ -103,10 +116,12 @@ class Job:
         return 0.5 / min(self._logged_rates(last))
 
     def _logged_rates(self, last: int) -> list[int]:
+        logs = [path.read_text() for path in self.run.glob("logs/*/attempt_0/*/stdout.log")]
         return [
             int(found[1].replace(",", ""))
-            for path in self.run.glob("logs/*/attempt_0/*/stdout.log")
-            if (found := re.search(rf" step: +{last} .* tps: ([\d,]+)", path.read_text()))
+            for log in logs
+            if "Profiling active" in log  # under Nsight Systems the profiler of torch is off
+            and (found := re.search(rf" step: +{last} .* tps: ([\d,]+)", log))
         ]
 
     def card_values(self) -> dict[str, int]:
@@ -140,6 +155,7 @@ class Site:
             "PATH": f"{FORKING}:{self.root / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHON": sys.executable,
             "CLUSTER": "cpu",
+            "EXECUTION_TRACE": "0",
             "SCRATCH": str(self.scratch),
             "CCL_BENCH_CACHE": str(self.scratch.parent / "cache"),
             "COLUMNS": "100",
@@ -166,8 +182,12 @@ class Site:
         done = self.ran("sbatch", *words, folder=folder, **environment)
         assert done.returncode == 0, done.stderr
         number = int(done.stdout.partition(";")[0])
-        scratch = Path(environment.get("SCRATCH", self.scratch))
-        return Job(self, number, scratch / "ccl-bench-traces" / name, folder / f"{name}-{number}.out")
+        return self.job(number, name, folder, Path(environment.get("SCRATCH", self.scratch)))
+
+    def job(self, number: int, name: str, folder: Path, scratch: Path | None = None) -> Job:
+        """Return the job of a workload that was submitted in a folder."""
+        traces = (scratch or self.scratch) / "ccl-bench-traces"
+        return Job(self, number, traces / name, folder / f"{name}-{number}.out")
 
     def measured(self, run: Path, *metrics: str) -> dict[str, dict[str, object]]:
         """Return what ccl-metrics says of a run."""
@@ -200,7 +220,7 @@ def _read(pid: int, name: str) -> bytes:
 def checkout(folder: Path) -> Path:
     """Return a copy of what the jobs read, with a Python to ask for versions that has no torch to load."""
     for part in PARTS:
-        shutil.copytree(ROOT / part, folder / part)
+        shutil.copytree(ROOT / part, folder / part, symlinks=True)
     (folder / "bin").mkdir()
     (folder / "bin" / "python3").symlink_to("/usr/bin/python3")
     return folder

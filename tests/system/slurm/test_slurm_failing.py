@@ -63,25 +63,29 @@ def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
     assert "cause: a process was killed" in job.text
     what, following = _last_lines(job)
     assert "the run failed for the cause above" in what
-    assert "FORCE=1 sbatch -A m1234 run.sbatch " in following
+    assert "&& sbatch -A m1234 run.sbatch " in following
     assert following.endswith(" ".join(ENDLESS))
 
 
-def test_a_second_job_is_sent_away_and_a_cancelled_one_keeps_what_it_recorded(
+def test_a_second_job_records_beside_the_first_and_a_cancelled_one_keeps_what_it_recorded(
     site: Site, tmp_path: Path
 ) -> None:
     first = _submitted(site, tmp_path, *ENDLESS, ranks=1)
     first.until(lambda: _recorded(first), "a trace")
 
     with _standing_still(first):
-        second = _submitted(site, tmp_path, ranks=1, FORCE="1")
+        second = _submitted(site, tmp_path, ranks=1, DATA="c4")
         assert second.ended() == "FAILED"
-    assert f"{first.run} is being recorded by job {first.number}" in second.text
-    assert "export TRACES=" in second.text
-    assert _recorded(first)
+    assert second.run != first.run
+    assert "the tokenizer of meta-llama/Llama-3.1-8B is not in" in second.text
 
     site.ran("scancel", str(first.number))
     assert first.ended() == "CANCELLED"
+    # One that failed hides no run with traces, neither by name nor in the state of the jobs.
+    assert first.latest.resolve() == first.run.resolve()
+    reported = site.ran("perlmutter/status.sh", TP, SCRATCH=str(tmp_path)).stdout
+    assert reported.startswith(f"{TP}: job {second.number} FAILED; traces: ")
+    assert f" in {first.run.resolve()}\n" in reported
     what, _ = _last_lines(first)
     assert "the job was stopped before the training ended: it was cancelled" in what
     found = site.measured(first.run, "iter_time_16")

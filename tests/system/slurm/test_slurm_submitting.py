@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +12,10 @@ from slurm_site import ROOT
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
 
     from slurm_site import Site
 
-NAMES = sorted(folder.name for folder in (ROOT / "trace_collection").iterdir() if folder.is_dir())
+NAMES = sorted(path.stem for path in (ROOT / "workloads").glob("*.toml"))
 TP = "llama3.1-8b-torchtitan-tp-perlmutter-16"
 PP = "llama3.1-8b-torchtitan-pp-perlmutter-16"
 DP = "deepseek-v2-lite-torchtitan-dp+tp-perlmutter-16"
@@ -79,18 +78,46 @@ def test_a_folder_that_a_user_made_is_submitted_like_the_seven(site: Site) -> No
         assert refused.returncode == 4
         assert "set CCL_BENCH_ROOT to a checkout of ccl-bench" in refused.stderr
         found = site.ran("./run.sh", folder=alone, CLUSTER="perlmutter", CCL_BENCH_ROOT=str(site.root))
-        assert "there is no allocation: run.sh trains on the nodes of a Slurm job" in found.stderr
+        assert "NERSC_ALLOCATION is not set" in found.stderr
     finally:
         shutil.rmtree(collection / name)
 
 
 def test_without_an_allocation_nothing_is_submitted(site: Site) -> None:
-    done = _submitted(site, ACCOUNT="")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "ccl-bench: ACCOUNT is not set, and perlmutter charges every job to an allocation\n"
-        "  next: export ACCOUNT=m1234 (yours)\n"
+    expected = (
+        "ccl-bench: NERSC_ALLOCATION is not set, and perlmutter charges every job to an allocation\n"
+        "  next: export NERSC_ALLOCATION=m1234 (yours), or set it in "
+        f"{site.root}/perlmutter/common.sh\n"
     )
+    alone = site.ran("./run.sh", folder=site.root / "trace_collection" / TP, CLUSTER="perlmutter")
+    for done in (_submitted(site, ACCOUNT=""), alone):
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+SET = 'export NERSC_ALLOCATION="m1234"  # Replace with your actual allocation'
+
+
+@pytest.mark.parametrize(
+    ("environment", "charged"),
+    [
+        ({}, "m1234"),
+        ({"NERSC_ALLOCATION": "m5"}, "m5"),
+        ({"NERSC_ALLOCATION": "m5", "ACCOUNT": "m6"}, "m6"),
+        ({"SBATCH_ACCOUNT": "m7"}, "m1234"),
+    ],
+)
+def test_an_allocation_that_is_set_in_common_sh_is_charged_unless_another_is_named(
+    site: Site, held: None, environment: dict[str, str], charged: str
+) -> None:
+    common = site.root / "perlmutter" / "common.sh"
+    text = common.read_text()
+    common.write_text(re.sub(r"^export NERSC_ALLOCATION=.*$", SET, text, flags=re.MULTILINE))
+    try:
+        done = _submitted(site, TP, **{"ACCOUNT": "", **environment})
+    finally:
+        common.write_text(text)
+    assert done.returncode == 0, done.stderr
+    assert f"Account={charged} " in site.ran("scontrol", "show", "job", done.stdout.split()[-1]).stdout
 
 
 REFUSED = {
@@ -113,33 +140,27 @@ def test_a_refusal_is_explained_with_the_next_command(site: Site, option: str) -
     assert command in last
 
 
-@pytest.fixture
-def recorded(site: Site) -> Iterator[Path]:
-    """Return a run that lies in the place of the TP workload's."""
-    run = site.scratch / "ccl-bench-traces" / TP
-    (run / "profile_trace" / "iteration_20").mkdir(parents=True)
-    try:
-        yield run
-    finally:
-        shutil.rmtree(run)
-
-
-def test_a_run_that_lies_there_already_is_not_replaced_unasked(site: Site, recorded: Path) -> None:
-    done = _submitted(site, TP, "--test-only")
+def test_what_cannot_be_submitted_keeps_back_no_other(site: Site) -> None:
+    done = _submitted(site, TP, "mine", PP, "--test-only")
     assert done.returncode == 2
-    assert f"{recorded} already holds a run" in done.stderr
-    assert _submitted(site, TP, "--test-only", FORCE="1").returncode == 0
-
-
-def test_what_cannot_be_submitted_keeps_back_no_other(site: Site, recorded: Path) -> None:
-    done = _submitted(site, "--test-only")
-    assert done.returncode == 2
-    assert re.findall(r"^([\w.+-]+): sbatch: Job \d+ to start", done.stdout, flags=re.MULTILINE) == [
-        name for name in NAMES if name != TP
-    ]
+    assert re.findall(r"^([\w.+-]+): sbatch: Job \d+ to start", done.stdout, flags=re.MULTILINE) == [TP, PP]
+    assert "trace_collection/mine has no run.sbatch" in done.stderr
     what, following = done.stderr.splitlines()[-2:]
-    assert what == f"ccl-bench: 1 of 7 workloads were not submitted, for the causes above: {TP}"
-    assert following.endswith(f"submit_all.sh {TP}")
+    assert what == "ccl-bench: 1 of 3 workloads were not submitted, for the causes above: mine"
+    assert following.endswith("submit_all.sh mine")
+
+
+def test_a_persons_folder_beside_the_workloads_is_neither_submitted_nor_in_the_way(site: Site) -> None:
+    folder = site.root / "trace_collection" / "my-model-vllm-group-4"
+    shutil.copytree(site.root / "trace_collection" / TP, folder)
+    try:
+        done = _submitted(site, "--test-only")
+        reported = site.ran("perlmutter/status.sh")
+    finally:
+        shutil.rmtree(folder)
+    assert (done.returncode, reported.returncode) == (0, 0), done.stderr + reported.stderr
+    assert re.findall(r"^([\w.+-]+): sbatch: Job \d+ to start", done.stdout, flags=re.MULTILINE) == NAMES
+    assert [line.partition(":")[0] for line in reported.stdout.splitlines()] == NAMES
 
 
 def test_the_state_of_each_job_is_reported(site: Site) -> None:
@@ -192,23 +213,66 @@ def test_a_job_submitted_from_another_folder_says_where_to_submit_it(site: Site)
     job = int(done.stdout)
     assert site.cluster.ended(job) == "FAILED"
     assert (site.scratch / f"{job}.out").read_text() == (
-        f"run.sbatch: no run.sh in {site.scratch}: submit from the folder of the workload "
+        f"run.sbatch: no run.sh in {site.scratch}: submit from its folder or that of ccl-bench "
         "(cd FOLDER && sbatch run.sbatch)\n"
     )
 
 
-def test_an_allocation_of_another_size_is_refused(site: Site) -> None:
-    job = site.submitted(TP, sbatch=("--nodes=2",))
-    assert job.ended() == "FAILED"
+def test_an_allocation_of_another_size_is_refused_and_the_folder_of_an_earlier_run_stays(site: Site) -> None:
+    earlier = site.scratch / "ccl-bench-traces" / TP
+    (earlier / "profile_trace").mkdir(parents=True)
+    try:
+        job = site.submitted(TP, sbatch=("--nodes=2",))
+        assert job.ended() == "FAILED"
+    finally:
+        shutil.rmtree(earlier)
     assert "the allocation has 2 nodes, but this workload needs 1" in job.text
     assert "  next: cd /" in job.text
+    assert f"{earlier} is no link to a run and stays as it is; this run is in {job.run}" in job.text
 
 
-def test_run_sh_outside_of_an_allocation_says_how_to_get_one(site: Site) -> None:
+def test_run_sh_outside_of_an_allocation_submits_the_job_with_the_settings_it_was_given(
+    site: Site, held: None
+) -> None:
     folder = site.root / "trace_collection" / TP
-    done = site.ran("./run.sh", folder=folder, CLUSTER="perlmutter")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "ccl-bench: there is no allocation: run.sh trains on the nodes of a Slurm job\n"
-        f"  next: cd '{folder}' && sbatch -A ACCOUNT run.sbatch, or salloc --nodes=1 and run.sh in it\n"
-    )
+    given = {"CLUSTER": "perlmutter", "NERSC_ALLOCATION": "m1234"}
+    done = site.ran("./run.sh", "--training.steps", "40", folder=folder, **given)
+    assert done.returncode == 0, done.stderr
+    job = re.fullmatch(rf"{re.escape(TP)}: Submitted batch job (\d+)\n", done.stdout)[1]
+    shown = site.ran("scontrol", "show", "job", job).stdout
+    assert "Account=m1234 " in shown
+    assert f"Command={folder}/run.sbatch --training.steps 40\n" in shown
+
+
+SHORT_NAMES = {
+    "llama3_8b_tp": TP,
+    "llama3_8b_pp": PP,
+    "deepseek_v2_lite_dp_tp": DP,
+    "deepseek_v2_lite_dp_pp": "deepseek-v2-lite-torchtitan-dp+pp-perlmutter-16",
+    "qwen3_32b_3d": TWO_NODES,
+    "qwen3_32b_dp_tp": "qwen3-32b-torchtitan-dp+tp-perlmutter-16",
+    "qwen3_32b_dp_pp": "qwen3-32b-torchtitan-dp+pp-perlmutter-16",
+}
+
+
+def test_each_workload_has_a_script_of_a_short_name_beside_the_shared_ones(site: Site, held: None) -> None:
+    scripts = {path.name: path.resolve().parent.name for path in (site.root / "perlmutter").glob("*.sbatch")}
+    assert scripts == {f"run_{short}.sbatch": name for short, name in SHORT_NAMES.items()}
+    for script, name in scripts.items():
+        job = site.ran("sbatch", "--parsable", "--account=m1234", f"perlmutter/{script}").stdout.strip()
+        assert f" JobName={name}\n" in site.ran("scontrol", "show", "job", job).stdout
+
+
+@pytest.mark.parametrize("submitted_from", [".", "perlmutter"])
+def test_a_job_finds_its_workload_from_the_checkout_and_from_its_scripts(
+    site: Site, submitted_from: str
+) -> None:
+    folder = site.root / submitted_from
+    script = site.root / "perlmutter" / "run_llama3_8b_pp.sbatch"
+    done = site.ran("sbatch", "--parsable", "--nodes=2", str(script), folder=folder)
+    job = int(done.stdout)
+    assert site.cluster.ended(job) == "FAILED"
+    printed = (folder / f"{PP}-{job}.out").read_text()
+    run = re.match(r"ccl-bench: the output continues in (.*)/logs/slurm-\d+\.out\n", printed)[1]
+    said = (Path(run) / f"{PP}.log").read_text()
+    assert "the allocation has 2 nodes, but this workload needs 1" in said

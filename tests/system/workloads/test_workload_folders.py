@@ -52,7 +52,6 @@ def _sbatch(name: str) -> dict[str, str]:
 
 
 def test_there_are_exactly_these_seven() -> None:
-    assert {folder.name for folder in COLLECTION.iterdir() if folder.is_dir()} == set(DEGREES)
     assert {path.stem for path in (ROOT / "workloads").glob("*.toml")} == set(DEGREES)
 
 
@@ -152,22 +151,26 @@ def test_the_project_of_a_folder_names_the_release_that_its_configuration_is_wri
     assert re.fullmatch(r"[a-z0-9]+(?:[.-][a-z0-9]+)*", project["project"]["name"])
 
 
-def test_the_folders_are_members_of_the_workspace() -> None:
+def test_the_folders_are_members_of_the_workspace_by_name() -> None:
     workspace = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["workspace"]
-    members = {
-        path.parent.name
-        for pattern in workspace["members"]
-        for path in ROOT.glob(f"{pattern}/pyproject.toml")
+    assert set(workspace["members"]) == {f"trace_collection/{name}" for name in DEGREES}
+
+
+def test_each_has_a_script_of_a_short_name_beside_the_shared_ones() -> None:
+    scripts = (ROOT / "perlmutter").glob("*.sbatch")
+    assert {path.readlink().as_posix() for path in scripts} == {
+        f"../trace_collection/{name}/run.sbatch" for name in DEGREES
     }
-    assert members == set(DEGREES)
 
 
 @pytest.mark.skipif(not UV, reason="uv is not installed: pip install uv")
-def test_uv_finds_the_workspace(tmp_path: Path) -> None:
-    for path in (ROOT / "pyproject.toml", *COLLECTION.glob("*/pyproject.toml")):
+def test_uv_finds_the_workspace_beside_a_persons_folder(tmp_path: Path) -> None:
+    for path in (ROOT / "pyproject.toml", *(COLLECTION / name / "pyproject.toml" for name in DEGREES)):
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    (tmp_path / "trace_collection" / "my-model").mkdir()
+    (tmp_path / "trace_collection" / "my-model" / "workload_card.yaml").touch()
     done = subprocess.run(
         [UV, "workspace", "list", "--offline", "--no-cache"],
         cwd=tmp_path,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def _ran(*command: str | Path, **environment: str | None) -> subprocess.Complete
 
 
 def test_there_are_scripts_to_look_at() -> None:
-    assert len(SCRIPTS) >= 2 * 7 + 9
+    assert len(SCRIPTS) >= 3 * 7 + 9
 
 
 @needs_shellcheck
@@ -61,6 +61,7 @@ def test_every_script_that_is_run_can_be_executed() -> None:
     ("environment", "cause", "following"),
     [
         ({"SCRATCH": None}, "SCRATCH is not set", "export SCRATCH="),
+        ({"EXECUTION_TRACE": "yes"}, "EXECUTION_TRACE=yes is not 0 or 1", "export EXECUTION_TRACE=1"),
         ({"CLUSTER": "atlantis"}, "CLUSTER=atlantis has no profile", "cp clusters/generic.sh"),
         (
             {"PROFILE_MODE": "all"},
@@ -86,22 +87,17 @@ def test_a_name_that_is_no_workload_is_refused() -> None:
 
 
 def _cpu_run(folder: Path, tmp_path: Path, **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Run a workload on this machine with programs that do nothing but exist."""
+    """Run a workload on this machine with programs that do nothing but show what they are given."""
     programs = tmp_path / "programs"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     for name in ("ccl-bench", "torchrun"):
-        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (programs / name).write_text(
+            '#!/bin/sh\nprintf "%s\\n" "$@" "EXECUTION_TRACE=$EXECUTION_TRACE"\nexit ${STATUS:-0}\n'
+        )
         (programs / name).chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
-    return _ran(folder / "run.sh", PATH=path, SCRATCH=str(tmp_path), CLUSTER="cpu", DATA="c4", **environment)
-
-
-def _claimed(folder: Path, words: str) -> Path:
-    """Let a job claim the run directory of the workload, and return its mark."""
-    mark = folder / "ccl-bench-traces" / f".{TP.name}.recording"
-    mark.parent.mkdir()
-    mark.write_text(f"{words}\n")
-    return mark
+    given = {"CLUSTER": "cpu", "DATA": "c4", **environment}
+    return _ran(folder / "run.sh", PATH=path, SCRATCH=str(tmp_path), **given)
 
 
 def _with_tokenizer(folder: Path) -> Path:
@@ -111,25 +107,32 @@ def _with_tokenizer(folder: Path) -> Path:
     return assets
 
 
-def test_a_run_that_is_being_recorded_is_not_recorded_over(tmp_path: Path) -> None:
+def test_runs_of_a_workload_lie_beside_each_other_and_its_name_leads_to_the_last(tmp_path: Path) -> None:
     _with_tokenizer(tmp_path)
-    mark = _claimed(tmp_path, f"- {socket.gethostname()} {os.getpid()}")
-    done = _cpu_run(TP, tmp_path, FORCE="1")
-    assert (done.returncode, done.stdout) == (2, "")
-    first, second = done.stderr.splitlines()
-    assert f"{TP.name} is being recorded by process {os.getpid()} on {socket.gethostname()}" in first
-    assert "export TRACES=" in second
-    assert mark.exists()
+    traces = tmp_path / "ccl-bench-traces"
+    runs = []
+    for _ in range(2):
+        assert _cpu_run(TP, tmp_path).returncode == 0
+        runs.append((traces / TP.name).resolve())
+    assert {path.name for path in traces.iterdir()} == {TP.name, *(run.name for run in runs)}
+    assert all(re.fullmatch(rf"{re.escape(TP.name)}_\d{{8}}T\d{{6}}", run.name) for run in runs)
+    assert len(set(runs)) == 2
 
 
-def test_the_claim_of_a_process_that_is_gone_counts_for_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recorded", "shown"), [(True, 0), (False, 1)], ids=["recorded", "empty"])
+def test_a_run_that_fails_takes_the_name_of_an_earlier_one_only_if_that_has_no_traces(
+    tmp_path: Path, recorded: bool, shown: int
+) -> None:
     _with_tokenizer(tmp_path)
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    mark = _claimed(tmp_path, f"- {socket.gethostname()} {gone.pid}")
-    done = _cpu_run(TP, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert not mark.exists()
+    traces = tmp_path / "ccl-bench-traces"
+    runs = [traces / f"{TP.name}_20260101T000000"]
+    (runs[0] / "profile_trace").mkdir(parents=True)
+    (traces / TP.name).symlink_to(runs[0].name)
+    if recorded:
+        (runs[0] / "profile_trace" / "rank0_trace.json").touch()
+    assert _cpu_run(TP, tmp_path, STATUS="1").returncode == 1
+    runs += [path for path in traces.glob(f"{TP.name}_*") if path not in runs]
+    assert (traces / TP.name).resolve() == runs[shown]
 
 
 def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> None:
@@ -141,17 +144,27 @@ def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> N
 
 def test_what_is_configured_reaches_the_launcher(tmp_path: Path) -> None:
     assets = _with_tokenizer(tmp_path)
-    done = _cpu_run(
-        TP, tmp_path, PROFILE_MODE="torch", FORCE="1", NSYS_OPTIONS="-t nvtx --gpu-metrics-devices all"
-    )
+    options = {"NSYS_OPTIONS": "-t nvtx --gpu-metrics-devices all", "EXECUTION_TRACE": "0"}
+    done = _cpu_run(TP, tmp_path, PROFILE_MODE="torch", **options)
     assert done.returncode == 0, done.stderr
     words = done.stdout.splitlines()
-    assert words[:3] == ["collect", "--output", f"{tmp_path}/ccl-bench-traces/{TP.name}"]
+    run = (tmp_path / "ccl-bench-traces" / TP.name).resolve()
+    assert words[:3] == ["collect", "--output", str(run)]
     assert words[words.index("--profile-mode") + 1] == "torch"
     assert "--nsys-options=-t nvtx --gpu-metrics-devices all" in words
-    assert "--force" in words
     assert words[words.index("--model.hf_assets_path") + 1] == str(assets)
     assert words[words.index("--job.config_file") + 1] == str(TP / "train_config.toml")
+    assert words[-1] == "EXECUTION_TRACE=0"
+
+
+def test_kineto_execution_traces_and_nsight_systems_are_recorded_unless_less_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    _with_tokenizer(tmp_path)
+    given = {"CLUSTER": "generic", "SCHEDULER": "none"}
+    words = _cpu_run(TP, tmp_path, **given).stdout.splitlines()
+    assert words[words.index("--profile-mode") + 1] == "both"
+    assert words[-1] == "EXECUTION_TRACE=1"
 
 
 def test_an_environment_that_is_missing_is_to_be_set_up(tmp_path: Path) -> None:
@@ -253,12 +266,14 @@ def test_summaries_of_a_recorded_report_are_extracted(tmp_path: Path) -> None:
     assert (run / "nsys_tables" / "report_osrt_sum.csv").exists()
 
 
-NEWER = """
+RELEASE = """
 case $* in
-    *--help-reports*) printf '  %s -- Summary\n' cuda_gpu_kern_sum nvtx_sum ;;
+    *--help-reports*) printf '  %s[:base] -- Summary\n' {names} ;;
     *) while [ "$1" != --report ]; do shift; done; echo "Name"; echo "$2" ;;
 esac
 """
+NEWER = RELEASE.replace("{names}", "cuda_gpu_kern_sum nvtx_sum osrtsum")
+OLDER = RELEASE.replace("{names}", "gpukernsum nvtxsum osrtsum")
 
 
 def test_summaries_are_asked_for_by_the_names_that_the_installed_release_has(tmp_path: Path) -> None:
@@ -269,8 +284,31 @@ def test_summaries_are_asked_for_by_the_names_that_the_installed_release_has(tmp
     tables = {table.stem: table.read_text().split()[-1] for table in (tmp_path / "nsys_tables").glob("*.csv")}
     assert tables["report_cuda_gpu_kern_sum"] == "cuda_gpu_kern_sum"
     assert tables["report_nvtx_sum"] == "nvtx_sum"
-    # The stand-in for a later release lists two by their later names, so the others have their earlier ones.
+    # The stand-in for a later release lists two by their later names, and another by its earlier one.
     assert tables["report_osrt_sum"] == "osrtsum"
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "expected"),
+    [
+        (NEWER, "--report gpu-kern-summary", "cuda_gpu_kern_sum"),
+        (OLDER, "--report gpu-kern-summary", "gpukernsum"),
+        (OLDER, "--report=cuda_gpu_kern_sum:base,nvtx_sum", "gpukernsum:base,nvtxsum"),
+        (NEWER, "-r gpukernsum", "cuda_gpu_kern_sum"),
+        (NEWER, "--report my_own", "my_own"),
+    ],
+)
+def test_nsys_prints_a_summary_by_any_of_its_names(
+    tmp_path: Path, release: str, asked: str, expected: str
+) -> None:
+    shown = """[ "$2" = --help-reports ] || { echo "$*"; exit; }""" + release
+    path = _program(tmp_path, "nsys", shown)
+    script = f"source {ROOT}/perlmutter/nsys.sh; nsys stats {asked} --format json a.nsys-rep"
+    done = _ran("bash", "-euo", "pipefail", "-c", script, PATH=path)
+    words = done.stdout.replace("=", " ").split()
+    assert words[:2] == ["stats", "--quiet"]
+    assert words[3] == expected
+    assert words[4:] == ["--format", "json", "a.nsys-rep"]
 
 
 def test_a_run_without_a_report_says_how_to_record_one(tmp_path: Path) -> None:

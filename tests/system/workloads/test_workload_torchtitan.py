@@ -22,7 +22,7 @@ from ccl_bench.catalog import models
 ROOT = Path(__file__).parents[3]
 LAUNCH = ROOT / "workloads" / "torchtitan"
 GUIDE = ROOT / "trace_gen" / "torchtitan" / "run.sh"
-FOLDERS = sorted(path.parent for path in (ROOT / "trace_collection").glob("*/train_config.toml"))
+FOLDERS = sorted(ROOT / "trace_collection" / path.stem for path in (ROOT / "workloads").glob("*.toml"))
 RELEASE = "0.2.2"
 
 pytestmark = pytest.mark.skipif(

@@ -9,6 +9,7 @@ import time
 import tomllib
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,11 +62,16 @@ def _srun_options() -> Mapping[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath("slurm.toml").read_text(encoding="utf-8"))
 
 
-TRACED = "cuda,nvtx,osrt"
+_OPTIONS = (
+    "--trace=cuda,nvtx,osrt",
+    "--cuda-memory-usage=true",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--force-overwrite=true",
+)
 
-REPORT = "report"
-REPORT_OF_TASK = "report_node%q{SLURM_NODEID}_task%q{SLURM_PROCID}"
-"""Name of a report under `srun`; Nsight Systems expands the variables on the node."""
+_OF_TASK = "_node%q{SLURM_NODEID}_task%q{SLURM_PROCID}"
+"""What distinguishes the reports of several tasks; Nsight Systems expands the variables on the node."""
 
 _SHUTDOWN_TIMEOUT_S = 30.0
 
@@ -86,12 +92,16 @@ class NsysProgram:
         self.session = f"ccl-bench-{time.time_ns():x}"
 
     def wrap(self, command: Sequence[str], folder: Path) -> list[str]:
-        """Return the command under `nsys profile`, which goes after srun's own options or in front."""
+        """Return the command under `nsys profile`, which goes after srun's own options or in front.
+
+        The report has the name of the run directory.
+        """
         before, program = split_srun(command) if is_srun(command) else ([], list(command))
         session = f"{self.session}-%q{{SLURM_PROCID}}" if before else self.session
-        report = folder.resolve() / (REPORT_OF_TASK if before else REPORT)
-        quiet = ["--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
-        own = [f"--session-new={session}", f"--trace={TRACED}", *quiet, f"--output={_escaped(report)}"]
+        report = str(folder.resolve() / folder.resolve().name).replace("%", "%%")
+        if before and not _is_one_task(before):
+            report += _OF_TASK
+        own = [f"--session-new={session}", *_OPTIONS, f"--output={report}"]
         return [*before, self.path, "profile", *own, *self.options, *program]
 
     def shut_down(self) -> None:
@@ -116,13 +126,15 @@ class NsysProgram:
         return ended.stdout
 
 
-def _escaped(path: Path) -> str:
-    """Escape `%` in the folder of a path, so that only the `%q` of the file name is expanded."""
-    return f"{str(path.parent).replace('%', '%%')}/{path.name}"
+def _is_one_task(srun: Sequence[str]) -> bool:
+    """Whether the options of srun ask for a single task."""
+    return any(word in {"--ntasks=1", "-n1"} for word in srun) or any(
+        pair in {("--ntasks", "1"), ("-n", "1")} for pair in pairwise(srun)
+    )
 
 
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
-_NODE = re.compile(r"_node(\d+)_")
+_NODE = re.compile(r"_node(\d+)_task\d+\.")
 _PID = re.compile(r"pid(\d+)")
 
 
