@@ -1,4 +1,4 @@
-"""Write the folders in `trace_collection/` and `perlmutter/run_*.sbatch` from the definitions beside this one.
+"""Write `trace_collection/` and the links `perlmutter/run_*.sbatch` from the definitions beside this file.
 
     python workloads/generate.py
 
