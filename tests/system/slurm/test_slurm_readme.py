@@ -19,7 +19,7 @@ def _commands(page: str) -> str:
     """Return the lines of a page's shell blocks that submit or ask, as a script."""
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     # Each block begins at the top of the checkout.
-    return "\n".join(f"({block})" for block in map(_lines_taken, blocks) if block)
+    return "\n".join(f"(\n{block}\n)" for block in map(_lines_taken, blocks) if block)
 
 
 def _lines_taken(block: str) -> str:
