@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
-ENTRY_POINTS = {"ccl-bench": "ccl_bench.cli.bench", "ccl-metrics": "ccl_bench.cli.metrics"}
+ENTRY_POINTS = {
+    "ccl-bench": "ccl_bench.cli.bench",
+    "ccl-metrics": "ccl_bench.cli.metrics",
+    "tools/main.py": "tools.main",
+}
 """The module of each command, whose `main` the installed script calls."""
 
 _PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
