@@ -79,6 +79,8 @@ class Facts:
     """Parameters of the embedding."""
     is_moe: Fact[bool] | None = None
     """Whether the model is a mixture of experts."""
+    num_experts: Fact[int] | None = None
+    """Routed experts in a layer."""
     num_params_active: Fact[int] | None = None
     """Parameters used for one token."""
     num_layers: Fact[int] | None = None

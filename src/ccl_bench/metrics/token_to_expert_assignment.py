@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ from ccl_bench.analysis.communication.exchanges import (
     sum_rows,
 )
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import ranks_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.result.details import ExpertGroup, ExpertsDetails
     from ccl_bench.side_files import ExpertTokens, MoeAssignments
@@ -40,9 +44,10 @@ def token_to_expert_assignment(
     Caveats:
         Counts come from `moe_assignments*.json` where the run has it, else from the rows that each rank
         receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is
-        not counted). Experts lie on devices in order, as many on each. Even totals can hide layers
-        that are uneven the opposite way: look at the layers. Exchanges without splits, as by DeepEP or
-        padded to a capacity, show nothing.
+        not counted). Where a file names experts by number, `num_experts` of the card says how many there
+        are, else the last one that is named is the last. Experts lie on devices in order, as many on each.
+        Even totals can hide layers that are uneven the opposite way: look at the layers. Exchanges without
+        splits, as by DeepEP or padded to a capacity, show nothing.
 
     Reference:
         Shazeer et al., Outrageously large neural networks, arXiv 1701.06538, coefficient of variation.
@@ -52,7 +57,8 @@ def token_to_expert_assignment(
         value, details = _from_records(moe_assignments, facts)
         if traced:
             details["from_splits_ratio"] = traced[0]
-        return Measurement(value, details, window="all recorded layers")
+        findings = _assumed(moe_assignments.records, facts)
+        return Measurement(value, details, window="all recorded layers", findings=findings)
     if traced is None:
         raise NotMeasurable(
             "no all-to-all over all members of an expert-parallel group records split sizes",
@@ -64,7 +70,8 @@ def token_to_expert_assignment(
 def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDetails]:
     layers: dict[str, list[list[int]]] = {}
     experts: list[tuple[int, ...]] = []
-    for record in found.records:
+    records = _filled(found.records, facts)
+    for record in records:
         devices = _devices(record, facts)
         layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
         if len(record.tokens) > devices:
@@ -73,13 +80,47 @@ def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDe
     tokens = sum_rows(_alike([*sums.values()]))
     details: ExpertsDetails = {"source": _FILE, "tokens_per_device": _listed(tokens)}
     details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens) if any(tokens) else 0.0
-    if experts and len(experts) == len(found.records):
+    if ranks := {record.rank for record in records if record.rank is not None}:
+        details["per_rank_tokens"] = {
+            str(rank): sum(sum(record.tokens) for record in records if record.rank == rank)
+            for rank in sorted(ranks)
+        }
+    if experts and len(experts) == len(records):
         details["tokens_per_expert"] = _listed(sum_rows(_alike(experts)))
     if len(sums) > 1:
         details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
     if found.dropped_tokens is not None:
         details["dropped_tokens_count"] = found.dropped_tokens
     return imbalance(tokens), details
+
+
+def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]:
+    """Return records with the experts that are not named because no token went to them."""
+    named = [record for record in records if record.names_experts]
+    if not named:
+        return [*records]
+    last = max(len(record.tokens) for record in records)
+    count = facts.num_experts.value if facts.num_experts else last
+    if last > count:
+        raise NotMeasurable(
+            f"{_FILE} names expert {last - 1}, and num_experts is {count}",
+            fix="number the experts of a layer from 0, or correct num_experts in the workload card",
+        )
+    return [
+        replace(record, tokens=record.tokens + (0,) * (count - len(record.tokens)))
+        if record.names_experts
+        else record
+        for record in records
+    ]
+
+
+def _assumed(records: Sequence[ExpertTokens], facts: Facts) -> list[Finding]:
+    """Return what to say where only the experts that are named show how many there are."""
+    if facts.num_experts or not any(record.names_experts for record in records):
+        return []
+    count = max(len(record.tokens) for record in records)
+    message = f"{count} experts are assumed: {_FILE} names none above {count - 1}"
+    return [Finding("experts-assumed", "note", message)]
 
 
 def _devices(record: ExpertTokens, facts: Facts) -> int:

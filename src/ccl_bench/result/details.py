@@ -282,6 +282,8 @@ class ExpertsDetails(TypedDict, total=False):
     source: Required[str]
     tokens_per_device: dict[str, int]
     tokens_per_expert: dict[str, int]
+    per_rank_tokens: dict[str, int]
+    """Tokens that each rank counted."""
     coefficient_of_variation_ratio: float
     per_layer: dict[str, float]
     per_group: dict[str, ExpertGroup]

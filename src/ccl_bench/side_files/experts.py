@@ -1,18 +1,22 @@
 """How many tokens went to which expert, in `moe_assignments*.json`: one file for a run, or one a rank.
 
-Layouts in use: `{"rank": 0, "token_counts": [tokens of each expert]}`, `{"expert_parallel_size": 4,
-"layers": {"0": [tokens of each device]}}`, and lists of such records. Counts may be given by layer.
+Layouts in use: `{"<rank>": {"<expert>": tokens}}`, `{"<rank>": [tokens of each expert]}`, a list of such
+lists, `{"rank": 0, "token_counts": ...}`, `{"expert_parallel_size": 4, "layers": {"0": [tokens of each
+device]}}` and lists of such records. A file of one rank holds its counts alone. Counts may be given by layer.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.yaml_tree import Reading, shown
-from ccl_bench.side_files.json_file import finite_number, read_json
+from ccl_bench.side_files.json_file import finite_number, read_json, report_unknown_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ccl_bench.card.yaml_tree import IssueLog
     from ccl_bench.storage.files import Location
 
@@ -20,8 +24,15 @@ MOE_FILE_PATTERN = "moe_assignments*.json"
 COUNT_KEYS = ("token_counts", "tokens_per_expert", "tokens_per_device", "counts")
 SIZE_KEYS = ("expert_parallel_size", "ep_size", "ep")
 DROPPED_KEYS = ("dropped", "dropped_tokens")
+MOST_EXPERTS = 65_536
+"""Experts of one layer; a larger number is a mistake."""
 
-_EXAMPLE = 'write {"rank": 0, "token_counts": [120, 80]}'
+_EXAMPLE = 'write {"0": {"0": 120, "1": 80}}: rank, expert, tokens'
+_RANK = re.compile(r"(?:rank[_ -]?)?(\d{1,9})", re.IGNORECASE)
+_EXPERT = re.compile(r"(?:expert[_ -]?)?(\d{1,9})", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"moe_assignments[_-]?(?:rank[_-]?)?(\d{1,9})\D[^/]*$", re.IGNORECASE)
+_META_KEYS = ("rank", *SIZE_KEYS, *DROPPED_KEYS)
+_RECORD_KEYS = frozenset({"rank", "layers", *COUNT_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,8 @@ class ExpertTokens:
     layer: str | None = None
     devices: int | None = None
     """Expert-parallel degree as the file states it."""
+    names_experts: bool = False
+    """Whether experts are named by number, so that there may be more than the last one that is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +67,8 @@ def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
 def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -> Reading[MoeAssignments]:
     """Return the records of one file behind those read `before`; InputError only where it is not JSON."""
     data, log = read_json(path)
-    parts: list[MoeAssignments] = []
-    listed = data if isinstance(data, list) else [data]
-    for index, record in enumerate(listed):
-        place = f"[{index}]" if isinstance(data, list) else ""
-        if isinstance(record, dict):
-            parts.append(_record(record, place, log))
-        else:
-            log.error(place, f"{shown(repr(record))} is not a record", _EXAMPLE)
+    named = _RANK_IN_NAME.search(str(path))
+    parts = [_part(*each, log) for each in _by_rank(data, int(named[1]) if named else None)]
     found = _concat(parts)
     if not found.records and not log.entries:
         log.error("", "holds no counts of tokens", _EXAMPLE)
@@ -70,26 +77,59 @@ def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -
 
 def is_moe_assignments(data: object) -> bool:
     """Whether JSON data has the shape of token assignments."""
-    records = data if isinstance(data, list) else [data]
-    keys = {"layers", *COUNT_KEYS}
-    return any(isinstance(record, dict) and bool(keys & record.keys()) for record in records)
+    items = [item for item, _, _ in _by_rank(data, None)]
+    return any(
+        bool(_RECORD_KEYS & item.keys()) or any(map(_EXPERT.fullmatch, item))
+        if isinstance(item, dict)
+        else isinstance(item, list)
+        for item in items
+    )
 
 
-def _record(record: dict[str, Any], place: str, log: IssueLog) -> MoeAssignments:
-    prefix = f"{place}." if place else ""
-    rank = _count(record, ("rank",), prefix, log)
-    devices = _count(record, SIZE_KEYS, prefix, log)
+def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None]]:
+    """Yield what each rank counted, its place, and the rank; `rank` is that of the file's name."""
+    if isinstance(data, list) and any(isinstance(item, list | dict) for item in data):
+        for index, item in enumerate(data):
+            yield item, f"[{index}]", index if isinstance(item, list) else rank
+    elif isinstance(data, dict) and not _RECORD_KEYS & data.keys() and _holds_ranks(data):
+        shared = {key: data[key] for key in SIZE_KEYS if key in data}
+        for key, item in data.items():
+            if key not in shared:
+                named = _RANK.fullmatch(key)
+                record = {**shared, **item} if isinstance(item, dict) else item
+                yield record, shown(key), int(named[1]) if named else None
+    elif data != []:
+        yield data, "", rank
+
+
+def _holds_ranks(data: dict[str, Any]) -> bool:
+    """Whether the keys of a mapping are ranks: what they lead to is counts, and no number."""
+    return any(_RANK.fullmatch(key) and isinstance(item, list | dict) for key, item in data.items())
+
+
+def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignments:
+    """Return what one rank counted: a record, or counts alone."""
+    if not isinstance(item, dict):
+        if not isinstance(item, list):
+            log.error(place, f"{shown(repr(item))} is not a record", _EXAMPLE)
+            return MoeAssignments()
+        item, prefix, counted = {}, place, _by_layer(item, place)
+    else:
+        prefix = f"{place}." if place else ""
+        counted = _counted(item, prefix, log)
+    stated = _count(item, ("rank",), prefix, log)
+    devices = _count(item, SIZE_KEYS, prefix, log)
     if devices == 0:
-        log.error(
-            f"{prefix}{_key(record, SIZE_KEYS)}", "is 0", "write the number of devices that share experts"
-        )
+        fix = "write the number of devices that share experts"
+        log.error(f"{prefix}{_key(item, SIZE_KEYS)}", "is 0", fix)
         devices = None
     found: list[ExpertTokens] = []
-    for layer, counts, path in _counted(record, prefix, log):
+    for layer, counts, path in counted:
         tokens = _tokens(counts, path, log)
         if tokens:
-            found.append(ExpertTokens(tokens, rank, layer, devices))
-    return MoeAssignments(tuple(found), _dropped(record, prefix, log))
+            owner = rank if stated is None else stated
+            found.append(ExpertTokens(tokens, owner, layer, devices, isinstance(counts, dict)))
+    return MoeAssignments(tuple(found), _dropped(item, prefix, log))
 
 
 def _key(record: dict[str, Any], names: tuple[str, ...]) -> str | None:
@@ -111,19 +151,24 @@ def _whole(value: object, path: str, log: IssueLog) -> int | None:
 
 def _counted(record: dict[str, Any], prefix: str, log: IssueLog) -> list[tuple[str | None, Any, str]]:
     """Return (layer, counts, place) of everything that is counted in a record."""
-    if record.get("layers") is not None:
-        layers, path = record["layers"], f"{prefix}layers"
-    else:
-        key = _key(record, COUNT_KEYS)
-        if key is None:
-            log.error(prefix.rstrip("."), "holds no counts of tokens", _EXAMPLE)
-            return []
-        layers, path = record[key], f"{prefix}{key}"
-    if isinstance(layers, dict):
-        return [(name, _inner(value), f"{path}.{shown(name)}") for name, value in layers.items()]
-    if isinstance(layers, list) and layers and all(isinstance(item, list | dict) for item in layers):
-        return [(str(index), _inner(item), f"{path}[{index}]") for index, item in enumerate(layers)]
-    return [(None, layers, path)]
+    key = "layers" if record.get("layers") is not None else _key(record, COUNT_KEYS)
+    if key is not None:
+        return _by_layer(record[key], f"{prefix}{key}", is_by_layer=key == "layers")
+    counts = {name: value for name, value in record.items() if name not in _META_KEYS}
+    if any(map(_EXPERT.fullmatch, counts)):
+        return _by_layer(counts, prefix.rstrip("."))
+    log.error(prefix.rstrip("."), "holds no counts of tokens", _EXAMPLE)
+    return []
+
+
+def _by_layer(counts: Any, path: str, *, is_by_layer: bool = False) -> list[tuple[str | None, Any, str]]:
+    """Return (layer, counts, place) of counts that are given by layer, or may be."""
+    named = counts.items() if isinstance(counts, dict) else ()
+    if named and (is_by_layer or all(isinstance(value, list | dict) for _, value in named)):
+        return [(name, _inner(value), f"{path}.{shown(name)}".lstrip(".")) for name, value in named]
+    if isinstance(counts, list) and counts and all(isinstance(item, list | dict) for item in counts):
+        return [(str(index), _inner(item), f"{path}[{index}]") for index, item in enumerate(counts)]
+    return [(None, counts, path)]
 
 
 def _inner(value: Any) -> Any:
@@ -133,13 +178,36 @@ def _inner(value: Any) -> Any:
 
 
 def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
-    """Return a list of counts, or nothing where one is damaged: the place of a count is its expert."""
-    if not isinstance(counts, list) or not counts:
+    """Return counts in the order of experts, or nothing where one is damaged."""
+    if not isinstance(counts, list | dict) or not counts:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()
-    found = [_whole(value, f"{path}[{index}]", log) for index, value in enumerate(counts)]
-    kept = tuple(value for value in found if value is not None)
-    return kept if len(kept) == len(found) else ()
+    by_expert = _named(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
+    place = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
+    found = {
+        expert: _whole(value, place(path, expert).lstrip("."), log) for expert, value in by_expert.items()
+    }
+    if not found or None in found.values():
+        return ()
+    return tuple(found.get(expert) or 0 for expert in range(max(found) + 1))
+
+
+def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
+    """Return counts by the number of their expert; other keys are reported, and too large numbers refused."""
+    found: dict[int, Any] = {}
+    strays = []
+    for key, value in counts.items():
+        place = f"{path}.{shown(key)}".lstrip(".")
+        named = _EXPERT.fullmatch(key)
+        if named is None:
+            strays.append((shown(key), place))
+        elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in found:
+            log.error(place, "is no separate number of an expert", "number the experts of a layer from 0")
+            return {}
+        else:
+            found[int(named[1])] = value
+    report_unknown_keys(strays, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
+    return found
 
 
 def _dropped(record: dict[str, Any], prefix: str, log: IssueLog) -> int | None:

@@ -96,6 +96,16 @@ def test_files_of_the_ranks_are_added_and_experts_lie_on_devices_in_order(tmp_pa
         ([{"token_counts": [[1, 3], [1, 3]]}], None),
         ([{"layers": {"0": [1, 3], "1": {"token_counts": [1, 3]}}}], None),
         ([{"expert_parallel_size": 2, "layers": [[1, 3]]}], None),
+        ([{"0": {"0": 1, "1": 2}, "1": {"1": 1}}], None),
+        ([{"rank0": {"expert_0": 1, "expert_1": 2}, "rank1": {"expert_1": 1}}], None),
+        ([{"0": [1, 2], "1": [0, 1]}], None),
+        ([{"ep": 2, "0": {"0": 1, "1": 3}}], None),
+        ([{"0": {"layers": {"0": [1, 3], "1": {"0": 1, "1": 3}}}}], None),
+        ([[[1, 2], [0, 1]]], None),
+        ([{"0": 1, "1": 2}, {"1": 1}], None),
+        ([[1, 2], [0, 1]], None),
+        ([{"rank": 0, "0": 1, "1": 3, "dropped": 2}], 2),
+        ([{"rank": 0, "token_counts": {"0": 1, "1": 3}}], None),
     ],
 )
 def test_layouts_in_use_are_read(records: list[Any], dropped: int | None, tmp_path: Path):
@@ -160,7 +170,12 @@ DAMAGED = [
     ({"token_counts": [1, "x"]}, "token_counts[1]", "is not a number"),
     ({"layers": {"3": "x"}}, "layers.3", "is not a list of counts"),
     ({"ep": 0, "token_counts": [1]}, "ep", "is 0"),
-    ([7], "[0]", "7 is not a record"),
+    (["x"], "[0]", "is not a number"),
+    ({"0": {"0": 1}, "1": 5}, "1", "5 is not a record"),
+    ({"0": {"0": 1, "1": -2}}, "0.1", "-2 is not a count"),
+    ({"0": {"0": 1, "expert_0": 2}}, "0.expert_0", "is no separate number of an expert"),
+    ({"0": {"99999999": 1}}, "0.99999999", "is no separate number of an expert"),
+    ({"0": {"0": 1, "expertt_1": 2}}, "0.expertt_1", "is not a key of this format and is ignored"),
     ([{"token_counts": [1]}, {"rank": "a", "token_counts": [1]}], "[1].rank", "is not a number"),
     (5, "", "5 is not a record"),
     ([], "", "holds no counts of tokens"),
@@ -246,3 +261,38 @@ def test_a_message_is_no_exchange_of_tokens(tmp_path: Path):
     write_run(Plan(pp=2, layers=1, steps=1), tmp_path)
     assert tables(tmp_path, "expert_rows")["expert_rows"].is_empty()
     assert call(0, 1, 0, 1)["uneven"] is False
+
+
+def _state_experts(run: Path, count: int) -> None:
+    card = run / "workload_card.yaml"
+    stated = f"    moe: true\n    model_arch:\n      num_experts: {count}\n"
+    card.write_text(card.read_text().replace("    moe: true\n", stated))
+
+
+def test_experts_that_no_token_went_to_count_by_the_number_in_the_card(tmp_path: Path):
+    # 8 experts on 2 devices, 10 + 0 tokens and none beyond expert 4: the mean is 5 a device
+    run = write_ranks(tmp_path, {"0": {"0": 4, "3": 5}, "1": {"0": 1}})
+    _state_experts(run, 8)
+    found = measured(run, NAME)
+    assert (found.value, found.findings) == (10 / 5, [])
+    assert found.details["tokens_per_expert"] == {"0": 5, "1": 0, "2": 0, "3": 5, **dict.fromkeys("4567", 0)}
+    assert found.details["per_rank_tokens"] == {"0": 9, "1": 1}
+
+
+def test_how_many_experts_there_are_is_assumed_only_with_a_finding(tmp_path: Path):
+    found = measured(write_ranks(tmp_path, {"0": {"0": 4, "3": 5}}), NAME)
+    assert found.details["tokens_per_device"] == {"0": 4, "1": 5}
+    assert [finding.code for finding in found.findings] == ["experts-assumed"]
+
+
+def test_an_expert_beyond_those_of_the_card_is_refused(tmp_path: Path):
+    run = write_ranks(tmp_path, {"0": {"0": 4, "8": 5}})
+    _state_experts(run, 8)
+    assert result(run, NAME).reason == "moe_assignments*.json names expert 8, and num_experts is 8"
+
+
+def test_the_rank_of_a_file_is_in_its_name(tmp_path: Path):
+    for name in ("moe_assignments_rank3.json", "moe_assignments_3.json", "moe_assignments3.json"):
+        (tmp_path / name).write_text('{"0": 1, "1": 2}')
+        (record,) = side_files.read_moe_assignments(tmp_path / name).value.records
+        assert (record.rank, record.tokens) == (3, (1, 2))
