@@ -191,6 +191,27 @@ def test_a_validation_loss_is_never_taken_for_the_training_loss(metrics):
     assert reading.issues
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"step": 1, "perplexity": 40.0}, {"step": 2, "perplexity": 20.0}],
+        {"step": [1, 2], "ppl": [40.0, 20.0]},
+        {"Perplexity": {"1": 40.0, "2": 20.0}},
+        {"perplexity": 20.0},
+    ],
+)
+def test_the_final_perplexity_is_read_where_there_is_no_loss(metrics, data):
+    reading = metrics(data)
+    assert (reading.value.final_loss, reading.value.final_perplexity) == (None, 20.0)
+    assert reading.issues == []
+
+
+@pytest.mark.parametrize(("value", "paths"), [(0.5, ["[1].ppl", "ppl"]), ("x", ["[1].ppl", "ppl"])])
+def test_a_perplexity_that_is_none_is_left_out(metrics, value, paths):
+    reading = metrics([{"step": 1, "ppl": 40.0}, {"step": 2, "ppl": value}])
+    assert (reading.value.final_perplexity, error_paths(reading)) == (None, paths)
+
+
 def test_series_of_another_length_than_the_steps_are_a_warning(metrics):
     reading = metrics({"step": [1, 2, 3], "loss": [3.0, 2.5]})
     assert reading.value.series["loss"] == (Point(3.0), Point(2.5))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.collect import gather, layout
-from ccl_bench.collect.describe import fill_card, torchtitan
+from ccl_bench.collect.describe import fill_card, torchtitan, torchtitan_log
 from ccl_bench.collect.describe.observations import observe
 from ccl_bench.collect.describe.torchtitan import effective_config
 from ccl_bench.collect.environment import capture
@@ -34,6 +34,8 @@ DEFAULT_SOURCE = "outputs"
 """Folder in the working directory where torchtitan writes by default."""
 
 _TEE_BOTH_STREAMS = "3"
+_PROFILERS = ("torch", "nsys")
+"""In the order of recording; each has a log of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _record(request: Request, collected: Collected) -> None:
 
     CUDA's profiling interface admits one subscriber: under Nsight Systems torch's profiler sees no kernels.
     """
-    modes = ("torch", "nsys") if request.profile_mode == "both" else (request.profile_mode,)
+    modes = _PROFILERS if request.profile_mode == "both" else (request.profile_mode,)
     process.require_program(request.command, os.environ)
     nsys = NsysProgram(os.environ, request.nsys_options) if "nsys" in modes else None
     layout.prepare_run_directory(request.output, force=request.force)
@@ -197,6 +199,8 @@ def _describe(request: Request, collected: Collected) -> None:
     observations = observe(output, environment, read_object(output / METADATA), config)
     if config and not config.path.resolve().is_relative_to(output.resolve()):
         torchtitan.save_config(config, output)
+    for mode in _PROFILERS:
+        torchtitan_log.save_losses(output / layout.LOGS / f"{mode}.log", output)
     collected.remarks += (observations.recording or {}).get("remarks", [])
     collected.overhead = _overhead(observations, output / layout.LOGS / "torch.log")
     collected.remarks += fill_card.fill_metadata(output, observations)
@@ -210,4 +214,4 @@ def _overhead(observations: Observations, log: Path) -> dict[str, float]:
     if observations.recording:
         return dict(observations.recording.get("overhead", {}))
     config = observations.configuration
-    return torchtitan.logged_overhead(log, config.settings.profiling) if config else {}
+    return torchtitan_log.logged_overhead(log, config.settings.profiling) if config else {}

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import TrainingDetails, TrainingPoint
     from ccl_bench.side_files import Point, TrainingMetrics
 
+_FILE = "training_metrics.json"
 _LARGEST_EXPONENT = 700
 """exp() of more overflows a double."""
 
@@ -24,7 +26,7 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
     """Final training loss, from `training_metrics.json`.
 
     Formula:
-        training_quality = loss at the last step
+        training_quality = loss at the last step, or ln(perplexity) where the file holds no loss
         perplexity = exp(loss)
 
     Caveats:
@@ -34,16 +36,29 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
     Reference:
         Perplexity: Jelinek et al. 1977, as the exponential of cross-entropy.
     """
-    if training_metrics is None or training_metrics.final_loss is None:
-        raise NotMeasurable(
-            "the run has no training_metrics.json with a loss at its last step",
-            fix='write training_metrics.json, such as {"step": [1, 2], "loss": [6.4, 5.9]}',
-        )
-    loss = training_metrics.final_loss
-    details: TrainingDetails = {"series": {name: _plain(s) for name, s in training_metrics.series.items()}}
-    if loss < _LARGEST_EXPONENT:
-        details["perplexity"] = math.exp(loss)
-    return Measurement(loss, details, window="training_metrics.json")
+    if training_metrics is None:
+        raise _nothing()
+    series = {name: _plain(points) for name, points in training_metrics.series.items()}
+    details: TrainingDetails = {"series": series}
+    loss, perplexity = training_metrics.final_loss, training_metrics.final_perplexity
+    findings = []
+    if loss is not None:
+        if loss < _LARGEST_EXPONENT:
+            details["perplexity"] = math.exp(loss)
+    elif perplexity is not None and training_metrics.loss_name is None:
+        loss, details["perplexity"] = math.log(perplexity), perplexity
+        message = f"the file holds no loss: this is ln(perplexity), of {perplexity:g} at the last step"
+        findings.append(Finding("loss-from-perplexity", "note", message, _FILE))
+    else:
+        raise _nothing()
+    return Measurement(loss, details, window=_FILE, findings=findings)
+
+
+def _nothing() -> NotMeasurable:
+    return NotMeasurable(
+        f"the run has no {_FILE} with a loss or perplexity at its last step",
+        fix=f'write {_FILE}, such as {{"step": [1, 2], "loss": [6.4, 5.9]}}',
+    )
 
 
 def _plain(series: Iterable[Point]) -> list[TrainingPoint]:

@@ -25,6 +25,14 @@ LOSS_NAMES = (
 )  # fmt: skip
 """Names of the training loss, the plainest first; the last two are torchtitan's."""
 
+PERPLEXITY_NAMES = (
+    "perplexity", "train_perplexity", "training_perplexity", "train/perplexity",
+    "ppl", "train_ppl", "lm loss ppl",
+)  # fmt: skip
+
+_READ_ALWAYS = (*LOSS_NAMES, *PERPLEXITY_NAMES)
+"""Series whose values are reported where they are no numbers."""
+
 _WRAPPERS = ("history", "log_history", "records", "metrics", "steps")
 
 
@@ -45,6 +53,8 @@ class TrainingMetrics:
     """Which series is the training loss."""
     final_loss: float | None = None
     """Loss of the last step, or None where that step's value is missing, damaged or ambiguous."""
+    final_perplexity: float | None = None
+    """Perplexity of the last step, likewise."""
 
 
 @dataclass(slots=True)
@@ -71,20 +81,32 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
         log.error("", "holds no numeric series", 'write [{"step": 1, "loss": 2.5}, ...]')
     for name, series in found.items():
         _repeats(name, series, log)
-    loss_name = next((name for wanted in LOSS_NAMES for name in found if name.lower() == wanted), None)
+    loss_name, perplexity_name = (_first_named(names, found) for names in (LOSS_NAMES, PERPLEXITY_NAMES))
     metrics = TrainingMetrics(
         {name: kept for name, series in found.items() if (kept := _kept(series))},
         loss_name,
         _final_loss(found, loss_name, log),
+        _final_value(found, perplexity_name, "perplexity", log),
     )
+    if found and not (loss_name or perplexity_name or "final_loss" in found):
+        log.warning(
+            "",
+            f"no series is called {LOSS_NAMES[0]}, {LOSS_NAMES[1]} or {PERPLEXITY_NAMES[0]}",
+            f"found: {', '.join(map(shown, found))}",
+        )
     return Reading(metrics, log.in_order(), str(path))
+
+
+def _first_named(names: tuple[str, ...], found: dict[str, _Series]) -> str | None:
+    return next((name for wanted in names for name in found if name.lower() == wanted), None)
 
 
 def is_training_metrics(data: object) -> bool:
     """Whether JSON data has the shape of training metrics."""
     records = data if isinstance(data, list) else [data]
     names = {str(key).lower() for record in records if isinstance(record, dict) for key in record}
-    return bool(names) and any("loss" in name or name in ("perplexity", *_WRAPPERS) for name in names)
+    known = {*PERPLEXITY_NAMES, *_WRAPPERS}
+    return bool(names) and any("loss" in name or name in known for name in names)
 
 
 def _collect(data: Any, found: dict[str, _Series], log: IssueLog) -> None:
@@ -113,7 +135,7 @@ def _records(records: list[Any], path: str, found: dict[str, _Series], log: Issu
             log.error(f"{inner}.step", f"{shown(repr(step))} is not a step number", "write a whole number")
             step = None
         for name, value in record.items():
-            if name in LOSS_NAMES or (name not in STEP_KEYS and _is_number(value)):
+            if name in _READ_ALWAYS or (name not in STEP_KEYS and _is_number(value)):
                 _point(name, step, value, f"{inner}.{shown(name)}", found, log)
 
 
@@ -134,7 +156,7 @@ def _one_series(
             is_pair = isinstance(item, list) and len(item) == 2 and _is_step(item[0])
             step = item[0] if is_pair else numbers[index] if numbers else None
             _point(name, step, item[1] if is_pair else item, f"{path}[{index}]", found, log)
-    elif name in LOSS_NAMES or _is_number(value):
+    elif name in _READ_ALWAYS or _is_number(value):
         _point(name, None, value, path, found, log)
 
 
@@ -146,6 +168,9 @@ def _point(
         log.error(
             path, f"{number:g} is below 0, which a cross-entropy loss cannot be", "check what was written"
         )
+        number = None
+    if number is not None and number < 1 and name.lower() in PERPLEXITY_NAMES:
+        log.error(path, f"{number:g} is below 1, which no perplexity can be", "check what was written")
         number = None
     found.setdefault(name, _Series()).points.append((step, number, path))
 
@@ -170,26 +195,26 @@ def _kept(series: _Series) -> tuple[Point, ...]:
 
 def _final_loss(found: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
     stated = found["final_loss"].points[-1][1] if "final_loss" in found else None
-    last = found[loss_name].last() if loss_name else []
-    if len(set(last)) > 1:
-        log.error(shown(loss_name), "holds different values for the last step", "keep one")
-        last = []
-    value = last[0] if last else None
+    value = _final_value(found, loss_name, "loss", log)
     if stated is not None and value is not None and not math.isclose(stated, value, rel_tol=1e-3):
         log.warning(
             "final_loss", f"{stated:g} is used, and the series ends at {value:g}", "correct one of them"
         )
-    if loss_name and last and value is None:
-        log.error(
-            shown(loss_name), "is damaged at the last step, so there is no final loss", "see the error above"
-        )
-    if loss_name is None and stated is None and found:
-        log.warning(
-            "",
-            f"no series is called {LOSS_NAMES[0]} or {LOSS_NAMES[1]}",
-            f"found: {', '.join(map(shown, found))}",
-        )
     return stated if stated is not None else value
+
+
+def _final_value(found: dict[str, _Series], name: str | None, what: str, log: IssueLog) -> float | None:
+    """Return the value of a series at the last step; None, and why, where it has none."""
+    if name is None:
+        return None
+    last = found[name].last()
+    if len(set(last)) > 1:
+        log.error(shown(name), "holds different values for the last step", "keep one")
+        return None
+    if last[0] is None:
+        message = f"is damaged at the last step, so there is no final {what}"
+        log.error(shown(name), message, "see the error above")
+    return last[0]
 
 
 def _is_number(value: object) -> bool:

@@ -13,6 +13,7 @@ from collected import BIN, ENVIRONMENT, collect, files, torchrun
 from commands import ROOT
 
 from ccl_bench.card import read_card
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 
 ON_CPU = ROOT / "workloads/torchtitan"
@@ -90,6 +91,22 @@ def test_the_card_says_what_file_and_command_line_set(recorded):
     assert (card.data.batch_size, card.data.seq_len, card.model.steps) == (2, 64, 8)
     assert card.model.model_family == "llama3-tiny"
     assert open_run(folder / "run").facts.seq_len.value == 64
+
+
+def test_the_loss_of_every_step_is_that_of_torchtitans_log(recorded):
+    folder, _ = recorded
+    lines = [line.split() for line in (folder / "run/logs/torch.log").read_text().splitlines()]
+    logged = {
+        int(words[words.index("step:") + 1]): float(words[words.index("loss:") + 1])
+        for words in lines
+        if {"step:", "loss:", "grad_norm:"} <= {*words}
+    }
+    written = json.loads((folder / "run/training_metrics.json").read_text())
+    assert written["step"] == list(range(1, 9)) == sorted(logged)
+    assert written["loss"] == [pytest.approx(logged[step]) for step in written["step"]]
+    assert len(written["grad_norm"]) == 8
+    (quality,) = evaluate(open_run(folder / "run"), ["training_quality"])
+    assert quality.value == pytest.approx(logged[8])
 
 
 def test_the_cost_of_recording_is_taken_from_torchtitans_log(recorded):

@@ -1,4 +1,4 @@
-"""A torchtitan run: the configuration in effect, as TOML, and the profiler's overhead by its log."""
+"""A torchtitan run: the configuration in effect, as TOML."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.card.sections import read_section
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ccl_bench.side_files.torchtitan import Profiling
 
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
@@ -142,44 +139,3 @@ def save_config(configuration: EffectiveConfig, output: Path) -> None:
         return
     header = f"# {configuration.path.name}, and over it the options of the command line.\n\n"
     replace_text(output / configuration.path.name, header + toml_text(configuration.tables))
-
-
-_LOG_LINE = re.compile(r"step: *(\d+) .*tps: *([\d,]+)")
-
-
-def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
-    """Return {"active": share by which recorded steps were longer}; empty if the log does not show it.
-
-    Every `log_freq` steps torchtitan logs the tokens per second since the line before. A line that covers
-    only recorded steps is compared with those that cover steps before the profiler began.
-    """
-    window, active, warmup = profiling.frequency, profiling.active, profiling.warmup
-    if not (profiling.is_profiled and window and active and warmup is not None):
-        return {}
-    plain: list[float] = []
-    recorded: list[float] = []
-    for before, last, seconds in _logged_intervals(log):
-        first = before % window + 1
-        end = first + last - before - 1
-        if window - active < first and end <= window:
-            recorded += seconds
-        elif end <= window - active - warmup and before % window:
-            plain += seconds
-    return {"active": fmean(recorded) / fmean(plain) - 1} if recorded and plain else {}
-
-
-def _logged_intervals(log: Path) -> list[tuple[int, int, list[float]]]:
-    """Return (last step of the line before, last step, seconds a token on each rank) of the lines of a log.
-
-    The first line and the one after it are left out: they hold the warm-up of the training.
-    """
-    by_step: dict[int, list[float]] = {}
-    try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            for found in filter(None, map(_LOG_LINE.search, lines)):
-                if rate := int(found[2].replace(",", "")):
-                    by_step.setdefault(int(found[1]), []).append(1 / rate)
-    except OSError:
-        return []
-    steps = sorted(by_step)[1:]
-    return [(before, last, by_step[last]) for before, last in pairwise(steps)]

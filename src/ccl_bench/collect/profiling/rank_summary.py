@@ -113,15 +113,15 @@ def write_run_files(folder: Path, summaries: Sequence[RankSummary]) -> None:
         str(summary.rank): summary.seconds["timed"] for summary in ordered if summary.seconds.get("timed")
     }
     if timed:
-        _write_lines(folder / STEP_TIMES, timed)
+        write_lines(folder / STEP_TIMES, timed)
     if losses := mean_losses(ordered):
-        _write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
+        write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
     if peaks := {str(summary.rank): summary.memory for summary in ordered if summary.memory}:
-        _write_lines(folder / MEMORY, peaks)
-    _write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
+        write_lines(folder / MEMORY, peaks)
+    write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
 
 
-def _write_lines(path: Path, content: dict[str, Any]) -> None:
+def write_lines(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON object with one line for each key."""
     lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")

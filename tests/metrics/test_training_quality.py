@@ -1,0 +1,42 @@
+"""`training_quality`: the loss at the last step, or what follows from perplexity where there is no loss."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.commands import invoke
+
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.result import Result
+
+
+def _measured(folder: Path, data: Any) -> Result:
+    (folder / "training_metrics.json").write_text(json.dumps(data))
+    return evaluate(open_run(folder), ["training_quality"])[0]
+
+
+def test_of_perplexity_alone_the_loss_is_its_logarithm_and_the_result_says_so(tmp_path: Path) -> None:
+    found = _measured(tmp_path, {"step": [1, 2], "perplexity": [40.0, 20.0]})
+    assert (found.value, found.details["perplexity"]) == (pytest.approx(2.995732), 20.0)  # ln 20
+    assert [finding.code for finding in found.findings] == ["loss-from-perplexity"]
+    shown = invoke(f"ccl-metrics --trace {tmp_path} --metric training_quality_16")
+    assert "ln(perplexity), of 20 at the last step" in shown.stderr
+
+
+def test_a_loss_comes_before_a_perplexity(tmp_path: Path) -> None:
+    found = _measured(tmp_path, [{"step": 1, "loss": 2.0, "perplexity": 20.0}])
+    assert (found.value, found.details["perplexity"], found.findings) == (2.0, math.exp(2.0), [])
+
+
+@pytest.mark.parametrize("data", [{"loss": [2.0, "x"], "perplexity": [40.0, 20.0]}, {"accuracy": [0.5]}])
+def test_a_damaged_loss_is_not_replaced(tmp_path: Path, data: Any) -> None:
+    found = _measured(tmp_path, data)
+    assert (found.status, "no training_metrics.json with a loss" in found.reason) == ("not_measurable", True)
