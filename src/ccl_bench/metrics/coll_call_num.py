@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.execution_traces import calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
+
+
+def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+    """Return the operators of one rank that communicate, per step, from its Execution Trace."""
+    inside = calls_in_steps(et_traffic)
+    window = f"{window_of(et_steps)} of Execution Traces"
+    return replace(_measurement(inside, et_steps), window=window, findings=[source_finding(et_steps)])
 
 
 @metric(
@@ -14,6 +24,7 @@ from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ran
     better="neither",
     applies=(checks.several_ranks,),
     aliases=("coll_call_num_16",),
+    otherwise=(calls_of_execution_traces,),
     revision=2,
 )
 def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
@@ -25,12 +36,15 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     Formula:
         coll_call_num = communication kernels of steps / steps
 
+        of Execution Traces alone: operators that communicate / steps
+
     Caveats:
         A kernel whose launch was not recorded belongs to the step in whose device window it starts,
         and to none if it was launched before the recording. A batched send and receive is one kernel
-        and one call. `barrier` counts. On a run without a device, each `gloo:*` range that starts in a
-        step is one call. Ranks of a pipeline issue different numbers of calls; the details list them
-        all. Kernels of DeepEP that only exchange counts (`notify_dispatch`) are calls too.
+        and one call; in an Execution Trace each operator is one. `barrier` counts. On a run without a
+        device, each `gloo:*` range that starts in a step is one call. Ranks of a pipeline issue different
+        numbers of calls; the details list them all. Kernels of DeepEP that only exchange counts
+        (`notify_dispatch`) are calls too.
 
     Reference:
         Kernel names and `Collective name`: PyTorch Kineto, ParamCommsUtils.hpp.
@@ -42,6 +56,10 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
             "no communication is recognised in any step, and the run may have several ranks",
             fix="check that the traces are of all ranks, or write world_size into run_metadata.json",
         )
+    return _measurement(inside, steps)
+
+
+def _measurement(inside: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     per_step = _counts(steps, inside)
     per_rank = per_step.group_by("rank").agg(pl.col("calls").mean()).sort("rank", nulls_last=True)
     if not per_rank["calls"][0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
@@ -10,6 +11,7 @@ from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.execution_traces import WINDOW, calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 _MANUAL = """Message bytes of {title} that one GPU communicates in one step.
 
 Formula:
-    collective_volume = sum of message bytes / (ranks * steps) / 10^9
+    collective_volume = sum of message bytes / (ranks * steps) / 10^9, of Execution Traces where there
+    are no others
 
 Caveats:
     Messages as nccl-tests counts them, not bytes on the wire. A message between two ranks counts on
@@ -31,28 +34,35 @@ Reference:
 """
 
 
+_ALIASES = {kind: (f"collective_vol_{kind}_gb",) for kind in ("allreduce", "reducescatter")}
+
+
 def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
-    """Return the metric of one kind of collective."""
+    """Declare the metric of one kind of collective and return it."""
 
     def volume(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
         return _volume(inside, steps, suffix, collectives)
 
+    def of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+        found = _volume(calls_in_steps(et_traffic), et_steps, suffix, collectives)
+        return replace(found, window=WINDOW, findings=[source_finding(et_steps)])
+
     volume.__name__ = f"collective_volume_{suffix}"
     volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
-    return volume
-
-
-_ALIASES = {kind: (f"collective_vol_{kind}_gb",) for kind in ("allreduce", "reducescatter")}
-
-for _suffix, _collectives in KINDS.items():
-    metric(
+    declare = metric(
         unit="GB",
         better="neither",
         applies=(checks.several_ranks,),
-        aliases=_ALIASES.get(_suffix, ()),
+        aliases=_ALIASES.get(suffix, ()),
+        otherwise=(of_execution_traces,),
         revision=2,
-    )(_family(_suffix, _collectives))
+    )
+    return declare(volume)
+
+
+for _suffix, _collectives in KINDS.items():
+    _family(_suffix, _collectives)
 
 
 def _volume(

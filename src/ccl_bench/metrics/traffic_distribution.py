@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ccl_bench.analysis.communication.groups import UNKNOWN
@@ -13,6 +14,7 @@ from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.execution_traces import WINDOW, calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 
@@ -51,7 +53,8 @@ def need_sizes(calls: pl.DataFrame, kind: str) -> None:
 
 def unknown_share(calls: pl.DataFrame, unknown: pl.Expr) -> float:
     """Return the share of the calls, or of their time where that is larger, of which something is unknown."""
-    length = pl.col("end_ns") - pl.col("start_ns")
+    is_timed = "end_ns" in calls.columns
+    length = pl.col("end_ns") - pl.col("start_ns") if is_timed else pl.lit(0).repeat_by(1).explode()
     shares = calls.select(unknown.mean().alias("calls"), time=length.filter(unknown).sum() / length.sum())
     return max((share for share in shares.row(0) if share is not None and share == share), default=0.0)
 
@@ -78,7 +81,20 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
-@metric(unit="%", better="neither", applies=(checks.several_ranks,), revision=3)
+def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+    """Return the share of bytes that the busiest dimension carries, from Execution Traces."""
+    inside = attributed(calls_in_steps(et_traffic), et_steps)
+    found = _distribution(inside, et_steps.height)
+    return replace(found, window=WINDOW, findings=[*found.findings, source_finding(et_steps)])
+
+
+@metric(
+    unit="%",
+    better="neither",
+    applies=(checks.several_ranks,),
+    otherwise=(distribution_of_execution_traces,),
+    revision=3,
+)
 def traffic_distribution(
     traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
@@ -87,7 +103,8 @@ def traffic_distribution(
     Formula:
         traffic_distribution = 100 * bytes of the busiest dimension / bytes of all dimensions
 
-        over all ranks and steps; bytes are messages as nccl-tests counts them.
+        over all ranks and steps; bytes are messages as nccl-tests counts them, of Execution Traces where
+        there are no others.
 
     Caveats:
         The dimension of a process group comes from its description, else from its ranks in the mesh that
@@ -101,6 +118,17 @@ def traffic_distribution(
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
     inside = attributed(traffic, steps)
+    found = _distribution(inside, steps.height)
+    exposed = _exposed_ns(exposed_calls, traffic)
+    for name, row in found.details["per_dimension"].items():
+        time_ns = _time_ns(inside.filter(pl.col("dimension") == name))
+        row["time_s_per_gpu_and_step"] = time_ns / steps.height / SECOND_NS
+        row["exposed_s_per_gpu_and_step"] = exposed.get(name, 0) / steps.height / SECOND_NS
+    return found
+
+
+def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
+    """Return the share of the busiest dimension of calls in so many steps of a rank."""
     if set(inside["dimension"]) == {UNKNOWN}:
         raise NotMeasurable("no process group shows which parallelism dimension it serves", fix=STATE_DEGREES)
     sums = inside.group_by("dimension").agg(
@@ -112,11 +140,8 @@ def traffic_distribution(
     if not total:
         raise NotMeasurable("all communication is in groups of one rank, which moves nothing", fix=ONE_RANK)
     ordered = _busiest_first(sums, total)
-    exposed = _exposed_ns(exposed_calls, traffic)
-    per_dimension = {
-        row["dimension"]: _of_dimension(row, total, steps.height, inside, exposed)
-        for row in ordered.iter_rows(named=True)
-    }
+    rows = ordered.iter_rows(named=True)
+    per_dimension = {row["dimension"]: _of_dimension(row, total, steps) for row in rows}
     return Measurement(
         100 * ordered["bytes"][0] / total,
         details=TrafficDetails(busiest=ordered["dimension"][0], per_dimension=per_dimension),
@@ -140,18 +165,13 @@ def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
     return ordered
 
 
-def _of_dimension(
-    row: dict[str, Any], total: int, count: int, inside: pl.DataFrame, exposed: dict[str, int]
-) -> DimensionTraffic:
-    """Return bytes, calls and times of one dimension for one of `count` steps of a rank."""
-    name = row["dimension"]
+def _of_dimension(row: dict[str, Any], total: int, count: int) -> DimensionTraffic:
+    """Return bytes and calls of one dimension for one of `count` steps of a rank."""
     moved = row["bytes"] if row["unattributed"] < row["calls"] else None
     return {
         "share_pct": None if moved is None else 100 * moved / total,
         "bytes_per_gpu_and_step": None if moved is None else moved / count,
         "calls_per_gpu_and_step": row["calls"] / count,
-        "time_s_per_gpu_and_step": _time_ns(inside.filter(pl.col("dimension") == name)) / count / SECOND_NS,
-        "exposed_s_per_gpu_and_step": exposed.get(name, 0) / count / SECOND_NS,
         "unattributed_calls_count": row["unattributed"],
     }
 

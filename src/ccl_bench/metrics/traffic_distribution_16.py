@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.execution_traces import WINDOW, calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import attributed, bytes_by_rank
 
 
-@metric(unit="GB", better="neither", applies=(checks.several_ranks,), revision=2)
+def volume_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+    """Return the bytes that one GPU communicates in one step, from Execution Traces."""
+    found = _volume(attributed(calls_in_steps(et_traffic), et_steps), et_steps)
+    return replace(found, window=WINDOW, findings=[source_finding(et_steps)])
+
+
+@metric(
+    unit="GB",
+    better="neither",
+    applies=(checks.several_ranks,),
+    otherwise=(volume_of_execution_traces,),
+    revision=2,
+)
 def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Bytes that one GPU communicates in one step, over all collectives.
 
     Formula:
-        traffic_distribution_16 = sum of message bytes / (ranks * steps) / 10^9
+        traffic_distribution_16 = sum of message bytes / (ranks * steps) / 10^9, of Execution Traces where
+        there are no others
 
     Caveats:
         Messages as nccl-tests counts them: the buffer of an all-reduce, the gathered side of an
@@ -26,7 +42,10 @@ def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measu
     Reference:
         nccl-tests doc/PERFORMANCE.md.
     """
-    inside = attributed(traffic, steps)
+    return _volume(attributed(traffic, steps), steps)
+
+
+def _volume(inside: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     count = steps.height
     per_collective = (
         inside.group_by("collective")

@@ -78,8 +78,8 @@ class DimensionTraffic(TypedDict):
     share_pct: float | None
     bytes_per_gpu_and_step: float | None
     calls_per_gpu_and_step: float
-    time_s_per_gpu_and_step: float
-    exposed_s_per_gpu_and_step: float
+    time_s_per_gpu_and_step: NotRequired[float]
+    exposed_s_per_gpu_and_step: NotRequired[float]
     unattributed_calls_count: int
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -95,7 +96,8 @@ def test_the_card_says_what_file_and_command_line_set(recorded):
 
 def test_the_loss_of_every_step_is_that_of_torchtitans_log(recorded):
     folder, _ = recorded
-    lines = [line.split() for line in (folder / "run/logs/torch.log").read_text().splitlines()]
+    uncoloured = re.sub("\x1b\\[[0-9;]*m", "", (folder / "run/logs/torch.log").read_text())
+    lines = [line.split() for line in uncoloured.splitlines()]
     logged = {
         int(words[words.index("step:") + 1]): float(words[words.index("loss:") + 1])
         for words in lines

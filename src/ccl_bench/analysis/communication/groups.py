@@ -254,21 +254,31 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)
 
 
-@derived(
-    across_ranks=True,
-    group=("String", "name of the group, the same on every member"),
-    members=("List(Int64)", "global ranks of the members; null where they are not known"),
-    known_from=("String", "`recorded`, `pg_config`, `stride`, `world size`, `name`, `threads` or `unknown`"),
-    description=("String", "description as recorded"),
-    size=("Int64", "members"),
-    dimension=("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
-    spans_nodes=("Boolean", "whether members are on several nodes; null where that is not known"),
-    seen_by=("Int64", "ranks whose traces have calls in the group"),
-    ambiguous=("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
-    contradicts_mesh=("Boolean", "whether its description names another axis than its members lie along"),
-)
+GROUP_COLUMNS: dict[str, Any] = {
+    "group": ("String", "name of the group, the same on every member"),
+    "members": ("List(Int64)", "global ranks of the members; null where they are not known"),
+    "known_from": (
+        "String",
+        "`recorded`, `pg_config`, `stride`, `world size`, `name`, `threads` or `unknown`",
+    ),
+    "description": ("String", "description as recorded"),
+    "size": ("Int64", "members"),
+    "dimension": ("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
+    "spans_nodes": ("Boolean", "whether members are on several nodes; null where that is not known"),
+    "seen_by": ("Int64", "ranks whose traces have calls in the group"),
+    "ambiguous": ("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
+    "contradicts_mesh": ("Boolean", "whether its description names another axis than its members lie along"),
+}
+
+
+@derived(across_ranks=True, **GROUP_COLUMNS)
 def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One process group of the run."""
+    return described_groups(call_groups, facts)
+
+
+def described_groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Return one row a group, with `GROUP_COLUMNS`, of the groups that each trace communicated in."""
     unknown_rank = -1 - pl.col("trace")
     found = call_groups.group_by("group", maintain_order=True).agg(
         pl.col("members", "known_from", "description", "size").first(),
@@ -291,7 +301,7 @@ def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
             }
         )
     table = DERIVED.get("groups").table
-    return table.frame({name: [row[name] for row in rows] for name in table.columns})
+    return table.frame({name: [row[name] for row in rows] for name in GROUP_COLUMNS})
 
 
 def _may_be_several(row: dict[str, Any], facts: Facts) -> bool:

@@ -42,7 +42,12 @@ def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl
     A message between two ranks in a group that says nothing of its dimension serves the axis
     of the mesh along which the two ranks differ.
     """
-    joined = known_calls.join(
+    return with_dimensions(known_calls, groups, facts).select(*DERIVED.get("traffic").table.columns)
+
+
+def with_dimensions(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Return calls with the dimension that each serves, the members that take part, and whether nodes do."""
+    joined = calls.join(
         groups.select("group", "dimension", "size", "spans_nodes"),
         on="group",
         how="left",
@@ -59,7 +64,7 @@ def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl
         .alias("dimension"),
         pl.when(pl.col("peer").is_not_null()).then(2).otherwise("size").cast(pl.Int64).alias("size"),
         pl.coalesce("pair_spans_nodes", "spans_nodes").alias("spans_nodes"),
-    ).select(*DERIVED.get("traffic").table.columns)
+    )
 
 
 def _pairs(pairs: pl.DataFrame, facts: Facts) -> pl.DataFrame:

@@ -43,16 +43,7 @@ def et_described_calls(
     et_communication: pl.DataFrame, et_groups: pl.DataFrame, identity: pl.DataFrame
 ) -> pl.DataFrame:
     """One communication call of one Execution Trace; waiting and other bookkeeping left out."""
-    canonical = naming.call_collectives(et_communication["name"])
-    calls = et_communication.with_columns(canonical.alias("collective")).filter(canonical.is_not_null())
-    grouped, groups = with_groups(
-        calls.with_columns(
-            pl.col("group_name").rank("dense").cast(pl.Int64).alias("stream"),
-            pl.lit(None, dtype=pl.List(pl.Int64)).alias("group_ranks"),
-            naming.has_own_sizes(calls["name"]).alias("own_sizes"),
-        ),
-        et_groups,
-    )
+    grouped, groups = _grouped(et_communication, et_groups)
     known = grouped.join(groups.select("group", "members"), on="group", how="left", maintain_order="left")
     rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
     place = pl.col("members").list.eval(pl.element() == rank).list.arg_max()
@@ -65,6 +56,30 @@ def et_described_calls(
         .alias("peer"),
     )
     return with_sizes(described).select(*_DESCRIBED)
+
+
+def _grouped(et_communication: pl.DataFrame, et_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls that move data or synchronise, with their group, and the groups."""
+    canonical = naming.call_collectives(et_communication["name"])
+    calls = et_communication.with_columns(canonical.alias("collective")).filter(canonical.is_not_null())
+    described = calls.with_columns(
+        pl.col("group_name").rank("dense").cast(pl.Int64).alias("stream"),
+        pl.lit(None, dtype=pl.List(pl.Int64)).alias("group_ranks"),
+        naming.has_own_sizes(calls["name"]).alias("own_sizes"),
+    )
+    return with_groups(described, et_groups)
+
+
+@derived(
+    group=("String", "name of the group, the same on every member"),
+    members=("List(Int64)", "global ranks of the members; null where they are not known"),
+    known_from=("String", "`recorded`, `pg_config`, `stride`, `name` (only its number) or `unknown`"),
+    description=("String", "description as recorded"),
+    size=("Int64", "members"),
+)
+def et_call_groups(et_communication: pl.DataFrame, et_groups: pl.DataFrame) -> pl.DataFrame:
+    """One process group that the operators of one Execution Trace communicated in."""
+    return _grouped(et_communication, et_groups)[1]
 
 
 @derived(
