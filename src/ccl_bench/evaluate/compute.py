@@ -48,6 +48,9 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only show where steps are, whatever ran in them."""
 
+_TIMED = {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "requests"}
+"""Raw tables that show when something was done."""
+
 _ROUNDING = 1e-6
 """Percent by which sums of doubles may leave the range of a share."""
 
@@ -92,7 +95,7 @@ def _from_best_source(
 ) -> tuple[Metric, Result, set[str]]:
     """Return the metric as its first source with a value gives it, the result, and the facts asked for.
 
-    Where none has a value, the first says why.
+    Where none has a value, the first of which there are traces says why.
     """
     tried = []
     for way in metric.sources:
@@ -101,7 +104,9 @@ def _from_best_source(
         tried.append((way, answer, given.asked))
         if answer.status != "not_measurable":
             break
-    return tried[0] if tried[-1][1].value is None else tried[-1]
+    if tried[-1][1].value is not None:
+        return tried[-1]
+    return next((found for found in tried if _traces_behind(found[0], evidence)), tried[0])
 
 
 def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
@@ -110,11 +115,11 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
     try:
         found = _compute_metric(metric, evidence, facts)
     except CclBenchError as error:
-        unread = _unread_reason(metric, evidence)
+        better = _unread_reason(metric, evidence) or _timeless_reason(metric, evidence)
         advice = _advice(metric, evidence)
-        if unread and isinstance(error, NoValue):
-            error = unread
-        fix = advice if advice and isinstance(error, NotMeasurable) and error is not unread else error.fix
+        if better and isinstance(error, NoValue):
+            error = better
+        fix = advice if advice and isinstance(error, NotMeasurable) and error is not better else error.fix
         return replace(base, status=status_of(error), reason=error.message, fix=fix)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
         failures[metric.name] = error
@@ -193,6 +198,16 @@ def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
     if not unread or len(unread) < len(traces):
         return None
     return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+
+
+def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
+    """Return the better reason where a metric needs times and the run has Execution Traces alone."""
+    recorded = {name for trace in evidence.traces for name in trace.trace.form.tables}
+    raw = _raw(metric, evidence)
+    if "et_nodes" not in recorded or not recorded.isdisjoint(_TIMED) or raw.isdisjoint(_TIMED):
+        return None
+    message = f"the run has Execution Traces alone, which hold no times: {metric.name} needs them"
+    return NotMeasurable(message, fix="record Kineto traces of the same steps with torch.profiler too")
 
 
 def _advice(metric: Metric, evidence: LoadedRun) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
 from ccl_bench.base.findings import issue_of
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 INSPECTED_TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 
-_CROSS_CHECKS = ("et_agreement", "et_links")
-"""Tables that only contradict or confirm others; asked for where a run has Execution Traces."""
+_OF_EXECUTION_TRACES = ("et_agreement", "et_links", "et_traffic", "et_used_groups")
+"""Asked for where a run has Execution Traces: what confirms or contradicts others, and what they show."""
 
 _OF_ONE_RECORDING = ("et_", "host_name")
 """How attributes begin that differ from rank to rank by nature: those of an Execution Trace, the machine."""
@@ -67,8 +67,9 @@ def inspect_with_tables(
 ) -> tuple[Inspection, list[Result], LoadedRun]:
     """Return what is in `run`, the result of every metric, and what they rest on with the tables `also`."""
     names = metrics.load().names()
-    cross_checks = _CROSS_CHECKS if any(t.form.name == "execution_trace" for t in run.traces) else ()
-    wanted = dict.fromkeys((*INSPECTED_TABLES, *cross_checks, *also, *needed_inputs(run, names)))
+    has_any = any(trace.form.name == "execution_trace" for trace in run.traces)
+    more = _OF_EXECUTION_TRACES if has_any else ()
+    wanted = dict.fromkeys((*INSPECTED_TABLES, *more, *also, *needed_inputs(run, names)))
     evidence = load_tables(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
     results = evaluate_metrics(run.facts, names, evidence)
     results = with_other_source(run, results, jobs=jobs, use_cache=use_cache, progress=progress)
@@ -86,8 +87,8 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
         _traces(evidence),
         _devices(evidence.inputs["devices"]),
         _libraries(evidence.traces),
-        _calls(evidence.inputs["call_counts"]),
-        _groups(evidence.inputs["groups"], evidence.inputs["process_groups"]),
+        _calls(evidence.inputs),
+        _groups(evidence.inputs),
         {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
         {_below(run, path): kind for path, kind in (run.stated.files | run.stated.limits).items()},
         [_below(run, path) for path in run.others],
@@ -173,13 +174,20 @@ def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
     return {name: list(values) for name, values in sorted(found.items())}
 
 
-def _calls(counts: pl.DataFrame) -> dict[str, int]:
+def _calls(inputs: dict[str, Any]) -> dict[str, int]:
+    """Return the calls of each collective, of Execution Traces where there are no others."""
+    counts, traffic = inputs["call_counts"], inputs.get("et_traffic")
+    if counts.is_empty() and traffic is not None:
+        counts = traffic.group_by("collective").agg(pl.len().alias("calls"))
     totals = counts.group_by("collective").agg(pl.col("calls").sum()).sort("collective")
     return dict(totals.iter_rows())
 
 
-def _groups(groups: pl.DataFrame, recorded: pl.DataFrame) -> list[InspectedGroup]:
+def _groups(inputs: dict[str, Any]) -> list[InspectedGroup]:
     """Return the groups that were used, then those that are only recorded."""
+    groups, recorded = inputs["groups"], inputs["process_groups"]
+    if groups.is_empty():
+        groups = inputs.get("et_used_groups", groups)
     used = [
         InspectedGroup(g["description"] or "", g["size"], g["members"], g["dimension"], g["seen_by"])
         for g in groups.iter_rows(named=True)

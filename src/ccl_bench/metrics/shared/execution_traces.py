@@ -20,7 +20,10 @@ def calls_in_steps(et_traffic: pl.DataFrame) -> pl.DataFrame:
     """Return the calls of Execution Traces that belong to a step; NotMeasurable without any."""
     inside = et_traffic.drop_nulls("step")
     if inside.is_empty():
-        raise NotMeasurable("no Execution Trace holds a communication call in a step")
+        raise NotMeasurable(
+            "no Execution Trace holds a communication call in a step",
+            fix="record with torch.profiler.ExecutionTraceObserver around whole steps of every rank",
+        )
     return inside
 
 

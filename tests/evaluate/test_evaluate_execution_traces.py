@@ -1,0 +1,110 @@
+"""Runs with Execution Traces alone: what was communicated is counted, and what needs times is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.commands import invoke
+
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDED = "execution_trace/gloo-fsdp2-tp2-args"
+"""Two steps of four ranks: tensor parallel in pairs, and FSDP across them."""
+SIZES = {"allreduce": "in", "_allgather_base": "out", "_reduce_scatter_base": "in"}
+"""Collective as recorded → the side whose elements are the message."""
+
+
+@pytest.fixture(scope="module")
+def recorded(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(corpus / RECORDED, tmp_path_factory.mktemp("alone") / "run")
+
+
+@cache
+def _calls(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """Return the arguments of the communication calls of a rank, as the file has them."""
+    with gzip.open(folder / f"rank{rank}_et.json.gz") as stream:
+        nodes = json.load(stream)["nodes"]
+    named = [node for node in nodes if node["name"] == "record_param_comms"]
+    return [{entry["name"]: entry["value"] for entry in node["attrs"]} for node in named]
+
+
+def _bytes(call: dict[str, Any]) -> int:
+    assert call["dtype"] == "Float"
+    return 4 * int(call[f"{SIZES[call['collective_name']]}_msg_nelems"])
+
+
+def _gigabytes(folder: Path, *collectives: str) -> float:
+    """Return the bytes of some collectives in one step of a rank, 10^9."""
+    calls = [call for rank in range(4) for call in _calls(folder, rank)]
+    return sum(_bytes(call) for call in calls if call["collective_name"] in collectives) / (4 * 2) / 1e9
+
+
+def test_calls_are_counted_by_step_and_by_collective(recorded: Path) -> None:
+    (found,) = evaluate(open_run(recorded), ["coll_call_num"])
+    counted = Counter(call["collective_name"] for call in _calls(recorded, 0))
+    assert (counted.total(), found.value) == (76, 76 / 2)
+    assert sorted(found.details["per_collective"].values()) == sorted(n / 2 for n in counted.values())
+    assert (found.window, [f.code for f in found.findings]) == (
+        "ProfilerStep of Execution Traces",
+        ["other-source"],
+    )
+
+
+def test_bytes_are_those_of_the_operands(recorded: Path) -> None:
+    kinds = ("allreduce", "allgather", "reducescatter")
+    names = [*(f"collective_volume_{kind}" for kind in kinds), "traffic_distribution_16"]
+    *each, whole = evaluate(open_run(recorded), names)
+    for result, name in zip(each, SIZES, strict=True):
+        assert result.value == pytest.approx(_gigabytes(recorded, name))
+    assert whole.value == pytest.approx(_gigabytes(recorded, *SIZES))
+
+
+def test_groups_show_which_dimension_carries_the_bytes(recorded: Path) -> None:
+    (found,) = evaluate(open_run(recorded), ["traffic_distribution"])
+    moved = Counter[str]()
+    for rank in range(4):
+        for call in _calls(recorded, rank):
+            moved[call["pg_desc"]] += _bytes(call)
+    assert found.value == pytest.approx(100 * max(moved.values()) / moved.total())
+    assert set(found.details["per_dimension"]) == {"tp", "dp_shard"}
+    for row in found.details["per_dimension"].values():
+        assert "time_s_per_gpu_and_step" not in row
+
+
+def test_the_counts_are_those_of_the_kineto_traces_of_the_same_steps(recorded: Path, corpus: Path) -> None:
+    names = ["coll_call_num", "collective_volume_allreduce", "collective_volume_allgather"]
+    kineto = evaluate(open_run(corpus / "kineto/gloo-fsdp2-tp2-args"), names)
+    assert [r.value for r in evaluate(open_run(recorded), names)] == pytest.approx([r.value for r in kineto])
+
+
+def test_what_needs_times_is_refused_by_name(recorded: Path) -> None:
+    names = ["comm_comp_overlap", "iteration_wall_clock_time", "straggler", "gpu_busy", "forward_time"]
+    for result in evaluate(open_run(recorded), names):
+        assert result.status == "not_measurable"
+        assert result.reason.endswith(f"alone, which hold no times: {result.metric} needs them")
+        assert "torch.profiler" in result.fix
+
+
+def test_without_a_marked_step_the_whole_trace_is_one(corpus: Path) -> None:
+    (found,) = evaluate(open_run(corpus / "execution_trace/megatron-tp8"), ["coll_call_num"])
+    assert (found.value, found.window) == (85, "whole trace of Execution Traces")
+    assert "the whole trace counts as one" in found.findings[0].message
+
+
+def test_inspect_shows_calls_and_groups(recorded: Path) -> None:
+    shown = json.loads(invoke(f"ccl-bench inspect {recorded} --json").stdout)
+    counted = Counter(call["collective_name"] for rank in range(4) for call in _calls(recorded, rank))
+    assert sorted(shown["calls"].values()) == sorted(counted.values())
+    assert {(group["dimension"], tuple(group["ranks"])) for group in shown["groups"] if group["users"]} == {
+        ("tp", (0, 1)), ("tp", (2, 3)), ("dp_shard", (0, 2)), ("dp_shard", (1, 3)),
+    }  # fmt: skip
