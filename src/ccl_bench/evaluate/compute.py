@@ -12,8 +12,8 @@ from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import way_out
 from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
+from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import RECORD
-from ccl_bench.metrics.shared.step_time_lag import OTHER_SOURCE
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import fact_table

@@ -10,8 +10,8 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import label, step_labels
-from ccl_bench.metrics.shared.step_time_lag import OTHER_SOURCE
 from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,

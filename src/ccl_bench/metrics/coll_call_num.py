@@ -8,7 +8,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.execution_traces import calls_in_steps, source_finding
+from ccl_bench.metrics.shared.other_sources import calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
 
 

@@ -11,7 +11,7 @@ from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.execution_traces import WINDOW, calls_in_steps, source_finding
+from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 

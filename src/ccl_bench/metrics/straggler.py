@@ -19,9 +19,9 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import by_step
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
-from ccl_bench.metrics.shared.step_time_lag import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:

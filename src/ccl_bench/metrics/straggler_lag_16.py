@@ -9,9 +9,9 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import by_step, mean_of
 from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, step_labels
-from ccl_bench.metrics.shared.step_time_lag import RANK_STEP_TIMES, step_time_lag
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""

@@ -14,7 +14,7 @@ from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.execution_traces import WINDOW, calls_in_steps, source_finding
+from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
 from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 

@@ -1,4 +1,4 @@
-"""How far apart ranks are in a file of their step times, for runs whose traces show no waiting."""
+"""Second sources of a number: a file of step times, and Execution Traces alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in
+from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, window_of
+from ccl_bench.result import WHOLE_TRACE
 
 RANK_STEP_TIMES = "step_times_per_rank.json"
 OTHER_SOURCE = "other-source"
@@ -53,3 +54,25 @@ def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
         by_rank(means, "duration_ns"),
         ranks_in(shared),
     )
+
+
+WINDOW = "calls of steps in Execution Traces"
+
+
+def calls_in_steps(et_traffic: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of Execution Traces that belong to a step; NotMeasurable without any."""
+    inside = et_traffic.drop_nulls("step")
+    if inside.is_empty():
+        raise NotMeasurable(
+            "no Execution Trace holds a communication call in a step",
+            fix="record with torch.profiler.ExecutionTraceObserver around whole steps of every rank",
+        )
+    return inside
+
+
+def source_finding(et_steps: pl.DataFrame) -> Finding:
+    """Return what to say of a number from Execution Traces."""
+    is_whole = WHOLE_TRACE in window_of(et_steps)
+    unmarked = "; nothing marks a step in them: the whole trace counts as one" if is_whole else ""
+    message = f"from Execution Traces, whose operators show what was communicated and not when{unmarked}"
+    return Finding(OTHER_SOURCE, "note", message)
