@@ -35,10 +35,9 @@ COLUMNS = (
 
 def row(site: Site, name: str) -> str:
     """Run one workload, and return its line of the table."""
-    job = site.submitted(name, short=(), **ON_PROCESSORS)
-    state = site.cluster.ended(job.number, within_s=WITHIN_S)
-    if state != "COMPLETED":
-        sys.exit(f"{name}: {state}\n{job.shown}")
+    job = site.completed(lambda: site.submitted(name, short=(), **ON_PROCESSORS), within_s=WITHIN_S)
+    if job.ended() != "COMPLETED":
+        sys.exit(f"{name}: {job.ended()}\n{job.shown}")
     checked = site.ran("ccl-bench", "validate", str(job.run))
     if checked.returncode:
         sys.exit(f"{name}\n{checked.stdout}")

@@ -25,6 +25,7 @@ FORKING = ROOT / "tests" / "forking"
 """Where a `torchrun` lies that loads torchtitan once on a node, and not once a rank."""
 PARTS = ("clusters", "perlmutter", "trace_collection", "workloads")
 
+ATTEMPTS = 3
 STEPS, ACTIVE = 8, 2
 PLAIN = STEPS - 2 * ACTIVE
 SHORT = (
@@ -189,6 +190,19 @@ class Site:
         traces = (scratch or self.scratch) / "ccl-bench-traces"
         return Job(self, number, traces / name, folder / f"{name}-{number}.out")
 
+    def completed(self, submit: Callable[[], Job], *, within_s: float = 420) -> Job:
+        """Return a job that has recorded with nsys to its end, or the last attempt.
+
+        On a busy machine nsys sometimes loses the agent that it has just started.
+        """
+        for _ in range(ATTEMPTS):
+            job = submit()
+            if self.cluster.ended(job.number, within_s=within_s) == "COMPLETED" or "nsys.log" not in _logs(
+                job
+            ):
+                break
+        return job
+
     def measured(self, run: Path, *metrics: str) -> dict[str, dict[str, object]]:
         """Return what ccl-metrics says of a run."""
         named = [word for metric in metrics for word in ("--metric", metric)]
@@ -196,6 +210,10 @@ class Site:
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         return {result["metric"]: result for result in found}
+
+
+def _logs(job: Job) -> list[str]:
+    return [path.name for path in (job.run / "logs").iterdir()]
 
 
 def variable(pid: int, name: str) -> str:

@@ -54,9 +54,13 @@ def recorded(user: User) -> Job:
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
     configuration.write_text(text)
     (statement,) = statements("runs")
-    done = statement.run(user, **ON_PROCESSORS, RANKS_PER_NODE=str(RANKS))
-    assert statement.broken(user, done) == []
-    job = user.job(int(submitted(done)[0]), WORKLOAD, user.root)
+
+    def submit() -> Job:
+        done = statement.run(user, **ON_PROCESSORS, RANKS_PER_NODE=str(RANKS))
+        assert statement.broken(user, done) == []
+        return user.job(int(submitted(done)[0]), WORKLOAD, user.root)
+
+    job = user.completed(submit)
     assert job.ended() == "COMPLETED", job.shown
     return job
 
