@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_site import Site, checkout
+from slurm_site import ROOT, Site, checkout
 
 if TYPE_CHECKING:
     import subprocess
@@ -57,7 +57,7 @@ class Statement:
 
 
 def _of(text: str, workload: str) -> str:
-    return text.replace("{workload}", workload)
+    return text.replace("{workload}", workload).replace("{repository}", str(ROOT))
 
 
 def submitted(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -88,7 +88,9 @@ class User(Site):
         """What is set at login, with the programs of the tests."""
         own = {**super().environment, "USER": "root"}
         own = {name: value for name, value in own.items() if name not in {"CLUSTER", "EXECUTION_TRACE"}}
-        return {**own, "PATH": f"{self.scratch.parent / 'programs'}:{own['PATH']}"}
+        # git clones a repository of someone else only if it is asked to.
+        clones = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        return {**own, **clones, "PATH": f"{self.scratch.parent / 'programs'}:{own['PATH']}"}
 
 
 def user_of(cluster: Cluster, folder: Path) -> User:
