@@ -77,5 +77,12 @@ def test_what_the_readme_says_holds(user: User, statement: Statement, request: p
     assert statement.broken(user, statement.run(user)) == []
 
 
+def test_no_statement_is_in_two_rows_and_each_says_what_is_seen() -> None:
+    rows = statements()
+    assert len({row.states for row in rows}) == len(rows)
+    assert all({"output", "files", "job"} & row.expected.keys() for row in rows)
+    assert all(row.expected.keys() <= {"status", "output", "files", "job"} for row in rows)
+
+
 def test_the_numbers_of_the_test_run_are_those_of_its_traces_and_its_log(recorded: Job) -> None:
     assert_agrees(recorded, RANKS)
