@@ -94,7 +94,7 @@ bench: $(TEST) ## Measure speed and memory on this machine
 scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of Dask (13 GB of disk)
 	$(BIN)/python benchmarks/scale.py --dask 2
 
-workloads: $(TEST) ## Train all seven workloads under a Slurm on this machine (as root)
+workloads: $(TEST) ## Train and record all seven workloads under a Slurm here, and check what they leave (as root)
 	$(BIN)/python tests/system/slurm/all_seven.py
 
 soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
