@@ -95,6 +95,34 @@ def test_what_needs_times_is_refused_by_name(recorded: Path) -> None:
         assert "torch.profiler" in result.fix
 
 
+def test_operations_are_those_of_the_products_that_call_no_other(recorded: Path) -> None:
+    with gzip.open(recorded / "rank0_et.json.gz") as stream:
+        nodes = {node["id"]: node for node in json.load(stream)["nodes"]}
+    first = {"aten::mm": 0, "aten::addmm": 1}
+    products = {number: node for number, node in nodes.items() if node["name"] in first}
+    outer = set()
+    for number in products:
+        while (number := nodes[number]["ctrl_deps"]) in nodes and nodes[number]["ctrl_deps"] != number:
+            outer.add(number)
+    flops = moved = 0
+    for number in products.keys() - outer:
+        place = first[products[number]["name"]]
+        (m, k), (_, n) = products[number]["inputs"]["shapes"][place : place + 2]
+        flops, moved = flops + 2 * m * k * n, moved + 4 * (m * k + k * n + m * n)
+    (found,) = evaluate(open_run(recorded), ["compute_intensity"])
+    assert found.details["per_rank_flop_per_byte"]["0"] == pytest.approx(flops / moved)
+    assert found.details["flops_per_step"] == pytest.approx(flops / 2)  # all four ranks compute the same
+
+
+def test_operations_follow_from_the_shapes_as_in_kineto(recorded: Path, corpus: Path) -> None:
+    names = ["compute_intensity"]
+    (kineto,) = evaluate(open_run(corpus / "kineto/gloo-fsdp2-tp2-args"), names)
+    (found,) = evaluate(open_run(recorded), names)
+    assert found.value == pytest.approx(kineto.value)
+    for name in ("flops_per_step", "bytes_per_step", "products_per_step"):
+        assert found.details[name] == pytest.approx(kineto.details[name])
+
+
 def test_without_a_marked_step_the_whole_trace_is_one(corpus: Path) -> None:
     (found,) = evaluate(open_run(corpus / "execution_trace/megatron-tp8"), ["coll_call_num"])
     assert (found.value, found.window) == (85, "whole trace of Execution Traces")

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared.other_sources import source_finding
 from ccl_bench.metrics.shared.per_step import mean_of
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
 _RECORD_SHAPES = "record shapes: torch.profiler.profile(record_shapes=True)"
 
 
-@metric(unit="FLOP/byte", better="higher", revision=2)
+def intensity_of_execution_traces(et_product_work: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+    """Return operations for each byte of the products in Execution Traces, which record shapes always."""
+    found = _intensity(et_product_work, et_steps)
+    window = f"{found.window} of Execution Traces"
+    return replace(found, window=window, findings=[source_finding(et_steps)])
+
+
+@metric(unit="FLOP/byte", better="higher", otherwise=(intensity_of_execution_traces,), revision=2)
 def compute_intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Operations of matrix products for each byte of their factors and results: an upper bound.
 
     Formula:
         compute_intensity = sum of 2 * batch * m * k * n / sum of bytes of [m, k], [k, n] and [m, n]
 
-        over the products of the steps (`aten::mm`, `addmm`, `bmm`, `baddbmm`) with recorded shapes, mean over
-        ranks.
+        over the products of the steps (`aten::mm`, `addmm`, `bmm`, `baddbmm`) with recorded shapes, of
+        Execution Traces where there are no others; mean over ranks.
 
     Caveats:
         It is a bound from the shapes of operators and no measurement: each factor is read once and each
@@ -33,6 +43,10 @@ def compute_intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measur
         Arithmetic intensity of the roofline model, Williams et al. 2009; FLOPs of
         `torch.utils.flop_counter`, which counts the same operations for these operators.
     """
+    return _intensity(product_work, steps)
+
+
+def _intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     need_rows(steps, "steps", RECORD)
     totals = product_work.select(pl.col("products", "sized", "flops", "bytes").sum()).row(0, named=True)
     if not totals["products"]:

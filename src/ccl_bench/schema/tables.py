@@ -179,6 +179,17 @@ _TABLES = (
         forward_thread=("Int64", "number of the forward thread"),
     ),
     _table(
+        "et_products",
+        "One operator of an Execution Trace that multiplied matrices; sizes are null without shapes.",
+        node=("Int64", "number of the node"),
+        name=("String", "name as recorded, such as `aten::mm`"),
+        batch=("Int64", "pairs of matrices"),
+        rows=("Int64", "rows of the first matrix"),
+        inner=("Int64", "its columns, and rows of the second"),
+        columns=("Int64", "columns of the second matrix"),
+        dtype=("String", "element type as recorded"),
+    ),
+    _table(
         "et_communication",
         "One `record_param_comms` of an Execution Trace with its arguments, also those that move nothing; "
         "`c10d::*` operators in files without any.",

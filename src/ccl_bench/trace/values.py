@@ -1,4 +1,4 @@
-"""Pieces of a JSON trace, read a little at a time, and the numbers in them, which become columns."""
+"""Pieces of a JSON trace, read a little at a time, and the numbers in them, which become columns or sizes."""
 
 from __future__ import annotations
 
@@ -97,3 +97,23 @@ def next_block(stream: BinaryIO, reading: Reading, held: int) -> bytes:
         return b""
     reading.size += len(block)
     return block
+
+
+FACTORS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+"""Operators of torch that multiply two matrices or two stacks of them → which input is the first factor."""
+
+_MOST_ROWS = 1 << 40
+"""More rows than any matrix has."""
+
+
+def matrix_sizes(shapes: list[Any]) -> dict[str, object]:
+    """Return the sizes of `[batch,] rows x inner` times `[batch,] inner x columns`."""
+    if len(shapes) != 2 or not all(isinstance(shape, list) and len(shape) in (2, 3) for shape in shapes):
+        return {}
+    left, right = ([whole(side) for side in shape] for shape in shapes)
+    if any(side is None or not 0 <= side < _MOST_ROWS for side in (*left, *right)):
+        return {}
+    if left[-1] != right[-2] or left[:-2] != right[:-2]:
+        return {}
+    batch = left[0] if len(left) == 3 else 1
+    return {"batch": batch, "rows": left[-2], "inner": left[-1], "columns": right[-1]}

@@ -18,27 +18,72 @@ from ccl_bench.catalog.dtypes import dtype
 )
 def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
+    costs = _costs(_innermost(products))
+    sums = assign_window(costs, steps.select("start_ns", "end_ns")).group_by("window").agg(*_SUMS)
+    found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
+    return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    products=("Int64", "matrix products in the step that call no other"),
+    sized=("Int64", "those with a recorded shape and element type"),
+    flops=("Float64", "operations of these, 2 for each multiplication and addition"),
+    bytes=("Float64", "bytes of their factors and results, each once"),
+)
+def et_product_work(
+    et_steps: pl.DataFrame, et_products: pl.DataFrame, et_nodes: pl.DataFrame
+) -> pl.DataFrame:
+    """One step of one Execution Trace: the operations and the data of its matrix products."""
+    outer = _ancestors(et_products["node"], et_nodes)
+    done = et_products.filter(~pl.col("node").is_in(outer.implode()))
+    begins = et_steps.select("step", node="first_node").sort("node")
+    placed = _costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
+    sums = placed.group_by("step").agg(*_SUMS)
+    found = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
+    return found.with_columns(pl.exclude("step").fill_null(0))
+
+
+_DEEPEST = 200
+"""Levels of operators that call each other that are looked at."""
+
+
+def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
+    """Return the nodes that called some nodes, directly or not."""
+    parents = (
+        et_nodes.select("node", "parent")
+        .drop_nulls()
+        .unique("node")
+        .filter(pl.col("parent") != pl.col("node"))
+    )
+    found = [numbers.head(0)]
+    level = numbers.to_frame("node")
+    for _ in range(_DEEPEST):
+        level = level.join(parents, on="node").select(node="parent").unique()
+        if level.is_empty():
+            break
+        found.append(level["node"])
+    return pl.concat(found).unique()
+
+
+_SUMS = (
+    pl.len().cast(pl.Int64).alias("products"),
+    pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+    pl.col("flops", "bytes").sum(),
+)
+
+
+def _costs(done: pl.DataFrame) -> pl.DataFrame:
+    """Return products with their `flops` and `bytes`; null where shape or element type are unknown."""
     batch, rows, inner, columns = (
         pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
     )
     elements = rows * inner + inner * columns + rows * columns
-    done = _innermost(products)
     costs = done.with_columns(
         flops=2 * batch * rows * inner * columns,
         bytes=batch * elements * _widths(done["dtype"]),
     )
-    costs = costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
-    sums = (
-        assign_window(costs, steps.select("start_ns", "end_ns"))
-        .group_by("window")
-        .agg(
-            pl.len().cast(pl.Int64).alias("products"),
-            pl.col("bytes").count().cast(pl.Int64).alias("sized"),
-            pl.col("flops", "bytes").sum(),
-        )
-    )
-    found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
-    return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
+    return costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
 
 
 def _innermost(products: pl.DataFrame) -> pl.DataFrame:

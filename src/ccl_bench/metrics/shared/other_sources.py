@@ -74,5 +74,5 @@ def source_finding(et_steps: pl.DataFrame) -> Finding:
     """Return what to say of a number from Execution Traces."""
     is_whole = WHOLE_TRACE in window_of(et_steps)
     unmarked = "; nothing marks a step in them: the whole trace counts as one" if is_whole else ""
-    message = f"from Execution Traces, whose operators show what was communicated and not when{unmarked}"
+    message = f"from Execution Traces, whose operators show what was done and not when{unmarked}"
     return Finding(OTHER_SOURCE, "note", message)

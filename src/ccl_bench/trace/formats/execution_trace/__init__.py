@@ -25,8 +25,8 @@ EXECUTION_TRACE = register(
     Format(
         name=NAME,
         profile="torch",
-        revision=2,
-        tables=frozenset({"et_nodes", "et_communication", "et_groups"}),
+        revision=3,
+        tables=frozenset({"et_nodes", "et_products", "et_communication", "et_groups"}),
         recognises=recognises,
         identity=identity,
         read=_read,

@@ -11,9 +11,10 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
-from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, nodes_in, whole
+from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, listed, nodes_in, whole
 from ccl_bench.trace.formats.execution_trace.pieces import Document, pieces
 from ccl_bench.trace.formats.execution_trace.recognition import identity
+from ccl_bench.trace.values import FACTORS, matrix_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,7 @@ _NUMBERS = {
 }
 """Column of `et_nodes` → name in the file."""
 
+_TENSOR = re.compile(r"Tensor\(([^()]*)\)")
 _ATTRIBUTES = re.compile(rb'"(schema|pid|time|start_ts|finish_ts)"\s*+:\s*+(?:"([^"\\]{0,64})"|(\d{1,19}))')
 
 
@@ -43,6 +45,7 @@ class _Builder:
     operators: list[dict[str, object]] = field(default_factory=list)
     """Communication operators, for files without a single `record_param_comms`."""
     groups: dict[str, dict[str, object]] = field(default_factory=dict)
+    products: list[dict[str, object]] = field(default_factory=list)
 
     def add(self, nodes: list[Node]) -> None:
         """Take the nodes of one piece."""
@@ -54,21 +57,36 @@ class _Builder:
             elif node.name.startswith(communication.C10D) and not self.calls:
                 row = communication.operator_call(node)
                 self.operators += [row] if row else []
+            elif node.name in FACTORS:
+                self.products.append(_product(node))
             elif communication.GROUPS in node.name:
                 self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return every table."""
-        table = TABLES["et_groups"]
-        groups = list(self.groups.values())
         nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
+            "et_products": _frame("et_products", self.products),
             "et_communication": communication.calls(self.calls or self.operators).sort(
                 "node", nulls_last=True
             ),
-            "et_groups": table.frame({key: [group[key] for group in groups] for key in table.columns}),
+            "et_groups": _frame("et_groups", [*self.groups.values()]),
         }
+
+
+def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
+    table = TABLES[name]
+    return table.frame({key: [row.get(key) for row in rows] for key in table.columns})
+
+
+def _product(node: Node) -> dict[str, object]:
+    """Return one product of matrices as a row; sizes are absent where the shapes do not fit."""
+    read, first = node.read(), FACTORS[node.name]
+    shapes, types = (listed(part)[first : first + 2] for part in (read.shapes, read.types))
+    known = _TENSOR.fullmatch(str(types[0])) if types else None
+    row = {"node": whole(node.id), "name": node.name, "dtype": known[1] if known else None}
+    return row | matrix_sizes(shapes)
 
 
 def _rows(nodes: list[Node]) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
 from ccl_bench.trace.formats.kineto.tables import microseconds
-from ccl_bench.trace.values import column_of, whole
+from ccl_bench.trace.values import FACTORS, column_of, matrix_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,29 +19,23 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats.kineto.events import Event
 
-_FACTORS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
-"""Operators of torch that multiply two matrices or two stacks of them → which input is the first factor."""
-
-NAMES = tuple(_FACTORS)
+NAMES = tuple(FACTORS)
 """How the names of CPU events begin that may multiply matrices."""
-
-_MOST = 1 << 40
-"""More rows than any matrix has."""
 
 
 def is_product(event: Event) -> bool:
     """Whether an event is an operator that multiplies matrices."""
-    return event.ph == COMPLETE and CATEGORIES.get(event.cat or "") == "cpu_op" and event.name in _FACTORS
+    return event.ph == COMPLETE and CATEGORIES.get(event.cat or "") == "cpu_op" and event.name in FACTORS
 
 
 def product(event: Event) -> dict[str, object]:
     """Return one product as a row; sizes are absent where the shapes were not recorded or do not fit."""
-    arg, first = event.args or NO_ARGS, _FACTORS[event.name]
+    arg, first = event.args or NO_ARGS, FACTORS[event.name]
     row: dict[str, object] = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": event.tid}
     shapes, types = (_decoded(raw)[first : first + 2] for raw in (arg.input_dims, arg.input_type))
     if types and isinstance(types[0], str):
         row["dtype"] = types[0]
-    return row | _sizes(shapes)
+    return row | matrix_sizes(shapes)
 
 
 def _decoded(raw: Raw) -> list[Any]:
@@ -50,19 +44,6 @@ def _decoded(raw: Raw) -> list[Any]:
     except msgspec.DecodeError:
         return []
     return value if isinstance(value, list) else []
-
-
-def _sizes(shapes: list[Any]) -> dict[str, object]:
-    """Return the sizes of `[batch,] rows x inner` times `[batch,] inner x columns`."""
-    if len(shapes) != 2 or not all(isinstance(shape, list) and len(shape) in (2, 3) for shape in shapes):
-        return {}
-    left, right = ([whole(side) for side in shape] for shape in shapes)
-    if any(side is None or not 0 <= side < _MOST for side in (*left, *right)):
-        return {}
-    if left[-1] != right[-2] or left[:-2] != right[:-2]:
-        return {}
-    batch = left[0] if len(left) == 3 else 1
-    return {"batch": batch, "rows": left[-2], "inner": left[-1], "columns": right[-1]}
 
 
 def products(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
