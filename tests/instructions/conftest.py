@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,17 @@ def _window(folder: Path, corpus: Path | None) -> Path:
     return folder
 
 
+def _exported(folder: Path, corpus: Path | None) -> Path | None:
+    """Return a folder with the JSON that nsys exports of a rank; None without a report or without nsys."""
+    if corpus is None or not shutil.which("nsys"):
+        return None
+    folder.mkdir()
+    report = corpus / "nsys" / "jacobi-mpi" / "rank3_report1.qdrep"
+    command = ["nsys", "export", "--quiet=true", "--type", "json", "-o", str(folder / "rank3.json")]
+    subprocess.run([*command, str(report)], check=True, capture_output=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path | None]:
     """Return the runs by the names that commands have for them; None where the corpus is not there."""
@@ -117,5 +129,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path | None
         "leaderboard": made / "leaderboard",
         "serving": corpus and corpus / "serving" / "vllm-tp8",
         "nsys": corpus and corpus / "nsys" / "two-gpu-sendrecv",
+        "nsys_json": _exported(made / "nsys_json", corpus),
         "execution_traces": corpus and corpus / "execution_trace" / "gloo-fsdp2-tp2-args",
     }

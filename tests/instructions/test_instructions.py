@@ -45,7 +45,7 @@ def test_the_statement_holds(
     command = statement.get("tried_as", statement["command"])
     for name in re.findall(r"\{(\w+)\}", command):
         if places[name] is None:
-            pytest.skip("set CCL_BENCH_CORPUS to the folder of real traces")
+            pytest.skip("set CCL_BENCH_CORPUS to the folder of real traces; nsys comes with 'make services'")
         command = command.replace(f"{{{name}}}", str(places[name]))
     for name, content in statement.get("adds", {}).items():
         (checkout / name).parent.mkdir(parents=True)

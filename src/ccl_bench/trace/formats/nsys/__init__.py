@@ -1,11 +1,11 @@
-"""Nsight Systems: SQLite exports of any schema version, and reports that `nsys` turns into them."""
+"""Nsight Systems: SQLite exports of any schema version, JSON exports, and reports that `nsys` exports."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
-from ccl_bench.trace.formats.nsys.recognition import is_export, is_report
+from ccl_bench.trace.formats.nsys.recognition import is_export, is_json_export, is_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def recognises(head: bytes) -> bool:
     """Whether a file that begins with these bytes is of this format."""
-    return is_export(head) or is_report(head)
+    return is_export(head) or is_report(head) or is_json_export(head)
 
 
 def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a report says more only once it is opened)
@@ -59,7 +59,7 @@ NSYS = register(
         recognises=recognises,
         identity=_nobody,
         in_parts=InParts(_parts, _read),
-        suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep"),
+        suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep", ".json", ".json.gz"),
         exports=((".nsys-rep", ".sqlite"), (".qdrep", ".sqlite")),
         recorder="Nsight Systems",
     )

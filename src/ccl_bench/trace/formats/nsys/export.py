@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys.recognition import REPORT_MAGIC, is_report
+from ccl_bench.trace.formats.nsys.json_lines import write_database
+from ccl_bench.trace.formats.nsys.recognition import is_json_export, is_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,20 +109,22 @@ MOST_UNPACKED_BYTES = 64 << 30
 """A gzip file that holds more is refused."""
 
 _BLOCK_BYTES = 1 << 20
+_HEAD_BYTES = 256 << 10
 
 
 def export_of(path: Path, name: str = "") -> Path:
-    """Return the SQLite export of a report; an export is its own, a compressed one is unpacked.
+    """Return the SQLite export of a report or of its JSON; an export is its own, a packed one is unpacked.
 
     `name` names the file in messages. Raises InputError where no `nsys` is there, or where it
     cannot read the report.
     """
     name = name or str(path)
-    is_converted = is_report(storage.read_head(path, len(REPORT_MAGIC)))
+    head = storage.read_head(path, _HEAD_BYTES)
+    is_converted, is_json = is_report(head), is_json_export(head)
     try:
         with path.open("rb") as stream:
             is_packed = stream.read(len(storage.GZIP_MAGIC)) == storage.GZIP_MAGIC
-        if not is_packed and not is_converted:
+        if not is_packed and not is_converted and not is_json:
             return path
         place = _place(path)
     except OSError as error:
@@ -129,6 +132,9 @@ def export_of(path: Path, name: str = "") -> Path:
     if place.is_file():
         return place
     with _becoming(place.parent) as folder:
+        if is_json:
+            write_database(path, folder / place.name, name)
+            return place
         source = _unpacked(path, folder / "unpacked.nsys-rep", name) if is_packed else path
         if is_converted:
             convert(source, folder / "export.sqlite", name)

@@ -12,6 +12,7 @@ from ccl_bench.trace.formats.nsys import communication, counters, device, host
 from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings
 from ccl_bench.trace.formats.nsys.device import devices_of
 from ccl_bench.trace.formats.nsys.export import export_of
+from ccl_bench.trace.formats.nsys.json_lines import number_of_lost_lines
 from ccl_bench.trace.formats.nsys.processes import rows_of, select_process
 from ccl_bench.trace.quality import DAY_NS, drop_impossible, drop_repeated
 
@@ -89,6 +90,8 @@ def damage_findings(database: Database, file: str) -> Iterator[Finding]:
     if database.cut:
         message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)
+    if lost := number_of_lost_lines(settings(database)):
+        yield Finding("events-lost", "error", f"{lost} lines are unreadable", file, count=lost)
     for table, why in database.damage.items():
         touches = _TABLES.get(table, ())
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)

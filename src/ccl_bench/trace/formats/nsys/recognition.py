@@ -16,3 +16,13 @@ def is_export(head: bytes) -> bool:
 def is_report(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a report, `.nsys-rep` or `.qdrep`."""
     return head.startswith(REPORT_MAGIC)
+
+
+_EVENTS_OF_NSYS = (b'"CudaEvent"', b'"TraceProcessEvent"', b'"NvtxEvent"', b'"MmapEvent"', b'"CommEvent"')
+
+
+def is_json_export(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a report as `nsys export --type json` writes it."""
+    if head.startswith(b'{"data":["[Unknown]"'):
+        return True
+    return head.startswith(b'{"Type":') and any(name in head for name in _EVENTS_OF_NSYS)
