@@ -71,11 +71,14 @@ def _traffic(answers: Answers) -> dict[str, Any]:
         return answer("", traffic)
     sized = answers.tables["traffic"].drop_nulls(["step", "size_bytes"])
     means = sized.select("collective", "size_bytes").group_by("collective").mean().sort("collective")
-    by_collective = traffic.details["per_collective_gb"].items()
+    totals = {name: _bytes(size) for name, size in traffic.details["per_collective_gb"].items()}
+    calls = traffic.details.get("per_collective_calls", {})
+    alike = {name: total / calls[name] for name, total in totals.items() if calls.get(name)}
     return {
         "communicated_bytes": _bytes(traffic.value),
-        "per_collective_bytes": {name: _bytes(gigabytes) for name, gigabytes in by_collective},
-        "per_collective_mean_message_bytes": {name: plain(mean) for name, mean in means.iter_rows()},
+        "per_collective_bytes": totals,
+        "per_collective_mean_message_bytes": {name: plain(mean) for name, mean in means.iter_rows()}
+        or {name: plain(mean) for name, mean in alike.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""Floating-point operations that a model needs for one token, by convention.
+"""Floating-point operations: what a model needs for one token, and what matrix products of a trace did.
 
 PaLM (arXiv 2204.02311, appendix B): a training step costs 6 operations for each parameter
 outside the embedding and 12·L·H·Q·T for attention (L layers, H heads, Q head size, T tokens
@@ -8,6 +8,12 @@ in a sequence); a forward pass alone costs a third of both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.intervals import assign_window, sum_per_window
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.catalog.dtypes import dtype
 
 FORWARD_PASSES = {"inference": 1, "training": 3}
 """What a step costs in forward passes: the backward pass costs two [PaLM app. B]."""
@@ -52,3 +58,101 @@ def causal(architecture: Architecture, phase: str) -> float:
 def hardware_with_recompute(architecture: Architecture) -> float:
     """Return operations executed for one training token with full activation checkpointing (HFU)."""
     return RECOMPUTE_FORWARD_PASSES * (architecture.matmul_flops + architecture.attention_flops)
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    products=("Int64", "matrix products that the CPU started in the step and that call no other"),
+    sized=("Int64", "those with a recorded shape and element type"),
+    flops=("Float64", "operations of these, 2 for each multiplication and addition"),
+    bytes=("Float64", "bytes of their factors and results, each once"),
+)
+def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: the operations and the data of its matrix products."""
+    costs = _costs(_innermost(products))
+    sums = assign_window(costs, steps.select("start_ns", "end_ns")).group_by("window").agg(*_SUMS)
+    found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
+    return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    products=("Int64", "matrix products in the step that call no other"),
+    sized=("Int64", "those with a recorded shape and element type"),
+    flops=("Float64", "operations of these, 2 for each multiplication and addition"),
+    bytes=("Float64", "bytes of their factors and results, each once"),
+)
+def et_product_work(
+    et_steps: pl.DataFrame, et_products: pl.DataFrame, et_nodes: pl.DataFrame
+) -> pl.DataFrame:
+    """One step of one Execution Trace: the operations and the data of its matrix products."""
+    outer = _ancestors(et_products["node"], et_nodes)
+    done = et_products.filter(~pl.col("node").is_in(outer.implode()))
+    begins = et_steps.select("step", node="first_node").sort("node")
+    placed = _costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
+    sums = placed.group_by("step").agg(*_SUMS)
+    found = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
+    return found.with_columns(pl.exclude("step").fill_null(0))
+
+
+_DEEPEST = 200
+"""Levels of operators that call each other that are looked at."""
+
+
+def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
+    """Return the nodes that called some nodes, directly or not."""
+    parents = (
+        et_nodes.select("node", "parent")
+        .drop_nulls()
+        .unique("node")
+        .filter(pl.col("parent") != pl.col("node"))
+    )
+    found = [numbers.head(0)]
+    level = numbers.to_frame("node")
+    for _ in range(_DEEPEST):
+        level = level.join(parents, on="node").select(node="parent").unique()
+        if level.is_empty():
+            break
+        found.append(level["node"])
+    return pl.concat(found).unique()
+
+
+_SUMS = (
+    pl.len().cast(pl.Int64).alias("products"),
+    pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+    pl.col("flops", "bytes").sum(),
+)
+
+
+def _costs(done: pl.DataFrame) -> pl.DataFrame:
+    """Return products with their `flops` and `bytes`; null where shape or element type are unknown."""
+    batch, rows, inner, columns = (
+        pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
+    )
+    elements = rows * inner + inner * columns + rows * columns
+    costs = done.with_columns(
+        flops=2 * batch * rows * inner * columns,
+        bytes=batch * elements * _widths(done["dtype"]),
+    )
+    return costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
+
+
+def _innermost(products: pl.DataFrame) -> pl.DataFrame:
+    """Return the products that call no other: one of distributed tensors has the shapes of the whole job."""
+    ordered = products.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    following = pl.col("start_ns").shift(-1).over("thread")
+    calls_none = following.is_null() | (following >= pl.col("end_ns"))
+    return ordered.filter(calls_none).sort("start_ns", maintain_order=True)
+
+
+def _widths(names: pl.Series) -> pl.Series:
+    """Return the bytes of one element for each recorded type; null for types that are not known."""
+    known = {name: _width(name) for name in names.drop_nulls().unique()}
+    return names.replace_strict([*known], [*known.values()], default=None, return_dtype=pl.Float64)
+
+
+def _width(name: str) -> float | None:
+    try:
+        return dtype(name).width_bytes
+    except NotMeasurable:
+        return None
