@@ -1,0 +1,271 @@
+"""Tables of operations: one row for each operation of each rank and step, as the study of OSDI'25 keeps them.
+
+Columns: `dp_rank`, `stage`, `step`, `optype`, `start_ts` and `duration` in seconds, `seq_id`, `mc` (model chunk
+of the stage), `mb_id` (microbatch), `gmc` (model chunk of the model). Source: "Understanding Stragglers in Large
+Model Training Using What-if Analysis" (OSDI'25) and its artifact, ByteDance-Seed/StragglerAnalysis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.whatif.graph import CyclicGraphError, ExecutionGraph, last_before, last_start
+from ccl_bench.whatif.schedule import Operation, depend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.result.step_choice import StepChoice
+    from ccl_bench.whatif.graph import Times
+
+COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
+"""Types of operations that take as long as they compute; all others move data."""
+
+SYNCHRONISED = (
+    "params-all-gather",
+    "grads-reduce-scatter",
+    "separate-grads-all-reduce",
+    "optimizer-clip-main-grad",
+)
+"""Types in which all data-parallel ranks meet."""
+
+SHOWN = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"} | {
+    "backward-send": "backward-pp-comm",
+    "backward-recv": "backward-pp-comm",
+}
+"""Types that are one operation for who reads the answer."""
+
+SUFFIXES = (".parquet", ".csv")
+
+MOST_ROWS = 20_000_000
+"""Rows that are read; a table of more does not fit into the memory that the replay may take."""
+
+ODD_S = -0.010
+"""A transfer or delay of at most this, s, comes from clocks that differ, and counts as 0."""
+
+_TIMES, _KEY = ("start_ts", "duration"), ("stage", "optype", "seq_id", "mc", "mb_id", "gmc")
+_NUMBERS = ("dp_rank", "stage", "step", "seq_id", "mc", "mb_id", "gmc")
+_META_FIX = "correct the file, or leave it out: sizes come from the table then"
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """A run as operations: their graph, and for each operation and step how long it took.
+
+    Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s.
+    """
+
+    name: str
+    steps: list[int]
+    graph: ExecutionGraph
+    rank: NDArray[np.int64]
+    """Data-parallel rank of each operation."""
+    stage: NDArray[np.int64]
+    operation: NDArray[np.str_]
+    """Type of each operation, as it stands in the table."""
+    duration: Times
+    """Time of computing, or of moving data since the last member of the meeting had started."""
+    delay: Times
+    """Time between the end of what an operation waits for and its start."""
+    start: Times
+    recorded_s: NDArray[np.float64]
+    """Length of each step."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def shown_operation(self) -> NDArray[np.str_]:
+        """Type of each operation with both ends of a message together."""
+        return np.array([SHOWN.get(name, name) for name in self.operation])
+
+    @property
+    def is_compute(self) -> NDArray[np.bool_]:
+        """Whether each operation computes."""
+        return np.isin(self.operation, COMPUTE)
+
+
+def is_operation_table(place: str) -> bool:
+    """Whether a name is that of a table."""
+    return place.lower().endswith(SUFFIXES)
+
+
+def read_operation_table(place: str | Path, choice: StepChoice | None = None) -> OperationTable:
+    """Return the operations of a table; sizes that it does not show come from `meta-NAME.yaml` beside it.
+
+    Raises InputError where the file is no such table, or its operations contradict each other.
+    """
+    path = storage.to_path(place)
+    rows = _checked(_read(path), str(path))
+    findings: list[Finding] = []
+    shards = _shards(path, rows, findings)
+    if choice:
+        rows = rows.filter(pl.col("step").is_in([step for step in rows["step"].unique() if choice.has(step)]))
+        if rows.is_empty():
+            raise InputError(
+                "has none of the chosen steps", where=str(path), fix="choose others with --steps"
+            )
+    rows = _whole_steps(rows, findings)
+    ranks = rows["dp_rank"].unique().sort().to_list()
+    template = rows.filter(dp_rank=ranks[0], step=rows["step"].min()).sort(
+        "stage", "start_ts", maintain_order=True
+    )
+    operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
+    graph = _graph(operations, len(ranks), synchronises=len(ranks) * shards > 1)
+    try:
+        return _table(path.name, rows, template, ranks, graph, findings)
+    except CyclicGraphError as error:
+        raise InputError(
+            str(error), where=str(path), fix="check the start times and numbers of its rows"
+        ) from error
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        size = path.stat().st_size
+        lazy = pl.scan_csv(path) if path.suffix.lower() == ".csv" else pl.scan_parquet(path)
+        if size == 0 or lazy.select(pl.len()).collect().item() > MOST_ROWS:
+            problem = f"has more than {MOST_ROWS:,} rows" if size else "is empty"
+            raise InputError(problem, where=str(path), fix="name a table of fewer steps")
+        missing = [
+            name for name in (*_NUMBERS, *_TIMES, "optype") if name not in lazy.collect_schema().names()
+        ]
+        if missing:
+            fix = "name a table of operations; a directory of traces is a run"
+            raise InputError(f"has no column {', '.join(missing)}", where=str(path), fix=fix)
+        return lazy.select(*_NUMBERS, *_TIMES, "optype").collect()
+    except OSError as error:
+        raise storage.unreadable(path, error) from error
+    except pl.exceptions.PolarsError as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"is no table: {first}", where=str(path), fix="write it again") from error
+
+
+def _checked(rows: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Return rows with their types; raise InputError where a value cannot be what its column says."""
+    fix = "write it again; one row is one operation of one rank and step"
+    try:
+        typed = rows.with_columns(
+            pl.col(_NUMBERS).cast(pl.Int64), pl.col(_TIMES).cast(pl.Float64), pl.col("optype").cast(pl.String)
+        )
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"has a column of another type: {str(error).splitlines()[0]}", where=where, fix=fix
+        ) from error
+    odd = [name for name in typed.columns if typed[name].null_count()]
+    odd += [name for name in _TIMES if not typed[name].is_finite().all()]
+    odd += [] if odd or (typed["duration"] >= 0).all() else ["duration"]
+    odd += [name for name in ("dp_rank", "stage") if not odd and (typed[name] < 0).any()]
+    if odd or typed.is_empty():
+        problem = f"has impossible values in {', '.join(dict.fromkeys(odd))}" if odd else "has no rows"
+        raise InputError(problem, where=where, fix=fix)
+    twice = typed.select("dp_rank", "step", *_KEY).is_duplicated().sum()
+    if twice:
+        raise InputError(f"states {twice} operations more than once", where=where, fix=fix)
+    return typed
+
+
+def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
+    """Return over how many devices each data-parallel rank shards its weights, 1 where no file says so."""
+    from ccl_bench.card.yaml_tree import IssueLog, NotUnderstoodError, ScalarNode, whole_number, yaml_mapping
+    from ccl_bench.storage.files import read_text
+
+    beside = path.with_name(f"meta-{path.stem.rpartition('-')[2]}.yaml")
+    if not beside.is_file():
+        message = (
+            f"there is no {beside.name}, so sizes come from the table, and weights are taken as not sharded"
+        )
+        findings.append(Finding("table-sizes-assumed", "note", message, path.name))
+        return 1
+    found: dict[str, int] = {}
+    for entry in yaml_mapping(read_text(beside), IssueLog(str(beside))).entries:
+        if isinstance(entry.node, ScalarNode) and entry.key in {"dp_size", "pp_size", "dsp_size"}:
+            try:
+                found[entry.key] = whole_number(entry.node, ())[0]
+            except NotUnderstoodError as error:
+                raise InputError(f"{entry.key}: {error}", where=str(beside), fix=_META_FIX) from error
+    for name, column in (("dp_size", "dp_rank"), ("pp_size", "stage")):
+        held = rows[column].n_unique()
+        if found.get(name, held) != held:
+            problem = f"states {name} {found[name]}, and the table holds {held} values of {column}"
+            raise InputError(problem, where=str(beside), fix=_META_FIX)
+    return found.get("dsp_size", 1)
+
+
+def _whole_steps(rows: pl.DataFrame, findings: list[Finding]) -> pl.DataFrame:
+    """Return the steps in which every rank has the operations that most steps have."""
+    held = rows.group_by("step").agg(
+        pl.struct("dp_rank", *_KEY).hash(7).sort().hash(11).first().alias("what"), rows=pl.len()
+    )
+    most = held["what"].mode().sort()[0]
+    whole = held.filter(pl.col("what") == most)["step"]
+    left_out = held.height - len(whole)
+    if left_out:
+        message = f"{left_out} of {held.height} steps have other operations than the rest and are left out"
+        findings.append(Finding("steps-left-out", "warning", message, count=left_out))
+    return rows.filter(pl.col("step").is_in(whole.implode()))
+
+
+def _graph(operations: list[Operation], ranks: int, *, synchronises: bool) -> ExecutionGraph:
+    """Return the graph of one step: the operations of the first rank, as often as there are ranks."""
+    dependencies, meeting = depend(operations)
+    together = np.array([synchronises and each.optype in SYNCHRONISED for each in operations])
+    rank = np.arange(ranks)
+    meetings = np.where(together[:, None], meeting[:, None] * ranks, meeting[:, None] * ranks + rank)
+    edges = np.array(dependencies, dtype=np.int64).reshape(-1, 2)[:, :, None] * ranks + rank
+    return ExecutionGraph(meetings.reshape(-1), edges[:, 1].reshape(-1), edges[:, 0].reshape(-1))
+
+
+def _table(
+    name: str,
+    rows: pl.DataFrame,
+    template: pl.DataFrame,
+    ranks: Iterable[int],
+    graph: ExecutionGraph,
+    findings: list[Finding],
+) -> OperationTable:
+    """Return the table with its times laid out by operation and step."""
+    per_rank = list(ranks)
+    order = template.select(*_KEY).with_row_index("number")
+    rank_order = pl.DataFrame({"dp_rank": per_rank}).with_row_index("place")
+    placed = rows.join(order, on=_KEY).join(rank_order, on="dp_rank").sort("number", "place", "step")
+    steps = placed["step"].unique().sort().to_list()
+    shape = (graph.size, len(steps))
+    start = placed["start_ts"].to_numpy().reshape(shape)
+    took = placed["duration"].to_numpy().reshape(shape)
+    end = start + took
+    operation = np.repeat(template["optype"].to_numpy(), len(per_rank)).astype(np.str_)
+    computes = np.isin(operation, COMPUTE)[:, None]
+    moved = end - last_start(graph, start)
+    waited = start - last_before(graph, end)
+    return OperationTable(
+        name=name,
+        steps=steps,
+        graph=graph,
+        rank=np.tile(np.array(per_rank), template.height),
+        stage=np.repeat(template["stage"].to_numpy(), len(per_rank)),
+        operation=operation,
+        duration=np.where(computes, took, np.where(moved <= ODD_S, 0, moved)),
+        delay=np.where((waited <= ODD_S) | np.isposinf(waited), 0, waited),
+        start=start,
+        recorded_s=end.max(axis=0) - start.min(axis=0),
+        findings=findings,
+    )
+
+
+def sizes(table: OperationTable) -> dict[str, Any]:
+    """Return how many steps, ranks, stages and operations a table holds."""
+    return {
+        "steps": len(table.steps),
+        "ranks": len(np.unique(table.rank)),
+        "stages": len(np.unique(table.stage)),
+        "operations": table.graph.size * len(table.steps),
+    }

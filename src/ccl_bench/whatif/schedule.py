@@ -1,0 +1,155 @@
+"""Which operations of a training step wait for which, by the rules of pipeline and data parallelism.
+
+Rules: "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), and its artifact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+Dependency = tuple[int, int]
+"""Number of an operation, and of one that waits for it."""
+
+_SLACK_S = 50e-6
+"""A message that starts, or ends, so much beside the computing it belongs to did not happen."""
+
+_DIRECTIONS = {"forward": 1, "backward": -1}
+"""Direction of the pipeline → where a stage's neighbour lies."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of one rank and step; times in s."""
+
+    number: int
+    """Place in the step."""
+    dp_rank: int
+    stage: int
+    step: int
+    seq_id: int
+    mc: int
+    mb_id: int
+    gmc: int
+    start_ts: float
+    duration: float
+    optype: str
+
+    @property
+    def end(self) -> float:
+        """When it ended, s."""
+        return self.start_ts + self.duration
+
+
+def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[np.int64]]:
+    """Return the dependencies of one rank's operations in one step, and the meeting of each operation.
+
+    `operations` are in order of stage and start. The members of a meeting have the same number.
+    """
+    chunks = 1 + max((each.gmc for each in operations), default=0)
+    stages = [_Stage(operations, number, chunks) for number in sorted({each.stage for each in operations})]
+    meeting = np.arange(len(operations))
+    for direction, ahead in _DIRECTIONS.items():
+        for place, stage in enumerate(stages):
+            peer = stages[(place + ahead) % len(stages)]
+            for sent, received in zip(stage.sent[direction], peer.received[direction], strict=False):
+                meeting[received.number] = meeting[sent.number]
+    ends = {stages[0].number, stages[-1].number} if stages else set()
+    for name, where in (("embedding-grads-all-reduce", ends), ("optimizer-clip-main-grad", None)):
+        members = [
+            each.number for each in operations if each.optype == name and (not where or each.stage in where)
+        ]
+        meeting[members] = members[:1] * len(members)
+    return [edge for stage in stages for edge in stage.dependencies()], meeting
+
+
+class _Stage:
+    """The operations of one pipeline stage."""
+
+    def __init__(self, operations: Sequence[Operation], number: int, chunks: int) -> None:
+        self.number = number
+        self._operations = [each for each in operations if each.stage == number]
+        self._chunks = chunks
+        self._computing = self._of("forward-compute", "backward-compute")
+        self.received = {direction: self._received(direction) for direction in _DIRECTIONS}
+        self.sent = {direction: self._sent(direction) for direction in _DIRECTIONS}
+
+    def _of(self, *types: str) -> list[Operation]:
+        return [each for each in self._operations if each.optype in types]
+
+    def _received(self, direction: str) -> list[Operation]:
+        """Return what was received: nothing after the last computing of its direction began."""
+        computing = self._of(f"{direction}-compute")
+        messages = self._of(f"{direction}-recv")
+        return [each for each in messages if computing and each.start_ts <= computing[-1].start_ts + _SLACK_S]
+
+    def _sent(self, direction: str) -> list[Operation]:
+        """Return what was sent: nothing before the first computing of its direction ended."""
+        computing = self._of(f"{direction}-compute")
+        messages = self._of(f"{direction}-send")
+        return [each for each in messages if computing and each.end >= computing[0].end - _SLACK_S]
+
+    def dependencies(self) -> list[Dependency]:
+        """Return which operations of this stage wait for which."""
+        return [*self._streams(), *self._messages(), *self._warm_up(), *self._parameters(), *self._tail()]
+
+    def _streams(self) -> list[Dependency]:
+        """Operations of one stream run one after the other."""
+        messages = [self._of(f"{direction}-{end}") for direction in _DIRECTIONS for end in ("send", "recv")]
+        chains = [self._computing, *messages, self._of("params-all-gather", "grads-reduce-scatter")]
+        return [(earlier.number, later.number) for chain in chains for earlier, later in pairwise(chain)]
+
+    def _messages(self) -> list[Dependency]:
+        """Computing waits for what it receives, receiving for the computing before, sending for its own."""
+        found = []
+        for direction, ahead in _DIRECTIONS.items():
+            computing = self._of(f"{direction}-compute")
+            from_peer = [k for k, each in enumerate(computing) if 0 <= each.gmc - ahead < self._chunks]
+            to_peer = [each for each in computing if 0 <= each.gmc + ahead < self._chunks]
+            for message, k in zip(self.received[direction], from_peer, strict=False):
+                found.append((message.number, computing[k].number))
+                if k:
+                    found.append((computing[k - 1].number, message.number))
+            found += [(c.number, m.number) for m, c in zip(self.sent[direction], to_peer, strict=False)]
+        return found
+
+    def _warm_up(self) -> list[Dependency]:
+        """The first messages of the backward pass are posted before the last forward of the warm-up."""
+        forwards = [each.optype == "forward-compute" for each in self._computing]
+        before = self._computing[: forwards.index(False)] if False in forwards else []
+        first = [self._of(name)[:1] for name in ("backward-recv", "backward-send")]
+        return [(before[-2].number, each.number) for found in first for each in found if len(before) > 1]
+
+    def _parameters(self) -> list[Dependency]:
+        """The first forward of a chunk waits for its weights."""
+        forwards = self._of("forward-compute")
+        firsts = {each.mc: each.number for each in reversed(forwards)}
+        return [(each.number, firsts[each.mc]) for each in self._of("params-all-gather") if each.mc in firsts]
+
+    def _tail(self) -> list[Dependency]:
+        """After the last computing gradients are reduced, clipped, and applied."""
+        chain = self._computing[-1:]
+        for name in ("gc", "layernorm-grads-all-reduce", "embedding-grads-all-reduce"):
+            chain += self._of(name)
+        scattered, separate = self._of("grads-reduce-scatter"), self._of("separate-grads-all-reduce")
+        if separate:
+            backwards = {each.mc: each.number for each in self._of("backward-compute")}
+            found = [(backwards[each.mc], each.number) for each in scattered if each.mc in backwards]
+            chain += separate
+        else:
+            found = [(chain[-1].number, each.number) for each in scattered if chain]
+        reduced = chain[-1:] if separate or not scattered else []
+        last = [*reduced, *scattered[-1:]]
+        for name in ("optimizer-clip-main-grad", "optimizer"):
+            following = self._of(name)
+            found += [(earlier.number, later.number) for earlier in last for later in following]
+            last = following or last
+        return [*found, *((earlier.number, later.number) for earlier, later in pairwise(chain))]
