@@ -70,6 +70,7 @@ WRITTEN = {
         "Findings": "findings.md",
         "Comparing runs": "comparing.md",
         "A timeline of all ranks": "timeline.md",
+        "What would it be worth?": "what-if.md",
         "Many ranks, many machines": "many-machines.md",
     },
     "Publish": {

@@ -53,7 +53,7 @@ def _help_of(words: tuple[str, ...]) -> str:
 def _program(line: str) -> tuple[str, ...]:
     """Return the program of a command line, with its command where it has one."""
     words = line.split()
-    named = words[0] == "ccl-bench" and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1])
+    named = words[0] == "ccl-bench" and len(words) > 1 and re.fullmatch(r"[a-z]+(-[a-z]+)*", words[1])
     return tuple(words[: 2 if named else 1])
 
 
@@ -155,7 +155,7 @@ def test_every_task_of_make_says_what_it_does() -> None:
 
 
 def test_every_command_ends_its_help_with_an_example() -> None:
-    names = re.findall(r"^  ([a-z]+)  ", _help_of(("ccl-bench",)), flags=re.MULTILINE)
+    names = re.findall(r"^  ([a-z-]+)  ", _help_of(("ccl-bench",)), flags=re.MULTILINE)
     silent = [name for name in names if not re.search(r"Examples?:\n\s+\S", _help_of(("ccl-bench", name)))]
     assert names
     assert silent == []

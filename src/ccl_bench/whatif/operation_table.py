@@ -1,8 +1,8 @@
 """Tables of operations: one row for each operation of each rank and step, as the study of OSDI'25 keeps them.
 
-Columns: `dp_rank`, `stage`, `step`, `optype`, `start_ts` and `duration` in seconds, `seq_id`, `mc` (model chunk
-of the stage), `mb_id` (microbatch), `gmc` (model chunk of the model). Source: "Understanding Stragglers in Large
-Model Training Using What-if Analysis" (OSDI'25) and its artifact, ByteDance-Seed/StragglerAnalysis.
+Columns: `dp_rank`, `stage`, `step`, `optype`, `start_ts` and `duration` in seconds, `seq_id`, `mc` (chunk of
+the stage), `mb_id` (microbatch), `gmc` (chunk of the model). Source: "Understanding Stragglers in Large Model
+Training Using What-if Analysis" (OSDI'25) and its artifact, ByteDance-Seed/StragglerAnalysis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.whatif.graph import CyclicGraphError, ExecutionGraph, last_before, last_start
-from ccl_bench.whatif.schedule import Operation, depend
+from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, depend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,23 +27,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.whatif.graph import Times
-
-COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
-"""Types of operations that take as long as they compute; all others move data."""
-
-SYNCHRONISED = (
-    "params-all-gather",
-    "grads-reduce-scatter",
-    "separate-grads-all-reduce",
-    "optimizer-clip-main-grad",
-)
-"""Types in which all data-parallel ranks meet."""
-
-SHOWN = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"} | {
-    "backward-send": "backward-pp-comm",
-    "backward-recv": "backward-pp-comm",
-}
-"""Types that are one operation for who reads the answer."""
 
 SUFFIXES = (".parquet", ".csv")
 
@@ -113,11 +96,17 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
             raise InputError(
                 "has none of the chosen steps", where=str(path), fix="choose others with --steps"
             )
-    rows = _whole_steps(rows, findings)
+    rows = _whole_steps(rows, str(path), findings)
     ranks = rows["dp_rank"].unique().sort().to_list()
     template = rows.filter(dp_rank=ranks[0], step=rows["step"].min()).sort(
         "stage", "start_ts", maintain_order=True
     )
+    if (
+        template.height * len(ranks) * rows["step"].n_unique()
+        != rows.join(template, on=_KEY, how="semi").height
+    ):
+        fix = "name a table in which every data-parallel rank has the same ones"
+        raise InputError("has ranks with other operations than the first", where=str(path), fix=fix)
     operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
     graph = _graph(operations, len(ranks), synchronises=len(ranks) * shards > 1)
     try:
@@ -144,7 +133,7 @@ def _read(path: Path) -> pl.DataFrame:
         return lazy.select(*_NUMBERS, *_TIMES, "optype").collect()
     except OSError as error:
         raise storage.unreadable(path, error) from error
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"is no table: {first}", where=str(path), fix="write it again") from error
 
@@ -200,16 +189,21 @@ def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
     return found.get("dsp_size", 1)
 
 
-def _whole_steps(rows: pl.DataFrame, findings: list[Finding]) -> pl.DataFrame:
-    """Return the steps in which every rank has the operations that most steps have."""
-    held = rows.group_by("step").agg(
-        pl.struct("dp_rank", *_KEY).hash(7).sort().hash(11).first().alias("what"), rows=pl.len()
+def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.DataFrame:
+    """Return the steps that have exactly the operations that most steps have."""
+    steps = rows["step"].n_unique()
+    usual = rows.group_by("dp_rank", *_KEY).len().filter(2 * pl.col("len") > steps)
+    held = (
+        rows.join(usual, on=["dp_rank", *_KEY], how="left")
+        .group_by("step")
+        .agg(pl.len(), usual=pl.count("len"))
     )
-    most = held["what"].mode().sort()[0]
-    whole = held.filter(pl.col("what") == most)["step"]
-    left_out = held.height - len(whole)
+    whole = held.filter((pl.col("usual") == usual.height) & (pl.col("usual") == pl.col("len")))["step"]
+    left_out = steps - len(whole)
+    if left_out == steps:
+        raise InputError("has no two steps of the same operations", where=where, fix="record more steps")
     if left_out:
-        message = f"{left_out} of {held.height} steps have other operations than the rest and are left out"
+        message = f"{left_out} of {steps} steps have other operations than the rest and are left out"
         findings.append(Finding("steps-left-out", "warning", message, count=left_out))
     return rows.filter(pl.col("step").is_in(whole.implode()))
 

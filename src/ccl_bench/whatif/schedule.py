@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 Dependency = tuple[int, int]
 """Number of an operation, and of one that waits for it."""
 
+COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
+"""Types of operations that take as long as they compute; all others move data."""
+
+SYNCHRONISED = (
+    "params-all-gather",
+    "grads-reduce-scatter",
+    "separate-grads-all-reduce",
+    "optimizer-clip-main-grad",
+)
+"""Types in which all data-parallel ranks meet."""
+
+SHOWN = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"} | {
+    "backward-send": "backward-pp-comm",
+    "backward-recv": "backward-pp-comm",
+}
+"""Types that are one operation for who reads the answer."""
+
 _SLACK_S = 50e-6
 """A message that starts, or ends, so much beside the computing it belongs to did not happen."""
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 ABOUT = """Show what a step would take if something were otherwise, by replaying it with other durations.
 
-TABLE holds one row for each operation of each rank and step (.parquet or .csv). The answer is how much longer \
-a step takes than without stragglers, which rank, stage and operation is behind it, and each scenario's gain.
+TABLE holds one row for each operation of each rank and step (.parquet or .csv). The answer is how much \
+longer a step takes than without stragglers, which rank, stage and operation is behind it, and what each \
+scenario gains.
 
 What changes is rank:R, stage:S, worker:R/S (rank R of stage S) or operation:NAME; commas join several.
 
