@@ -162,6 +162,11 @@ class Site:
             "COLUMNS": "100",
         }
 
+    @property
+    def plain_path(self) -> str:
+        """The PATH with torch's own torchrun: its processes have their ranks, and it names the failed one."""
+        return self.environment["PATH"].replace(f"{FORKING}:", "")
+
     def ran(
         self, *command: str, folder: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_site import FORKING, STEPS
+from slurm_site import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,13 +49,8 @@ def _last_lines(job: Job) -> tuple[str, str]:
     return what, following
 
 
-def _plain_torchrun(site: Site) -> str:
-    """Return the PATH with torch's own torchrun first: it says which of its processes failed."""
-    return site.environment["PATH"].removeprefix(f"{FORKING}:")
-
-
 def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
-    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=_plain_torchrun(site))
+    job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=site.plain_path)
     job.until(lambda: "step:  2" in job.text, "the second step")
     os.kill(job.ranks()[1], signal.SIGKILL)
     assert job.ended() == "FAILED"
