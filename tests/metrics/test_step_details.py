@@ -73,6 +73,19 @@ def test_exposed_communication_is_a_share_of_the_step_and_of_communication():
     assert overlap.details["exposed_communication_s_per_step"] == pytest.approx(25e-9)
 
 
+def test_the_share_of_each_step_is_the_mean_over_its_ranks():
+    table = rows(
+        breakdown(window=100, compute=30, communication=0, overlap=0, busy=30),
+        breakdown(window=400, compute=40, communication=0, overlap=0, busy=40, trace=1, rank=1),
+        breakdown(window=200, compute=150, communication=0, overlap=0, busy=150, step=1),
+        breakdown(window=0, compute=0, communication=0, overlap=0, busy=0, trace=1, rank=1, step=1),
+    )
+    found = share_of_steps(table, rows(step(0), step(1)), "compute_ns")
+    assert found.details["per_step_pct"] == pytest.approx({"0": (30 + 10) / 2, "1": 75})
+    assert found.details["per_rank_pct"] == pytest.approx({"0": 100 * 180 / 300, "1": 10})
+    assert found.value == pytest.approx((60 + 10) / 2)
+
+
 def test_a_step_without_calls_counts_as_a_step():
     found = coll_call_num(rows(call(1), call(1), call(None)), rows(step(1), step(2)))
 

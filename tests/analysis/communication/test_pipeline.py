@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cross_runs import EXAMPLES, documents, measured, result, rewrite, tables
+from cross_runs import EXAMPLES, documents, facts, measured, result, rewrite, tables
 from recorded_runs import results_of
 
+from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.testing import Copy, Expected, Host, Message, Plan, Straggler, plans, trace_path, write_run
 
 PIPELINES = {
@@ -37,6 +38,9 @@ def test_bubbles_are_those_of_the_plan_to_the_nanosecond(name: str, tmp_path: Pa
     per_stage = expected.plan.world_size // expected.plan.pp
     for row in rows:
         assert row["bubble_ns"] == expected.bubble_ns(row["rank"], row["step"])
+        # A bubble is waiting for messages, and time in which the device is idle or only copies.
+        parts = expected.parts(row["rank"], row["step"])
+        assert row["message_wait_ns"] == row["bubble_ns"] - parts.idle_ns - parts.exposed_memory_ns
         assert row["stage"] == row["rank"] // per_stage
         if expected.plan.host.launch_ns:  # a host that needs no time leaves no range to tell phases by
             assert row["warm_up_ns"] + row["steady_ns"] + row["cool_down_ns"] == row["bubble_ns"]
@@ -51,6 +55,23 @@ def test_an_ideal_pipeline_has_the_bubble_of_theory(stages: int, microbatches: i
     assert details["fraction_ratio"] == pytest.approx(share)
     assert details["theory"] == {"fraction_ratio": pytest.approx(share), "formula": "(p-1)/(m+p-1)"}
     assert details["stage_imbalance_ratio"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "expected"),
+    [
+        ("Interleaved-1F1B", 2, (3 / (2 * 8 + 3), "(p-1)/(v*m+p-1)")),
+        ("Interleaved-1F1B", None, None),
+        ("1F1B", 2, (3 / (8 + 3), "(p-1)/(m+p-1)")),
+        ("ZBVZeroBubble", 2, None),
+    ],
+)
+def test_theory_knows_flat_and_interleaved_schedules(
+    schedule: str, chunks: int | None, expected: tuple[float, str] | None
+):
+    stated = {"pp": 4, "microbatches": 8, "pp_schedule": schedule}
+    known = facts(**stated, virtual_stages=chunks) if chunks else facts(**stated)
+    assert theoretical_bubble_fraction(known) == expected
 
 
 def test_the_imbalance_is_the_compute_time_of_the_busiest_stage_over_that_of_the_mean_one(tmp_path: Path):

@@ -110,7 +110,9 @@ def test_overhead_and_prefetch_efficiency_follow(tmp_path: Path) -> None:
     run = write(tmp_path, sharded_step(), sharded_step())
     assert value(run, "fsdp_overhead") == pytest.approx(24.5)
     assert value(run, "fsdp_prefetch_efficiency") == pytest.approx(25)
-    assert result(run, "fsdp_overhead").details["all_gather_s"] == pytest.approx(200e-6)
+    details = result(run, "fsdp_overhead").details
+    assert details["all_gather_s"] == pytest.approx(200e-6)
+    assert (details["all_gathers_per_step"], details["reductions_per_step"]) == (2, 1)
     assert result(run, "fsdp_prefetch_efficiency").details["reduction_hidden_pct"] == pytest.approx(100 / 3)
 
 
