@@ -107,8 +107,8 @@ def test_microbatches_follow_from_batch_degree_and_size():
     assert card_in_text(changed("pp_mb: 2", "pp_mb: 3")).card.microbatches is None
     assert card_in_text(changed("pp_mb: 2", "microbatches: 5")).card.microbatches == 5
     assert card_in_text(changed("pp_mb: 2", "pp_mb: 2\n    microbatches: 5")).card.microbatches == 5
-    without_batch = card_in_text("\n".join(line for line in FULL_CARD.splitlines() if "batch_size" not in line))
-    assert without_batch.card.microbatches is None
+    lines = [line for line in FULL_CARD.splitlines() if "batch_size" not in line]
+    assert card_in_text("\n".join(lines)).card.microbatches is None
 
 
 def test_an_unknown_kind_of_trace_is_a_warning_that_keeps_it():
