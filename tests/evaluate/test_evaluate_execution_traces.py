@@ -13,6 +13,7 @@ import pytest
 from tests.commands import invoke
 
 from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.load import needed_inputs
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -127,6 +128,13 @@ def test_without_a_marked_step_the_whole_trace_is_one(corpus: Path) -> None:
     (found,) = evaluate(open_run(corpus / "execution_trace/megatron-tp8"), ["coll_call_num"])
     assert (found.value, found.window) == (85, "whole trace of Execution Traces")
     assert "the whole trace counts as one" in found.findings[0].message
+
+
+def test_beside_kineto_traces_they_are_not_asked(recorded: Path, corpus: Path) -> None:
+    beside = open_run(recorded).traces
+    run = open_run(corpus / "kineto/gloo-fsdp2-tp2-args")
+    run.traces += beside
+    assert not [name for name in needed_inputs(run, ["coll_call_num", "compute_intensity"]) if "et_" in name]
 
 
 def test_inspect_shows_calls_and_groups(recorded: Path) -> None:

@@ -11,7 +11,13 @@ from ccl_bench.analysis.derived import circles, computation_order, missing_table
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import way_out
-from ccl_bench.evaluate.load import load_tables, needed_inputs, recorded_steps
+from ccl_bench.evaluate.load import (
+    TIMED,
+    load_tables,
+    needed_inputs,
+    recorded_steps,
+    usable_sources,
+)
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
@@ -47,9 +53,6 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 
 _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only show where steps are, whatever ran in them."""
-
-_TIMED = {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "requests"}
-"""Raw tables that show when something was done."""
 
 _ROUNDING = 1e-6
 """Percent by which sums of doubles may leave the range of a share."""
@@ -98,7 +101,8 @@ def _from_best_source(
     Where none has a value, the first of which there are traces says why.
     """
     tried = []
-    for way in metric.sources:
+    recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
+    for way in usable_sources(metric, recorded, evidence.given):
         given = TrackedFacts(facts)
         answer = _evaluate_metric(way, evidence, given, failures)
         tried.append((way, answer, given.asked))
@@ -204,7 +208,7 @@ def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | Non
     """Return the better reason where a metric needs times and the run has Execution Traces alone."""
     recorded = {name for trace in evidence.traces for name in trace.trace.form.tables}
     raw = _raw(metric, evidence)
-    if "et_nodes" not in recorded or not recorded.isdisjoint(_TIMED) or raw.isdisjoint(_TIMED):
+    if "et_nodes" not in recorded or not recorded.isdisjoint(TIMED) or raw.isdisjoint(TIMED):
         return None
     message = f"the run has Execution Traces alone, which hold no times: {metric.name} needs them"
     return NotMeasurable(message, fix="record Kineto traces of the same steps with torch.profiler too")

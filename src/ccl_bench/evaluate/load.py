@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis, engine, metrics
 from ccl_bench.analysis.communication.findings import LOOKED_AT, cross_rank_findings
-from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables
+from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
 from ccl_bench.analysis.facts import TrackedFacts
 from ccl_bench.analysis.findings import source_findings
 from ccl_bench.analysis.memory.findings import memory_findings
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ccl_bench.engine import Progress
+    from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
     from ccl_bench.run.completeness import TraceTables
     from ccl_bench.run.facts import Stated
@@ -357,6 +358,21 @@ def _keep_steps(
         )
 
 
+TIMED = {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "requests"}
+"""Raw tables that show when something was done."""
+
+
+def usable_sources(metric: Metric, recorded: Collection[str], given: Collection[str]) -> list[Metric]:
+    """Return the sources of a metric in a run with these raw tables and other inputs.
+
+    Others that rest on traces are asked only where no trace is of the kind that the first rests on.
+    """
+    raw = [raw_needs(need for need in way.needs if need not in given) for way in metric.sources]
+    is_recorded = not raw[0].isdisjoint(TIMED.intersection(recorded))
+    others = zip(metric.sources[1:], raw[1:], strict=True)
+    return [metric, *(way for way, needs in others if not (needs and is_recorded))]
+
+
 def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     """Return the tables and other inputs of those named metrics that make sense for the run.
 
@@ -367,7 +383,8 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     analysis.load()
     given = stated_inputs(run)
     sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
-    ways = [way for found in sensible for way in found.sources]
+    recorded = {table for trace in run.traces for table in trace.form.tables}
+    ways = [way for found in sensible for way in usable_sources(found, recorded, given)]
     computed = [way for way in ways if not missing_tables(way.needs, given)]
     needed = {need for found in computed for need in found.needs}
     return sorted({*needed, *_steps_behind(needed - given.keys())})
