@@ -78,7 +78,7 @@ class Stated:
             self.keep(kind, attribute, path, read)
         except InputError as error:
             self.limits[path] = "damaged, not used"
-            touches, message = (_INPUTS.get(attribute, "facts"),), f"{kind}: {error.message}"
+            touches, message = (_INPUTS.get(attribute, "facts"),), f"{_kind(kind, path)}{error.message}"
             self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
 
     def keep(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
@@ -190,9 +190,14 @@ def _mistakes(kind: str, attribute: str, path: Path, errors: list[Issue]) -> Fin
     """Return the finding about values that could not be used; the first is quoted."""
     first = errors[0]
     more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
-    message = f"{kind}: {first.path}: {first.message}{more}"
+    message = f"{_kind(kind, path)}{first.path}: {first.message}{more}"
     touches = (_INPUTS.get(attribute, "facts"),)
     return Finding("file-mistakes", "warning", message, path.name, count=len(errors), touches=touches)
+
+
+def _kind(kind: str, path: Path) -> str:
+    """Return what a file is as the beginning of a message, nothing where its name says so."""
+    return "" if path.name == kind else f"{kind}: "
 
 
 Source = dict[str, Fact[Any]]
