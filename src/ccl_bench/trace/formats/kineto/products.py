@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +15,6 @@ from ccl_bench.trace.values import FACTORS, column_of, matrix_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from msgspec import Raw
 
     from ccl_bench.trace.formats.kineto.events import Event
 
@@ -30,18 +29,28 @@ def is_product(event: Event) -> bool:
 
 def product(event: Event) -> dict[str, object]:
     """Return one product as a row; sizes are absent where the shapes were not recorded or do not fit."""
-    arg, first = event.args or NO_ARGS, FACTORS[event.name]
-    row: dict[str, object] = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": event.tid}
-    shapes, types = (_decoded(raw)[first : first + 2] for raw in (arg.input_dims, arg.input_type))
-    if types and isinstance(types[0], str):
-        row["dtype"] = types[0]
-    return row | matrix_sizes(shapes)
+    arg = event.args or NO_ARGS
+    shapes, types = bytes(arg.input_dims), bytes(arg.input_type)
+    known = _inputs if len(shapes) + len(types) <= _SHORT_BYTES else _inputs.__wrapped__
+    row = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": event.tid}
+    return row | known(shapes, types, FACTORS[event.name])
 
 
-def _decoded(raw: Raw) -> list[Any]:
+_SHORT_BYTES = 512
+
+
+@lru_cache(maxsize=1024)  # layers repeat the shapes of their products
+def _inputs(shapes: bytes, types: bytes, first: int) -> dict[str, object]:
+    """Return sizes and element type of the factors, the first of which is the input of this number."""
+    kinds = _decoded(types)[first : first + 1]
+    dtype = {"dtype": kinds[0]} if kinds and isinstance(kinds[0], str) else {}
+    return dtype | matrix_sizes(_decoded(shapes)[first : first + 2])
+
+
+def _decoded(text: bytes) -> list[Any]:
     try:
-        value = msgspec.json.decode(raw) if raw else None
-    except msgspec.DecodeError:
+        value = msgspec.json.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return value if isinstance(value, list) else []
 
