@@ -8,7 +8,7 @@
 #   SCRATCH        large and fast storage
 #   TRACES         where traces go                    $SCRATCH/ccl-bench-traces
 #   ASSETS         tokenizers and texts               $SCRATCH/ccl-bench-assets
-#   DATA           c4 (downloaded) or synthetic       c4
+#   DATA           c4 (downloaded) or synthetic       c4 where its tokenizer is there
 #   PROFILE_MODE   torch, nsys, or both in two runs   both
 #   NSYS_OPTIONS   more options for nsys profile
 #   EXECUTION_TRACE   0: no Execution Traces with Kineto, which make steps longer   1
@@ -48,10 +48,14 @@ configure() {
     [[ -f $profile ]] || fail 2 "CLUSTER=$CLUSTER has no profile $profile" "cp clusters/generic.sh clusters/$CLUSTER.sh"
     # shellcheck source=clusters/perlmutter.sh
     source "$profile"
-    : "${DATA:=c4}" "${PROFILE_MODE:=both}" "${EXECUTION_TRACE:=1}" "${NSYS_OPTIONS:=}" "${SCHEDULER:=slurm}"
+    : "${DATA:=}" "${PROFILE_MODE:=both}" "${EXECUTION_TRACE:=1}" "${NSYS_OPTIONS:=}" "${SCHEDULER:=slurm}"
     case $PROFILE_MODE in
         torch | nsys | both) ;;
         *) fail 2 "PROFILE_MODE=$PROFILE_MODE is not torch, nsys or both" "export PROFILE_MODE=torch" ;;
+    esac
+    case $DATA in
+        c4 | synthetic | '') ;;
+        *) fail 2 "DATA=$DATA is not c4 or synthetic" "export DATA=synthetic" ;;
     esac
     [[ $EXECUTION_TRACE == [01] ]] || fail 2 "EXECUTION_TRACE=$EXECUTION_TRACE is not 0 or 1" "export EXECUTION_TRACE=1"
     [[ -n ${SCRATCH:-} ]] || fail 2 "SCRATCH is not set: traces need a folder" "export SCRATCH=/path/to/large/storage"
@@ -88,22 +92,25 @@ activate() {
     done
 }
 
-# Choose the text to train on: adds to TORCHTITAN_OPTIONS.
+# Choose the text to train on: adds to TORCHTITAN_OPTIONS. Unless it is asked for, c4 needs a tokenizer that was downloaded.
 place_data() { # place_data FOLDER
-    local model
-    if [[ $DATA == synthetic ]]; then
-        python "$CCL_BENCH_ROOT/workloads/torchtitan/synthetic_data.py" "$ASSETS/synthetic"
-        TORCHTITAN_OPTIONS+=(
-            --model.hf_assets_path "$ASSETS/synthetic/tokenizer"
-            --training.dataset c4_test --training.dataset_path "$ASSETS/synthetic/text"
-        )
-        export HF_HUB_OFFLINE=1
-        return
-    fi
+    local model download
     model=$(sed -n 's|^hf_assets_path = "assets/\(.*\)"$|\1|p' "$1/train_config.toml")
-    [[ -f $ASSETS/$model/tokenizer.json ]] || fail 4 "the tokenizer of $model is not in $ASSETS/$model" \
-        "hf download $model --include 'tokenizer*' --local-dir '$ASSETS/$model', or export DATA=synthetic"
-    TORCHTITAN_OPTIONS+=(--model.hf_assets_path "$ASSETS/$model")
+    download="hf download $model --include 'tokenizer*' --local-dir '$ASSETS/$model'"
+    if [[ $DATA != synthetic && -f $ASSETS/$model/tokenizer.json ]]; then
+        TORCHTITAN_OPTIONS+=(--model.hf_assets_path "$ASSETS/$model")
+        return
+    elif [[ $DATA == c4 ]]; then
+        fail 4 "the tokenizer of $model is not in $ASSETS/$model" "$download, or export DATA=synthetic"
+    elif [[ -z $DATA ]]; then
+        say "the tokenizer of $model is not in $ASSETS/$model, so the text is synthetic; for c4: $download"
+    fi
+    python "$CCL_BENCH_ROOT/workloads/torchtitan/synthetic_data.py" "$ASSETS/synthetic"
+    TORCHTITAN_OPTIONS+=(
+        --model.hf_assets_path "$ASSETS/synthetic/tokenizer"
+        --training.dataset c4_test --training.dataset_path "$ASSETS/synthetic/text"
+    )
+    export HF_HUB_OFFLINE=1
 }
 
 # Set NODES, MASTER_ADDR and MASTER_PORT from the allocation, or for this machine alone.

@@ -61,6 +61,7 @@ def test_every_script_that_is_run_can_be_executed() -> None:
     ("environment", "cause", "following"),
     [
         ({"SCRATCH": None}, "SCRATCH is not set", "export SCRATCH="),
+        ({"DATA": "pile"}, "DATA=pile is not c4 or synthetic", "export DATA=synthetic"),
         ({"EXECUTION_TRACE": "yes"}, "EXECUTION_TRACE=yes is not 0 or 1", "export EXECUTION_TRACE=1"),
         ({"CLUSTER": "atlantis"}, "CLUSTER=atlantis has no profile", "cp clusters/generic.sh"),
         (
@@ -140,6 +141,16 @@ def test_a_tokenizer_that_is_not_there_is_asked_for_by_name(tmp_path: Path) -> N
     assert done.returncode == 4
     assert "the tokenizer of meta-llama/Llama-3.1-8B is not in" in done.stderr
     assert "  next: hf download meta-llama/Llama-3.1-8B --include 'tokenizer*' --local-dir" in done.stderr
+
+
+def test_without_a_tokenizer_the_text_is_synthetic_unless_another_is_asked_for(tmp_path: Path) -> None:
+    done = _cpu_run(TP, tmp_path, CLUSTER="generic", SCHEDULER="none", DATA=None, PROFILE_MODE="torch")
+    assert done.returncode == 0, done.stderr
+    assert "Llama-3.1-8B, so the text is synthetic; for c4: hf download meta-llama/" in done.stderr
+    words = done.stdout.splitlines()
+    text = tmp_path / "ccl-bench-assets" / "synthetic" / "text"
+    assert words[words.index("--training.dataset_path") + 1] == str(text)
+    assert (text / "data.jsonl").stat().st_size
 
 
 def test_what_is_configured_reaches_the_launcher(tmp_path: Path) -> None:
