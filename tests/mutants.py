@@ -117,8 +117,8 @@ CALLS = {a: b for pair in _SWAPPED_CALLS for a, b in (pair, pair[::-1])}
 UNTOUCHED = (ast.Raise, ast.JoinedStr)
 """Messages are no arithmetic."""
 
-RUN = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
-"""How pytest ends after it has run tests; it is interrupted where a changed module cannot be imported."""
+RUN = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
+"""How pytest ends after it has run every test."""
 
 HARMLESS_KEYWORDS = {"strict", "maintain_order", "slots", "frozen", "named"}
 
@@ -312,22 +312,28 @@ class Chosen:
     pytest_collectreport = pytest_runtest_logreport
 
 
-def run_pytest(project: Project, arguments: Sequence[str], plugin: Any, trees: dict[str, ast.Module]) -> None:
-    """Run tests in this process on changed modules; raise RuntimeError where pytest itself could not."""
+def run_pytest(
+    project: Project,
+    arguments: Sequence[str],
+    plugin: Any,
+    trees: dict[str, ast.Module],
+    ended_by: set[pytest.ExitCode],
+) -> None:
+    """Run tests in this process on changed modules; raise RuntimeError where pytest ends in another way."""
     sys.meta_path.insert(0, ChangedModules(project.package, trees))
     os.chdir(project.root)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-q", "-p", "no:cacheprovider", f"--rootdir={project.root}", f"--basetemp={folder}/tests"]
         options += [f"--ignore-glob={name}" for name in LEFT_OUT]
         ended = pytest.main([*options, *arguments], plugins=[plugin])
-    if ended not in RUN:
+    if ended not in ended_by:
         raise RuntimeError(f"pytest ended with {ended!r}")
 
 
 def observe(project: Project, folders: Sequence[str], trees: dict[str, ast.Module]) -> dict[str, Any]:
     """Return, for each test of the folders, how long it takes, what it reaches, and whether it is of use."""
     watch = Watch()
-    run_pytest(project, [f"tests/{folder}" for folder in folders], watch, trees)
+    run_pytest(project, [f"tests/{folder}" for folder in folders], watch, trees, RUN)
     return {
         name: (seconds, reached, seconds <= SLOW_S and name not in watch.useless)
         for name, (seconds, reached) in watch.tests.items()
@@ -341,7 +347,9 @@ def judge(project: Project, mutant: Mutant) -> dict[str, Any]:
     path = project.source / mutant.module
     tree = parse(path)
     list(sites(tree))[mutant.number].apply()
-    run_pytest(project, ["-x", *files], chosen, {str(path): ast.fix_missing_locations(tree)})
+    # A changed module that cannot be imported interrupts pytest, and `-x` does at the first failure.
+    ended_by = {*RUN, pytest.ExitCode.INTERRUPTED}
+    run_pytest(project, ["-x", *files], chosen, {str(path): ast.fix_missing_locations(tree)}, ended_by)
     return {"noticed_by": chosen.failed}
 
 

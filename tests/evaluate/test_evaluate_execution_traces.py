@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import invoke
+from commands import invoke
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import needed_inputs

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import invoke
+from commands import invoke
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import StepChoice

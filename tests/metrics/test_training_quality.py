@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import invoke
+from commands import invoke
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run

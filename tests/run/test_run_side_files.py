@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import invoke
+from commands import invoke
 
 if TYPE_CHECKING:
     from pathlib import Path
