@@ -109,6 +109,11 @@ def replaced(**values: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
     )
 
 
+def without(name: str, number: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return what takes one operation out of every rank and step."""
+    return lambda frame: frame.filter((pl.col("optype") != name) | (pl.col("seq_id") != number))
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
@@ -123,6 +128,9 @@ def replaced(**values: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
         (lambda frame: frame.with_columns(stage=pl.lit("first")), "column of another type"),
         (lambda frame: frame.with_columns(duration=pl.lit([1.0])), "column of another type"),
         (lambda frame: frame.filter(pl.col("step") == pl.col("seq_id")), "no two steps"),
+        (without("forward-recv", 1), "2 forward-recv of stage 1, and 3 messages"),
+        (without("backward-send", 0), "3 backward-recv of stage 0, and 2 messages"),
+        (without("backward-compute", 2), "backward-"),
         (
             lambda frame: frame.filter(~((pl.col("dp_rank") == 1) & (pl.col("seq_id") == 2))),
             "other operations",

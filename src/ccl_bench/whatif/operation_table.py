@@ -17,7 +17,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.whatif.graph import CyclicGraphError, ExecutionGraph, last_before, last_start
-from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, depend
+from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, ScheduleError, depend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,10 +108,10 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
         fix = "name a table in which every data-parallel rank has the same ones"
         raise InputError("has ranks with other operations than the first", where=str(path), fix=fix)
     operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
-    graph = _graph(operations, len(ranks), synchronises=len(ranks) * shards > 1)
     try:
+        graph = _graph(operations, len(ranks), synchronises=len(ranks) * shards > 1)
         return _table(path.name, rows, template, ranks, graph, findings)
-    except CyclicGraphError as error:
+    except (CyclicGraphError, ScheduleError) as error:
         raise InputError(
             str(error), where=str(path), fix="check the start times and numbers of its rows"
         ) from error

@@ -43,6 +43,10 @@ _DIRECTIONS = {"forward": 1, "backward": -1}
 """Direction of the pipeline → where a stage's neighbour lies."""
 
 
+class ScheduleError(ValueError):
+    """Messages and computing of a step do not belong together."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One operation of one rank and step; times in s."""
@@ -69,7 +73,8 @@ class Operation:
 def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[np.int64]]:
     """Return the dependencies of one rank's operations in one step, and the meeting of each operation.
 
-    `operations` are in order of stage and start. The members of a meeting have the same number.
+    `operations` are in order of stage and start. The members of a meeting have the same number. Raises
+    ScheduleError where messages are missing.
     """
     chunks = 1 + max((each.gmc for each in operations), default=0)
     stages = [_Stage(operations, number, chunks) for number in sorted({each.stage for each in operations})]
@@ -77,8 +82,12 @@ def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[n
     for direction, ahead in _DIRECTIONS.items():
         for place, stage in enumerate(stages):
             peer = stages[(place + ahead) % len(stages)]
-            for sent, received in zip(stage.sent[direction], peer.received[direction], strict=False):
-                meeting[received.number] = meeting[sent.number]
+            sent, received = stage.sent[direction], peer.received[direction]
+            _expect(
+                len(received), f"{direction}-recv of stage {peer.number}", len(sent), "messages sent to it"
+            )
+            for one, other in zip(sent, received, strict=True):
+                meeting[other.number] = meeting[one.number]
     ends = {stages[0].number, stages[-1].number} if stages else set()
     for name, where in (("embedding-grads-all-reduce", ends), ("optimizer-clip-main-grad", None)):
         members = [
@@ -86,6 +95,11 @@ def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[n
         ]
         meeting[members] = members[:1] * len(members)
     return [edge for stage in stages for edge in stage.dependencies()], meeting
+
+
+def _expect(count: int, what: str, other: int, of: str) -> None:
+    if count != other:
+        raise ScheduleError(f"there are {count} {what}, and {other} {of}")
 
 
 class _Stage:
@@ -131,11 +145,15 @@ class _Stage:
             computing = self._of(f"{direction}-compute")
             from_peer = [k for k, each in enumerate(computing) if 0 <= each.gmc - ahead < self._chunks]
             to_peer = [each for each in computing if 0 <= each.gmc + ahead < self._chunks]
-            for message, k in zip(self.received[direction], from_peer, strict=False):
+            received, sent = self.received[direction], self.sent[direction]
+            of = f"of stage {self.number}"
+            _expect(len(received), f"{direction}-recv {of}", len(from_peer), "operations that need one")
+            _expect(len(sent), f"{direction}-send {of}", len(to_peer), "operations that give one")
+            for message, k in zip(received, from_peer, strict=True):
                 found.append((message.number, computing[k].number))
                 if k:
                     found.append((computing[k - 1].number, message.number))
-            found += [(c.number, m.number) for m, c in zip(self.sent[direction], to_peer, strict=False)]
+            found += [(c.number, m.number) for m, c in zip(sent, to_peer, strict=True)]
         return found
 
     def _warm_up(self) -> list[Dependency]:
