@@ -76,7 +76,7 @@ class Job:
         return self.site.cluster.ended(self.number)
 
     def ranks(self) -> dict[int, int]:
-        """Return rank -> process of those that are training; forked ones are in the order of their start."""
+        """Return rank -> process of those that are training; forked ones in the order of nodes and starts."""
         found, forked = {}, []
         for pid in processes_with(f"SLURM_JOB_ID={self.number}"):
             command = _read(pid, "cmdline")
@@ -85,8 +85,9 @@ class Job:
             if rank := variable(pid, "RANK"):
                 found[int(rank)] = pid
             elif b"forking/ranks.py" in command and _parents_command(pid) == command:
-                forked.append(pid)
-        return found or dict(enumerate(sorted(forked)))
+                node = command.partition(b"--node-rank\0")[2].partition(b"\0")[0]
+                forked.append((int(node), pid))
+        return found or {rank: pid for rank, (_, pid) in enumerate(sorted(forked))}
 
     def node_of(self, pid: int) -> str:
         """Return the node that a process runs on."""

@@ -50,7 +50,7 @@ def _sizes(run: Path) -> dict[str, int]:
 def test_a_pipeline_over_two_nodes(site: Site) -> None:
     name = "qwen3-32b-torchtitan-3d-perlmutter-16"
     degrees = (f"--parallelism.{name}_degree=1" for name in ("data_parallel_shard", "tensor_parallel"))
-    job = site.submitted(name, *degrees, RANKS_PER_NODE="1", PATH=site.plain_path)
+    job = site.submitted(name, *degrees, RANKS_PER_NODE="1")
     job.until(lambda: len(job.ranks()) == 2, "two ranks")
     assert {rank: job.node_of(pid) for rank, pid in job.ranks().items()} == {0: "n1", 1: "n2"}
     run = _collected(job, ranks=2)
