@@ -11,11 +11,14 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
 from ccl_bench.base.lazy_polars import pl
@@ -129,7 +132,7 @@ def abandoned_trace(task: Task, attempts: int) -> TraceTables:
 def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give a pool whose processes are gone at the end, also while they are at work."""
     before = {process.pid for process in multiprocessing.active_children()}
-    context = multiprocessing.get_context(_start_method())
+    context = multiprocessing.get_context("fork") if _can_fork() else _WorkerContext()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker)
     try:
         yield pool
@@ -142,11 +145,31 @@ def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         raise
 
 
-def _start_method() -> str:
-    """Return how to start workers: a fork is safe, and quick, only while there is no other thread."""
+def _can_fork() -> bool:
+    """Whether workers may be forked, which is quick: it is safe only while there is no other thread."""
     threads = Path("/proc/self/task")
-    single = threads.is_dir() and len(list(threads.iterdir())) == 1
-    return "fork" if single else "forkserver"
+    return threads.is_dir() and len(list(threads.iterdir())) == 1
+
+
+class _Worker(ForkServerProcess):
+    """A process that does not import the program which started it.
+
+    Python's own would run a script again from its top, which a script without `if __name__ == "__main__"`
+    does not survive; workers need nothing of it.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802  Python's name
+        program = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return ForkServerProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = program
+
+
+class _WorkerContext(ForkServerContext):
+    Process = _Worker
 
 
 def _set_up_worker() -> None:
