@@ -70,7 +70,7 @@ def hardware_with_recompute(architecture: Architecture) -> float:
 def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
     costs = _costs(_innermost(products))
-    sums = assign_window(costs, steps.select("start_ns", "end_ns")).group_by("window").agg(*_SUMS)
+    sums = assign_window(costs, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
     found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
     return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
 
@@ -90,7 +90,7 @@ def et_product_work(
     done = et_products.filter(~pl.col("node").is_in(outer.implode()))
     begins = et_steps.select("step", node="first_node").sort("node")
     placed = _costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
-    sums = placed.group_by("step").agg(*_SUMS)
+    sums = placed.group_by("step").agg(_sums())
     found = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
     return found.with_columns(pl.exclude("step").fill_null(0))
 
@@ -117,11 +117,13 @@ def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
     return pl.concat(found).unique()
 
 
-_SUMS = (
-    pl.len().cast(pl.Int64).alias("products"),
-    pl.col("bytes").count().cast(pl.Int64).alias("sized"),
-    pl.col("flops", "bytes").sum(),
-)
+def _sums() -> list[pl.Expr]:
+    """Return what is summed over products."""
+    return [
+        pl.len().cast(pl.Int64).alias("products"),
+        pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+        pl.col("flops", "bytes").sum(),
+    ]
 
 
 def _costs(done: pl.DataFrame) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _RATE = re.compile(r"step: *(\d+) .*tps: *([\d,]+)")
 _LOSS = re.compile(r"step: *(\d+) .*?loss: *(\S+) .*?grad_norm: *(\S+)")
 """A line of training; that of a validation has no norm of gradients."""
+
+_LONGEST_LINE = 1 << 16
+"""Characters of a line that are looked at together."""
 
 Series = dict[int, float | None]
 """Step -> value; None where it is not a finite number."""
@@ -59,10 +63,12 @@ def _means(values: dict[int, list[float]]) -> Series:
 
 
 def _lines(log: Path, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield what a pattern finds in the lines of a log; nothing where it cannot be read."""
+    """Yield what a pattern finds in the lines of a log; nothing where it cannot be read, or is a device."""
+    if not log.is_file():
+        return
     try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            yield from filter(None, map(pattern.search, lines))
+        with log.open(encoding="utf-8", errors="replace") as text:
+            yield from filter(None, map(pattern.search, iter(partial(text.readline, _LONGEST_LINE), "")))
     except OSError:
         return
 
