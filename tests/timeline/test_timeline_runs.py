@@ -47,9 +47,8 @@ def agrees(run: Path, shown: TraceFile) -> None:
             name = shown_name(shown, rank)
             assert shown.totals_ns("exposed").get(name, 0) == round(seconds * steps[number(rank)] * 1e9)
     waits = results["straggler_lag_16"]
-    if (
-        waits.value is not None and "source" not in waits.details
-    ):  # what a file of step times gives is not drawn
+    # A lag that a file of step times gives is not drawn.
+    if waits.value is not None and "source" not in waits.details:
         for rank, by_step in waits.details["per_rank_per_step_wait_s"].items():
             total = shown.totals_ns("wait").get(shown_name(shown, rank), 0)
             assert total == round(sum(by_step.values()) * 1e9)
