@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,12 @@ def tool_names() -> list[str]:
     return sorted(folder.name for folder in _HERE.iterdir() if _module_name(folder))
 
 
+def tool_called(name: str) -> str:
+    """Return the tool of a name in upper or lower case, empty where there is none."""
+    names = tool_names()
+    return name if name in names else next((tool for tool in names if tool.casefold() == name.casefold()), "")
+
+
 def _module_name(folder: Path) -> str:
     """Return the module of a folder that defines `metric_cal`, empty where none does; nothing is imported.
 
@@ -41,8 +49,9 @@ def _module_name(folder: Path) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """Import and return the module of a tool; whatever its import raises passes."""
-    return importlib.import_module(_module_name(_HERE / name))
+    """Import and return the module of a tool; what it raises passes, and what it prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return importlib.import_module(_module_name(_HERE / name))
 
 
 def described_tools(names: Iterable[str]) -> dict[str, ModuleType]:
@@ -52,7 +61,7 @@ def described_tools(names: Iterable[str]) -> dict[str, ModuleType]:
     """
     found = {}
     for name in names:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             found[name] = _module(name)
     return {name: module for name, module in found.items() if {"METRICS", "described"} <= {*vars(module)}}
 
@@ -61,17 +70,32 @@ def called(name: str, *given: object) -> dict[str, Any]:
     """Call a tool's `metric_cal` with as many of the arguments as it takes, and return its dict.
 
     A number becomes {name: number}; what it raises, or returns that JSON cannot hold, the reason for none.
+    What it prints goes to stderr.
     """
     try:
         function = getattr(_module(name), FUNCTION)
-        found = msgspec.to_builtins(function(*_accepted(function, given)), enc_hook=_plain)
+        with contextlib.redirect_stdout(sys.stderr):
+            found = msgspec.to_builtins(function(*_accepted(function, given)), enc_hook=_plain)
     except CclBenchError as error:
         return {f"{name}_reason": error.message}
-    except Exception as error:  # a user's tool may raise anything, and takes no other down
-        return {f"{name}_reason": f"failed: {type(error).__name__}: {error}"}
+    except (Exception, SystemExit) as error:  # a user's tool may raise anything, and takes no other down
+        return {f"{name}_reason": f"failed: {type(error).__name__}: {error}".removesuffix(": ")}
     if found is None:
         return {f"{name}_reason": "not measurable: the tool returned nothing"}
-    return found if isinstance(found, dict) else {name: found}
+    return _finite(found if isinstance(found, dict) else {name: found})
+
+
+def _finite(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a dict with a reason for each NaN and infinity; one in a list stays there too, as null."""
+    explained: dict[str, Any] = {}
+    for key, value in found.items():
+        items = value if isinstance(value, list) else [value]
+        numbers = [item for item in items if isinstance(item, float) and not math.isfinite(item)]
+        if not numbers or value is items:
+            explained[key] = _finite(value) if isinstance(value, dict) else value
+        if numbers:
+            explained[f"{key}_reason"] = f"not measurable: the tool returned {numbers[0]}"
+    return explained
 
 
 def _accepted(function: Any, given: tuple[object, ...]) -> tuple[object, ...]:

@@ -44,11 +44,11 @@ def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
 
 def _names_a_tool(given: list[str]) -> bool:
     """Whether the metric that is asked for is a tool, and no metric of that name is there."""
-    from tools.folders import tool_names
+    from tools.folders import tool_called
 
     pairs = zip(given, [*given[1:], ""], strict=True)
     asked = {word.partition("=")[2] or following for word, following in pairs if word.startswith("--metric")}
-    if not asked & {*tool_names()}:
+    if not any(map(tool_called, asked)):
         return False
     from ccl_bench.metrics import load
 

@@ -13,7 +13,7 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog.metric_names import suggestion
 from ccl_bench.cli import options
 from tools.answers import Answers, answer, answers_of, need_place, origin
-from tools.folders import called, described_tools, tool_names
+from tools.folders import called, described_tools, tool_called, tool_names
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -82,6 +82,7 @@ def run_tool(
     steps: options.Steps = options.EVERY_STEP,
 ) -> int:
     """Print the number of one tool alone, or the dict of one that returns more."""
+    metric = tool_called(metric)
     found = _answers([metric], trace, workload_card, profile_mode, steps.choice)[metric]
     if not _has_number(found):
         raise NotMeasurable(f"{metric}: {found.get(f'{metric}_reason', 'it returned no number')}")
@@ -94,17 +95,17 @@ def _chosen(names: list[str]) -> list[str]:
     given = [name for text in names for name in text.split(",") if name]
     if not given:
         raise UsageError("no tool is named", fix=f"one of: {', '.join(tool_names())}, or all")
-    every = [tool_names() if name == ALL else [_spelled(name)] for name in given]
+    every = [tool_names() if name.casefold() == ALL else [_spelled(name)] for name in given]
     return list(dict.fromkeys(name for some in every for name in some))
 
 
 def _spelled(name: str) -> str:
-    """Return a name as it is registered; UsageError for one that is neither a tool nor a metric."""
+    """Return a name as its tool, else its metric, spells it; UsageError where there is neither."""
     from ccl_bench import metrics
 
     registry = metrics.load()
-    if name in tool_names():
-        return name
+    if tool := tool_called(name):
+        return tool
     if name in registry:
         return registry.spelled(name)
     known = [*tool_names(), *registry.names(), *registry.aliases()]

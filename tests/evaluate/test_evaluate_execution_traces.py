@@ -96,6 +96,13 @@ def test_what_needs_times_is_refused_by_name(recorded: Path) -> None:
         assert "torch.profiler" in result.fix
 
 
+def test_a_number_that_needs_no_times_is_refused_for_what_it_lacks(corpus: Path) -> None:
+    (found,) = evaluate(open_run(corpus / "execution_trace/dlrm-8rank"), ["traffic_distribution"])
+    assert found.status == "not_measurable"
+    assert found.reason == "no process group shows which parallelism dimension it serves"
+    assert "parallel degrees" in found.fix
+
+
 def test_operations_are_those_of_the_products_that_call_no_other(recorded: Path) -> None:
     with gzip.open(recorded / "rank0_et.json.gz") as stream:
         nodes = {node["id"]: node for node in json.load(stream)["nodes"]}

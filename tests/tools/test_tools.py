@@ -213,6 +213,67 @@ def test_a_users_tool_that_cannot_be_imported_takes_no_other_down(
     assert found["coll_call_num"]["coll_call_num"] == 16
 
 
+def test_what_a_users_tool_prints_goes_to_stderr(own_tools: Path, sharded: Path, capsys: Captured) -> None:
+    _add_tool(own_tools / "mine_f", "metric", "): print('called'); return 2.5\nprint('imported')")
+    assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
+    shown = capsys.readouterr()
+    assert (json.loads(shown.out), shown.err) == ({"mine_f": {"mine_f": 2.5}}, "imported\ncalled\n")
+
+
+def test_a_users_tool_that_exits_takes_no_other_down(
+    own_tools: Path, sharded: Path, capsys: Captured
+) -> None:
+    _add_tool(own_tools / "mine_g", "__init__", "): raise SystemExit(3)")
+    _add_tool(own_tools / "mine_h", "__init__", "): return 1\nraise SystemExit")
+    _add_tool(own_tools / "mine_i", "__init__", "): return 4")
+    assert main(["--workload-dir", str(sharded), "--tools", "all"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "mine_g": {"mine_g_reason": "failed: SystemExit: 3"},
+        "mine_h": {"mine_h_reason": "failed: SystemExit"},
+        "mine_i": {"mine_i": 4},
+    }
+
+
+def test_interrupting_a_users_tool_ends_the_command(own_tools: Path, sharded: Path) -> None:
+    _add_tool(own_tools / "mine_j", "__init__", "): raise KeyboardInterrupt")
+    assert main(["--workload-dir", str(sharded), "--tools", "mine_j"]) == 130
+
+
+def test_a_number_that_is_none_has_a_reason(own_tools: Path, sharded: Path, capsys: Captured) -> None:
+    _add_tool(own_tools / "mine_k", "__init__", "): return float('nan')")
+    dictionary = "{'a_s': float('-inf'), 'b': {'c': float('inf'), 'd': 1}, 'e': [2, float('nan')]}"
+    _add_tool(own_tools / "mine_l", "__init__", f"): return {dictionary}")
+    assert main(["--workload-dir", str(sharded), "--tools", "mine_k"]) == 3
+    assert main(["--workload-dir", str(sharded), "--tools", "mine_l"]) == 3
+    reason = "not measurable: the tool returned "
+    first, second = capsys.readouterr().out.replace("}\n{", "}\0{").split("\0")
+    assert json.loads(first) == {"mine_k": {"mine_k_reason": f"{reason}nan"}}
+    assert json.loads(second) == {
+        "mine_l": {
+            "a_s_reason": f"{reason}-inf",
+            "b": {"c_reason": f"{reason}inf", "d": 1},
+            "e": [2, None],
+            "e_reason": f"{reason}nan",
+        }
+    }
+
+
+def test_tools_are_found_in_upper_and_lower_case_and_before_metrics(sharded: Path, capsys: Captured) -> None:
+    assert main(["--workload-dir", str(sharded), "--tools", "Throughput", "OVERLAP", "Straggler"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {name: _dict_of(name, sharded) for name in ("throughput", "overlap", "straggler")}
+    assert main(["--trace", str(sharded), "--metric", "Overlap"]) == 0
+    assert json.loads(capsys.readouterr().out) == found["overlap"]
+
+
+def test_all_may_be_in_upper_case(own_tools: Path, sharded: Path, capsys: Captured) -> None:
+    _add_tool(own_tools / "mine_A", "__init__", "): return 3.5")
+    assert main(["--workload-dir", str(sharded), "--tools", "ALL"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"mine_A": {"mine_A": 3.5}}
+    assert main([f"--trace={sharded}", "--metric=MINE_a"]) == 0
+    assert capsys.readouterr().out == "3.5\n"
+
+
 def test_a_tool_says_what_to_ask_for_in_place_of_everyday_words(capsys: Captured) -> None:
     assert main(["--workload-dir", "x", "--tools", "GPU utilization"]) == 2
     assert "ask for gpu_busy" in capsys.readouterr().err

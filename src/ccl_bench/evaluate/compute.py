@@ -98,7 +98,7 @@ def _from_best_source(
 ) -> tuple[Metric, Result, set[str]]:
     """Return the metric as its first source with a value gives it, the result, and the facts asked for.
 
-    Where none has a value, the first of which there are traces says why.
+    Where none has a value, the first of which there are traces says why, with times if it needs them.
     """
     tried = []
     recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
@@ -110,7 +110,8 @@ def _from_best_source(
             break
     if tried[-1][1].value is not None:
         return tried[-1]
-    return next((found for found in tried if _traces_behind(found[0], evidence)), tried[0])
+    behind = [found for found in tried if _traces_behind(found[0], evidence)] or tried
+    return next((found for found in behind if not _timeless_reason(found[0], evidence)), behind[0])
 
 
 def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
