@@ -137,6 +137,48 @@ def test_without_a_marked_step_the_whole_trace_is_one(corpus: Path) -> None:
     assert "the whole trace counts as one" in found.findings[0].message
 
 
+def _operands(path: Path) -> list[tuple[str, list[Any], int]]:
+    """Return collective, arguments and bytes sent of each call of a trace of schema 1.0."""
+    with gzip.open(path) as stream:
+        nodes = json.load(stream)["nodes"]
+    calls = [node["inputs"] for node in nodes if node["name"] == "record_param_comms"]
+    calls = [call for call in calls if "wait" not in call]
+    tensors = [call[0][0] if isinstance(call[0][0], list) else call[0] for call in calls]
+    return [(call[4], call, tensor[3] * tensor[4]) for call, tensor in zip(calls, tensors, strict=True)]
+
+
+def test_a_call_in_a_group_of_one_rank_is_counted_moves_nothing_and_is_named(corpus: Path) -> None:
+    folder = corpus / "execution_trace/megatron-tp8"
+    calls = [call for path in sorted(folder.glob("*.json.gz")) for call in _operands(path)]
+    messages = [size for _, call, size in calls if call[-1] == 8]
+    alone = [size for _, call, size in calls if call[-1] == 1]
+    assert (len(calls), alone) == (8 * 85, 8 * [4])
+    names = ["coll_call_num", "traffic_distribution_16", "collective_volume_allreduce"]
+    count, whole, kind = evaluate(open_run(folder), names)
+    assert count.value == len(calls) / 8
+    assert [whole.value, kind.value] == [pytest.approx(sum(messages) / 8 / 1e9)] * 2
+    mean = pytest.approx(sum(messages) / len(messages))
+    assert whole.details["per_collective_mean_message_bytes"] == {"all_reduce": mean}
+    assert kind.details["mean_message_bytes"] == mean
+    for result in (count, whole, kind):
+        assert "; 8 of 680 calls are in groups of one rank" in result.findings[0].message
+
+
+def test_an_uneven_exchange_counts_without_the_own_part_and_an_even_one_with_it(corpus: Path) -> None:
+    folder = corpus / "execution_trace/dlrm-8rank"
+    size = 0.0
+    for rank in range(8):
+        for name, call, sent in _operands(folder / f"dlrm_eg_{rank}.json.gz"):
+            if name == "all_to_all":
+                size += sent
+            elif name == "all_to_allv":
+                row = sent // sum(call[5])
+                size += row * max(sum(split) - split[rank] for split in call[5:7])
+    (found,) = evaluate(open_run(folder), ["collective_volume_alltoall"])
+    assert found.value == pytest.approx(size / 8 / 1e9)
+    assert "groups of one" not in found.findings[0].message
+
+
 def test_beside_kineto_traces_they_are_not_asked(recorded: Path, corpus: Path) -> None:
     beside = open_run(recorded).traces
     run = open_run(corpus / "kineto/gloo-fsdp2-tp2-args")

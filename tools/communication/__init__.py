@@ -17,7 +17,7 @@ METRICS = (
     "traffic_distribution_16",
     "coll_call_num",
 )
-TABLES = ("traffic", "transfers")
+TABLES = ("transfers",)
 
 
 _NO_RATE = "no call in a step has both a recorded size and a time"
@@ -69,16 +69,12 @@ def _traffic(answers: Answers) -> dict[str, Any]:
     (traffic,) = answers.of("traffic_distribution_16")
     if traffic.value is None:
         return answer("", traffic)
-    sized = answers.tables["traffic"].drop_nulls(["step", "size_bytes"])
-    means = sized.select("collective", "size_bytes").group_by("collective").mean().sort("collective")
-    totals = {name: _bytes(size) for name, size in traffic.details["per_collective_gb"].items()}
-    calls = traffic.details.get("per_collective_calls", {})
-    alike = {name: total / calls[name] for name, total in totals.items() if calls.get(name)}
+    means = traffic.details["per_collective_mean_message_bytes"]
+    totals = traffic.details["per_collective_gb"]
     return {
         "communicated_bytes": _bytes(traffic.value),
-        "per_collective_bytes": totals,
-        "per_collective_mean_message_bytes": {name: plain(mean) for name, mean in means.iter_rows()}
-        or {name: plain(mean) for name, mean in alike.items()},
+        "per_collective_bytes": {name: _bytes(size) for name, size in totals.items()},
+        "per_collective_mean_message_bytes": {name: plain(mean) for name, mean in means.items()},
     }
 
 

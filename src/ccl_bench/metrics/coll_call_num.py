@@ -16,7 +16,8 @@ def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) 
     """Return the operators of one rank that communicate, per step, from its Execution Trace."""
     inside = calls_in_steps(et_traffic)
     window = f"{window_of(et_steps)} of Execution Traces"
-    return replace(_measurement(inside, et_steps), window=window, findings=[source_finding(et_steps)])
+    found = _measurement(inside, et_steps)
+    return replace(found, window=window, findings=[source_finding(et_steps, inside)])
 
 
 @metric(
@@ -41,10 +42,10 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     Caveats:
         A kernel whose launch was not recorded belongs to the step in whose device window it starts,
         and to none if it was launched before the recording. A batched send and receive is one kernel
-        and one call; in an Execution Trace each operator is one. `barrier` counts. On a run without a
-        device, each `gloo:*` range that starts in a step is one call. Ranks of a pipeline issue different
-        numbers of calls; the details list them all. Kernels of DeepEP that only exchange counts
-        (`notify_dispatch`) are calls too.
+        and one call; in an Execution Trace each operator is one, also in a group of one rank, for which NCCL
+        may start no kernel. `barrier` counts. On a run without a device, each `gloo:*` range that starts
+        in a step is one call. Ranks of a pipeline issue different numbers of calls; the details list them
+        all. Kernels of DeepEP that only exchange counts (`notify_dispatch`) are calls too.
 
     Reference:
         Kernel names and `Collective name`: PyTorch Kineto, ParamCommsUtils.hpp.

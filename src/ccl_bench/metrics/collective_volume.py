@@ -11,7 +11,7 @@ from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, source_finding
+from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 
@@ -45,8 +45,10 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
         return _volume(inside, steps, suffix, collectives)
 
     def of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
-        found = _volume(calls_in_steps(et_traffic), et_steps, suffix, collectives)
-        return replace(found, window=WINDOW, findings=[source_finding(et_steps)])
+        inside = calls_in_steps(et_traffic)
+        found = _volume(inside, et_steps, suffix, collectives)
+        chosen = inside.filter(pl.col("collective").is_in(collectives))
+        return replace(found, window=WINDOW, findings=[source_finding(et_steps, chosen)])
 
     volume.__name__ = f"collective_volume_{suffix}"
     volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
@@ -82,7 +84,7 @@ def _volume(
         float(sized.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
         details={
             "calls_per_gpu_and_step": chosen.height / count,
-            "mean_message_bytes": sized["size_bytes"].mean(),
+            "mean_message_bytes": moving(sized)["size_bytes"].mean(),
             "per_rank_gb": by_rank(bytes_by_rank(chosen, steps), "gb"),
             "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
             "unattributed_calls_count": chosen.height - sized.height,

@@ -85,7 +85,7 @@ def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.Data
     """Return the share of bytes that the busiest dimension carries, from Execution Traces."""
     inside = attributed(calls_in_steps(et_traffic), et_steps)
     found = _distribution(inside, et_steps.height)
-    return replace(found, window=WINDOW, findings=[*found.findings, source_finding(et_steps)])
+    return replace(found, window=WINDOW, findings=[*found.findings, source_finding(et_steps, inside)])
 
 
 @metric(

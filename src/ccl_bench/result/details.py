@@ -222,6 +222,7 @@ class CollectiveBytesDetails(TypedDict):
 
     per_collective_gb: dict[str, float]
     per_collective_calls: dict[str, float]
+    per_collective_mean_message_bytes: dict[str, float]
     per_rank_gb: dict[str, float]
     unattributed_calls_count: int
 

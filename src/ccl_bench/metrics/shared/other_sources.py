@@ -70,9 +70,16 @@ def calls_in_steps(et_traffic: pl.DataFrame) -> pl.DataFrame:
     return inside
 
 
-def source_finding(et_steps: pl.DataFrame) -> Finding:
-    """Return what to say of a number from Execution Traces."""
-    is_whole = WHOLE_TRACE in window_of(et_steps)
-    unmarked = "; nothing marks a step in them: the whole trace counts as one" if is_whole else ""
-    message = f"from Execution Traces, whose operators show what was done and not when{unmarked}"
-    return Finding(OTHER_SOURCE, "note", message)
+def source_finding(et_steps: pl.DataFrame, calls: pl.DataFrame | None = None) -> Finding:
+    """Return what to say of a number from Execution Traces, and from these calls in them."""
+    said = ["from Execution Traces, whose operators show what was done and not when"]
+    if WHOLE_TRACE in window_of(et_steps):
+        said.append("nothing marks a step in them: the whole trace counts as one")
+    if calls is not None and (alone := calls.height - moving(calls).height):
+        said.append(f"{alone} of {calls.height} calls are in groups of one rank: calls that move 0 bytes")
+    return Finding(OTHER_SOURCE, "note", "; ".join(said))
+
+
+def moving(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls without those in a group of one rank, which moves nothing."""
+    return calls.filter(pl.col("size").ne_missing(1))
