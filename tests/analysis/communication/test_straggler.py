@@ -27,6 +27,8 @@ def test_the_late_rank_is_named_with_what_it_costs(tmp_path: Path):
     )
     assert (details["slowest_rank"], details["late_ranks"], details["persistence_ratio"]) == ("3", ["3"], 1.0)
     assert details["caused_wait_s_per_step"]["3"] == pytest.approx(caused / expected.plan.steps / 1e9)
+    lag_s = details["step_s"] * sum(details["per_step_ratio"].values()) / expected.plan.steps
+    assert lag_s == pytest.approx(details["straggler_lag_s"])
 
 
 def test_below_the_noise_floor_nobody_is_late(tmp_path: Path):

@@ -58,6 +58,13 @@ def test_the_dominant_kernel_is_the_name_with_most_time(tmp_path: Path) -> None:
     details = result(run, "dominant_kernel_concentration").details
     assert details["per_rank_name"] == {"0": REDUCE}
     assert details["compute_only_pct"] == pytest.approx(100 * 50 / 70)
+    # 130 us of kernels in two steps, all of which are named.
+    assert sum(each["pct"] for each in details["first"]) == pytest.approx(100)
+    assert sum(each["s_per_step"] for each in details["first"]) == pytest.approx(130e-6 / 2)
+    assert (details["first"][0]["name"], details["first"][0]["pct"]) == (
+        REDUCE,
+        pytest.approx(100 * 60 / 130),
+    )
 
 
 def test_recorded_metadata_makes_a_kernel_communication_under_any_name(tmp_path: Path) -> None:
