@@ -1,4 +1,4 @@
-"""Sources of a run against each other: step times, and memory held against memory there is."""
+"""Sources of a run against each other: step times, memory held and memory there is, files that give nothing."""
 
 import gzip
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import invoke
 
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.analysis.findings import source_findings
@@ -14,6 +15,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.run import open_run
+from ccl_bench.testing import plans, write_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
@@ -63,10 +65,86 @@ def test_memory_of_a_device_nobody_names_contradicts_nothing():
 
 
 def test_mistakes_in_a_side_file_stay_with_the_numbers_that_use_it(run):
-    (run / "step_times_per_rank.json").write_text('{"0": [0.25, -5], "1": [0.25]}')
+    (run / "step_times_per_rank.json").write_text('{"0": [0.25, -5], "1": [0.25], "2": [0.25], "3": [0.25]}')
     found = {r.metric: r for r in evaluate(open_run(run), ["iteration_wall_clock_time", "coll_call_num"])}
     assert [f.code for f in found["iteration_wall_clock_time"].findings] == ["file-mistakes"]
     assert found["coll_call_num"].findings == []
+
+
+LACKING = "1 of 4 ranks have no step times: 2"
+
+
+def without_rank_2(place):
+    """Take rank 2 out of the step times of a run, and return the mean of what the slowest other rank took."""
+    file = place / "step_times_per_rank.json"
+    times = json.loads(file.read_text())
+    del times["2"]
+    file.write_text(json.dumps(times))
+    return sum(map(max, zip(*times.values(), strict=True))) / len(times["0"])
+
+
+def test_step_times_that_lack_a_rank_are_a_finding_on_every_number_from_them(run):
+    seconds = without_rank_2(run)
+    names = ["iteration_wall_clock_time", "throughput_tokens_sec", "coll_call_num"]
+    step, rate, calls = evaluate(open_run(run), names)
+    assert step.value == pytest.approx(seconds)
+    for result in (step, rate):
+        (finding,) = (f for f in result.findings if f.code == "step-times-lack-ranks")
+        assert (finding.severity, finding.message) == ("warning", LACKING)
+    assert calls.findings == []
+    assert LACKING in invoke(f"ccl-bench validate {run}").stdout
+
+
+def test_ranks_of_a_job_are_known_from_metadata_card_or_traces(run):
+    without_rank_2(run)
+    stating = [run / "workload_card.yaml", run / "run_metadata.json", *run.glob("kineto_trace_[01].json.gz")]
+    for file in stating:  # rank 2 has a trace to the end, which states the size of the job
+        assert [f.message for f in open_run(run).findings if f.code == "step-times-lack-ranks"] == [LACKING]
+        file.unlink()
+
+
+def test_without_traces_the_stated_size_of_a_job_shows_which_step_times_are_missing(tmp_path):
+    (tmp_path / "run_metadata.json").write_text('{"world_size": 4}')
+    (tmp_path / "step_times_per_rank.json").write_text('{"0": [1.0, 1.2], "1": [1.5, 1.6]}')
+    (found,) = evaluate(open_run(tmp_path), ["straggler"])
+    messages = {finding.code: finding.message for finding in found.findings}
+    assert messages["step-times-lack-ranks"] == "2 of 4 ranks have no step times: 2, 3"
+    (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
+    assert codes(tmp_path) == []
+
+
+UNUSABLE = [
+    ("peak_memory_allocated", "memory_stats.json", "[1, 2]"),
+    ("peak_memory_allocated", "memory_stats.json", '{"0": {"peak_reserved_bytes": "x"}, "1": [1]}'),
+    ("straggler", "step_times_per_rank.json", '{"0": [1, 2'),
+    ("straggler", "step_times_per_rank.json", '{"0": [-1.0], "1": null}'),
+    ("iteration_wall_clock_time", "step_times_per_rank.json", '{"0": 1.1, "1": 1.3}'),
+    ("token_to_expert_assignment", "moe_assignments.json", '{"0": {"0": "x", "1": 80}, "1": null}'),
+    ("training_quality", "training_metrics.json", "[]"),
+]
+
+
+@pytest.mark.parametrize(("metric", "file", "text"), UNUSABLE)
+def test_a_file_that_holds_nothing_usable_is_named_where_it_is_missed(tmp_path, metric, file, text):
+    (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
+    (tmp_path / file).write_text(text)
+    answer = invoke(f"ccl-metrics --trace {tmp_path} --metric {metric} --format json")
+    (found,) = json.loads(answer.stdout)
+    assert (found["status"], found["reason"]) == ("not_measurable", f"{file} holds nothing usable")
+    (finding,) = (f for f in found["findings"] if f["file"] == file)
+    assert finding["code"] in {"file-unusable", "file-unreadable"}
+    assert f"error: {file}: {finding['message']} ({finding['code']})" in answer.stderr
+
+
+def test_an_unusable_file_is_named_beside_the_reason_of_the_traces(tmp_path):
+    write_run(plans.two_ranks(), tmp_path)
+    (tmp_path / "step_times_per_rank.json").write_text('{"0": 1.1, "1": 1.3}')
+    next(tmp_path.glob("*1*.json*")).unlink()
+    answer = invoke(f"ccl-metrics --trace {tmp_path} --metric straggler --format json")
+    (found,) = json.loads(answer.stdout)
+    assert found["reason"].startswith("no symmetric collective could be matched")
+    assert "file-unusable" in {finding["code"] for finding in found["findings"]}
+    assert "step_times_per_rank.json: holds nothing usable" in answer.stderr
 
 
 def test_a_card_with_a_syntax_error_is_reported(run):

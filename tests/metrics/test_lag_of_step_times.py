@@ -57,9 +57,31 @@ def test_a_lag_below_the_noise_makes_no_rank_late(tmp_path: Path) -> None:
     assert (straggler.details["slowest_rank"], straggler.details["late_ranks"]) == ("none", [])
 
 
-@pytest.mark.parametrize("times", [{"0": [0.5, 0.5]}, {"0": {"1": 0.5}, "1": {"2": 0.5}}])
-def test_ranks_that_cannot_be_compared_give_no_lag(tmp_path: Path, times: Any) -> None:
-    assert {result.status for result in _measured(tmp_path, times)} == {"not_measurable"}
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ({"0": [0.5, 0.5]}, f"{FILE} holds step times of rank 0 alone"),
+        ({"0": [1.0, 1.2], "1": [1.5], "2": {"10": 2.0}}, f"the 3 ranks of {FILE} have no step in common"),
+        ({"0": 1.1, "1": 1.3}, f"{FILE} holds nothing usable"),
+    ],
+)
+def test_ranks_that_cannot_be_compared_give_no_lag(tmp_path: Path, times: Any, reason: str) -> None:
+    found = _measured(tmp_path, times)
+    assert {(result.status, result.reason) for result in found} == {("not_measurable", reason)}
+    assert all(FILE in result.fix or "validate" in result.fix for result in found)
+
+
+def test_without_a_step_of_single_ranks_the_reason_names_the_file_that_holds_them(tmp_path: Path) -> None:
+    (tmp_path / "step_times.json").write_text("[0.5, 0.6]")
+    (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
+    (found, _) = evaluate(open_run(tmp_path), NAMES)
+    assert (found.status, found.reason) == ("not_measurable", f"the run has no {FILE}")
+
+
+def test_of_uneven_lists_the_shared_steps_count_and_the_note_says_so(tmp_path: Path) -> None:
+    _, lag = _measured(tmp_path, {"0": [1.0, 1.2], "1": [1.5]})
+    assert lag.value == pytest.approx(1.5 - 1.0)
+    assert "of 2 ranks, of the steps that all of them have" in lag.findings[-1].message
 
 
 def test_traces_that_show_who_waits_come_first(tmp_path: Path) -> None:

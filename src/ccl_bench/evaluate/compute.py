@@ -11,6 +11,7 @@ from ccl_bench.analysis.derived import circles, computation_order, missing_table
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import way_out
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.load import (
     TIMED,
     load_tables,
@@ -51,6 +52,9 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 }
 """Findings that leave no number right that rests on these tables; on what they touch where none are named."""
 
+_UNUSABLE = {"file-unreadable", "file-unusable"}
+"""Findings of files from which nothing comes."""
+
 _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only show where steps are, whatever ran in them."""
 
@@ -86,6 +90,9 @@ def evaluate_metrics(
             failures = {} if failures is None else failures
             way, answer, asked = _from_best_source(found, evidence, facts, failures)
             touching = _touching(way, evidence, noted.asked | asked)
+            if answer.value is None:
+                about = [_result_finding(f) for source in found.sources for f in _mistakes(source, evidence)]
+                touching = [*dict.fromkeys([*touching, *about])]
             answer = replace(answer, findings=[*touching, *answer.findings])
             provenance = _provenance(way, evidence, asked, traces)
             answer = _of_chosen_steps(answer, evidence, provenance)
@@ -98,7 +105,10 @@ def _from_best_source(
 ) -> tuple[Metric, Result, set[str]]:
     """Return the metric as its first source with a value gives it, the result, and the facts asked for.
 
-    Where none has a value, the first of which there are traces says why, with times if it needs them.
+    there = (_traces_behind, _has_file)
+    chosen = ([found for found in tried if is_there(found[0], evidence)] for is_there in there)
+    behind = next(filter(None, chosen), tried)
+    return next((found for found in behind if not _timeless_reason(found[0], evidence)), behind[0])
     """
     tried = []
     recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
@@ -110,7 +120,9 @@ def _from_best_source(
             break
     if tried[-1][1].value is not None:
         return tried[-1]
-    behind = [found for found in tried if _traces_behind(found[0], evidence)] or tried
+    there = (_traces_behind, _has_file)
+    chosen = ([found for found in tried if is_there(found[0], evidence)] for is_there in there)
+    behind = next(filter(None, chosen), tried)
     return next((found for found in behind if not _timeless_reason(found[0], evidence)), behind[0])
 
 
@@ -120,7 +132,8 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
     try:
         found = _compute_metric(metric, evidence, facts)
     except CclBenchError as error:
-        better = _unread_reason(metric, evidence) or _timeless_reason(metric, evidence)
+        reasons = (_unread_reason, _unusable_reason, _timeless_reason)
+        better = next(filter(None, (reason(metric, evidence) for reason in reasons)), None)
         advice = _advice(metric, evidence)
         if better and isinstance(error, NoValue):
             error = better
@@ -203,6 +216,32 @@ def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
     if not unread or len(unread) < len(traces):
         return None
     return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+
+
+def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
+    """Return the better reason where all that there is of an input is a file with nothing usable."""
+    for finding in _mistakes(metric, evidence):
+        absent = (evidence.inputs.get(need) for need in finding.touches)
+        if finding.code in _UNUSABLE and all(_is_empty(content) for content in absent):
+            return NotMeasurable(f"{finding.file} holds nothing usable", fix=way_out(finding.code))
+    return None
+
+
+def _is_empty(content: object) -> bool:
+    return content is None or (isinstance(content, pl.DataFrame) and content.is_empty())
+
+
+def _mistakes(metric: Metric, evidence: LoadedRun) -> list[Finding]:
+    """Return what is wrong in the side files of a metric's inputs."""
+    needs = {*metric.needs} - {"facts"}
+    codes = {*_UNUSABLE, "file-mistakes"}
+    return [f for f in evidence.findings if f.code in codes and not needs.isdisjoint(f.touches)]
+
+
+def _has_file(metric: Metric, evidence: LoadedRun) -> bool:
+    """Whether there is a side file, usable or not, of an input of a metric."""
+    has_content = any(evidence.files.get(need) for need in metric.needs if need != "facts")
+    return has_content or bool(_mistakes(metric, evidence))
 
 
 def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:

@@ -99,7 +99,8 @@ def refusal(result: Result) -> str:
 def remarks(results: Iterable[Result]) -> list[str]:
     """Return the findings that touch a printed number, one line each, many of a kind counted.
 
-    For a result without a value it lists the errors, which may be the cause, unless its reason is the same.
+    For a result without a value it lists what may be the cause, unless its reason is the same: errors, and
+    mistakes in files that people write.
     """
     found = dict.fromkeys(
         finding for result in results for finding in result.findings if _counts(result, finding)
@@ -121,7 +122,8 @@ def remarks(results: Iterable[Result]) -> list[str]:
 def _counts(result: Result, finding: ResultFinding) -> bool:
     if result.value is not None:
         return True
-    return finding.severity == "error" and finding.message != result.reason
+    may_be_cause = finding.severity == "error" or finding.code == "file-mistakes"
+    return may_be_cause and finding.message != result.reason
 
 
 def _remark(finding: ResultFinding) -> str:

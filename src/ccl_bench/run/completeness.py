@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.side_files import RankStepTimes
     from ccl_bench.trace.format import TraceFile
 
 RANK_MAP = "ranks.json"
@@ -89,13 +90,39 @@ def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> l
         windows = {None: next(iter(windows.values()))}
     findings = []
     for window, present in sorted(windows.items(), key=lambda item: (item[0] is not None, item[0] or 0)):
-        count = world_size - sum(rank < world_size for rank in present)
+        count, missing = _absent(present, world_size)
         if count:
-            missing = list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
             where = "" if window is None else f"in window {window}, "
             message = f"{where}{count} of {world_size} ranks have no trace: {_listed(missing, count)}"
             findings.append(Finding("ranks-missing", "warning", message, count=count))
     return findings
+
+
+def _absent(present: Collection[int], world_size: int) -> tuple[int, list[int]]:
+    """Return how many ranks of a job are not `present`, and the first of them."""
+    count = world_size - sum(rank < world_size for rank in present)
+    return count, list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
+
+
+def step_time_findings(
+    facts: Facts, traces: Iterable[TraceFile], times: RankStepTimes | None
+) -> list[Finding]:
+    """Return a finding where a file of step times lacks ranks that the job is known to have."""
+    if times is None:
+        return []
+    timed = times.seconds.keys()
+    if facts.world_size:
+        size = facts.world_size.value
+        count, missing = _absent(timed, size)
+    else:
+        traced = {trace.rank for trace in traces if trace.rank is not None}
+        missing = sorted(traced - timed)
+        count, size = len(missing), len(traced | timed)
+    if not count:
+        return []
+    message = f"{count} of {size} ranks have no step times: {_listed(missing, count)}"
+    code, file = "step-times-lack-ranks", "step_times_per_rank.json"
+    return [Finding(code, "warning", message, file, count=count, touches=("step_times",))]
 
 
 def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:

@@ -42,6 +42,11 @@ _INPUTS = {name: name for name in ("step_times", "training_metrics", "memory_sta
 }
 """Attribute of Stated → the input of metrics that it becomes; the others become facts."""
 
+_CONTENTS = ("seconds", "devices", "records", "series")
+"""Attributes of what a side file holds, of which it has one; where that is empty, it holds nothing."""
+
+_NOTHING = "holds nothing usable"
+
 _CARD_SUFFIXES = (".yaml", ".yml")
 _STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json")
 
@@ -90,15 +95,16 @@ class Stated:
         reading = read(path)
         self.sha256[path] = storage.sha256(path)
         self.issues += reading.issues
+        content = reading.card if kind == CARD else reading.value
+        if not all(getattr(content, name, True) for name in _CONTENTS):
+            self.limits[path] = f"{_NOTHING}, not used"
+            self.findings.append(_unusable(attribute, path, reading.errors))
+            return
         if reading.errors:
             self.limits[path] = "read in part"
             self.findings.append(_mistakes(kind, attribute, path, reading.errors))
-        content = reading.card if kind == CARD else reading.value
-        if all(getattr(content, name, True) for name in ("seconds", "devices")):
-            setattr(self, attribute, content)
-            self.origins[attribute] = path
-        else:
-            self.limits[path] = "holds nothing usable, not used"
+        setattr(self, attribute, content)
+        self.origins[attribute] = path
 
     def leave_out(self, path: Path, better: Path) -> None:
         """Note that a file is not used because a better one is."""
@@ -188,11 +194,22 @@ def _precedence(path: Path) -> tuple[int, bool, bool, str]:
 
 def _mistakes(kind: str, attribute: str, path: Path, errors: list[Issue]) -> Finding:
     """Return the finding about values that could not be used; the first is quoted."""
-    first = errors[0]
-    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
-    message = f"{_kind(kind, path)}{first.path}: {first.message}{more}"
+    message = f"{_kind(kind, path)}{_quoted(errors)}"
     touches = (_INPUTS.get(attribute, "facts"),)
     return Finding("file-mistakes", "warning", message, path.name, count=len(errors), touches=touches)
+
+
+def _unusable(attribute: str, path: Path, errors: list[Issue]) -> Finding:
+    """Return the finding about a file of which no value could be used; the first mistake is quoted."""
+    message = f"{_NOTHING}: {_quoted(errors)}" if errors else _NOTHING
+    touches = (_INPUTS.get(attribute, "facts"),)
+    return Finding("file-unusable", "error", message, path.name, touches=touches)
+
+
+def _quoted(errors: list[Issue]) -> str:
+    """Return the first of some mistakes with its place, and how many more there are."""
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return ": ".join(filter(None, (errors[0].path, errors[0].message))) + more
 
 
 def _kind(kind: str, path: Path) -> str:

@@ -14,7 +14,7 @@ from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import RANK_MAP, completeness_findings
+from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_time_findings
 from ccl_bench.run.facts import METADATA, Stated, contradictions, fact_sources, merge_facts, read_stated
 from ccl_bench.run.one_run import keep_one_run
 from ccl_bench.run.window_folder import above
@@ -104,7 +104,13 @@ def discover_run(
     sources = fact_sources(stated, traces)
     others = _not_understood(found.others, stated, root)
     run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
-    findings = [*found.findings, *stated.findings, *contradictions(sources, stated, traces), *strays]
+    findings = [
+        *found.findings,
+        *stated.findings,
+        *contradictions(sources, stated, traces),
+        *strays,
+        *step_time_findings(run.facts, traces, stated.rank_step_times),
+    ]
     if aside:
         other = replace(run, traces=aside)
         run.other_source = replace(

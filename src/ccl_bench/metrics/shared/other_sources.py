@@ -13,6 +13,7 @@ from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, window_of
 from ccl_bench.result import WHOLE_TRACE
 
 RANK_STEP_TIMES = "step_times_per_rank.json"
+WRITE = f"write the seconds of the same steps for every rank into {RANK_STEP_TIMES}"
 OTHER_SOURCE = "other-source"
 """Code of the finding that a number is not from where it usually is."""
 
@@ -32,8 +33,9 @@ class StepTimeLag:
     def finding(self) -> Finding:
         """What to say of a number that rests on it."""
         message = (
-            f"from {RANK_STEP_TIMES}: the largest minus the smallest mean step of {len(self.ranks)} ranks; "
-            "ranks that wait for each other end a step together, so that it may be more"
+            f"from {RANK_STEP_TIMES}: the largest minus the smallest mean step of {len(self.ranks)} ranks, "
+            "of the steps that all of them have; ranks that wait for each other end a "
+            "step together, so that it may be more"
         )
         return Finding(OTHER_SOURCE, "note", message, RANK_STEP_TIMES)
 
@@ -42,9 +44,15 @@ def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
     """Return how far apart ranks are, or raise NotMeasurable where no file has the steps of several."""
     stated = step_times.filter(pl.col("source") == RANK_STEP_TIMES)
     ranks = stated["rank"].n_unique()
+    if ranks == 0:
+        raise NotMeasurable(f"the run has no {RANK_STEP_TIMES}", fix=WRITE)
+    if ranks == 1:
+        raise NotMeasurable(
+            f"{RANK_STEP_TIMES} holds step times of rank {stated['rank'][0]} alone", fix=WRITE
+        )
     shared = stated.filter(pl.col("rank").n_unique().over("step") == ranks)
-    if ranks < 2 or shared.is_empty():
-        raise NotMeasurable(f"no {RANK_STEP_TIMES} holds a step of two ranks")
+    if shared.is_empty():
+        raise NotMeasurable(f"the {ranks} ranks of {RANK_STEP_TIMES} have no step in common", fix=WRITE)
     means = shared.group_by("rank").agg(pl.col("duration_ns").mean() / SECOND_NS)
     ordered = means.sort("duration_ns", "rank", descending=[True, False])
     return StepTimeLag(
