@@ -1,4 +1,4 @@
-"""Sources of a run against each other: step times, memory held and memory there is, files that give nothing."""
+"""Sources of a run against each other: step times, memory held and memory there is, files without content."""
 
 import gzip
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from commands import invoke
+from small_runs import trace, write
 
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.analysis.findings import source_findings
@@ -101,6 +102,14 @@ def test_ranks_of_a_job_are_known_from_metadata_card_or_traces(run):
     for file in stating:  # rank 2 has a trace to the end, which states the size of the job
         assert [f.message for f in open_run(run).findings if f.code == "step-times-lack-ranks"] == [LACKING]
         file.unlink()
+
+
+def test_where_no_size_of_the_job_is_known_the_traced_ranks_need_step_times(tmp_path):
+    for rank in (0, 1, 3):
+        write(tmp_path / f"kineto_trace_{rank}.json", trace(rank, world=None, at=rank))
+    (tmp_path / "step_times_per_rank.json").write_text('{"0": [1.0], "3": [1.2]}')
+    found = {finding.code: finding.message for finding in open_run(tmp_path).findings}
+    assert found["step-times-lack-ranks"] == "1 of 3 ranks have no step times: 1"
 
 
 def test_without_traces_the_stated_size_of_a_job_shows_which_step_times_are_missing(tmp_path):

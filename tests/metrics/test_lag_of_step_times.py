@@ -78,6 +78,13 @@ def test_without_a_step_of_single_ranks_the_reason_names_the_file_that_holds_the
     assert (found.status, found.reason) == ("not_measurable", f"the run has no {FILE}")
 
 
+def test_values_that_could_not_be_used_are_named_beside_the_reason(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"0": [1.0, "x"], "2": null}')
+    shown = invoke(f"ccl-metrics --trace {tmp_path} --metric straggler").stderr
+    assert f"{FILE} holds step times of rank 0 alone" in shown
+    assert f"warning: {FILE}: 0[1]: 'x' is not a number and is left out, and 1 more (file-mistakes)" in shown
+
+
 def test_of_uneven_lists_the_shared_steps_count_and_the_note_says_so(tmp_path: Path) -> None:
     _, lag = _measured(tmp_path, {"0": [1.0, 1.2], "1": [1.5]})
     assert lag.value == pytest.approx(1.5 - 1.0)
