@@ -105,10 +105,8 @@ def _from_best_source(
 ) -> tuple[Metric, Result, set[str]]:
     """Return the metric as its first source with a value gives it, the result, and the facts asked for.
 
-    there = (_traces_behind, _has_file)
-    chosen = ([found for found in tried if is_there(found[0], evidence)] for is_there in there)
-    behind = next(filter(None, chosen), tried)
-    return next((found for found in behind if not _timeless_reason(found[0], evidence)), behind[0])
+    Where none has a value, the first of which there are traces says why, with times if it needs them; without
+    any, the first of which there is a side file.
     """
     tried = []
     recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
