@@ -50,13 +50,6 @@ TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/slurm/")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return half as many processes again as there are processors: a third of all time is waiting."""
-    processors = len(os.sched_getaffinity(0))
-    return processors + max(1, processors // 2)
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keep the tests of a module or folder in one process, so that what they make once is made once.
 
