@@ -96,7 +96,7 @@ def _cpu_run(folder: Path, tmp_path: Path, **environment: str | None) -> subproc
             '#!/bin/sh\nprintf "%s\\n" "$@" "EXECUTION_TRACE=$EXECUTION_TRACE"\nexit ${STATUS:-0}\n'
         )
         (programs / name).chmod(0o755)
-    path = f"{programs}:{os.environ['PATH']}"
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     given = {"CLUSTER": "cpu", "DATA": "c4", **environment}
     return _ran(folder / "run.sh", PATH=path, SCRATCH=str(tmp_path), **given)
 
