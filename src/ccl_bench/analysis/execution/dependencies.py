@@ -1,0 +1,253 @@
+"""What each operation of a rank waits for: chains, launches, synchronisation, and what the times suggest.
+
+Edges by how sure they are: 1 correlation of launch and work, 2 order on a chain, 3 calls that wait for the
+device, 4 a stream that was made to wait for another, 5 work that ended just before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+SYNCHRONISATION, STREAM_WAIT, INFERRED = 3, 4, 5
+"""Tiers of what an operation waits for."""
+
+JUST_BEFORE_NS = 12_000
+"""Work that ended at most this long before is taken as what was waited for."""
+
+LONG_CALL_NS = 100_000
+"""A call that takes longer may have waited for the device."""
+
+_LONGEST_OVERLAP = 0.01
+"""Share of a thread's time that may overlap with the host's chain if it takes turns with it."""
+
+_LATENCY_QUANTILE = 0.05
+_NONE = -1
+
+
+def add_dependencies(every: pl.DataFrame, stream_waits: pl.DataFrame, *, has_device: bool) -> pl.DataFrame:
+    """Return operations, in order of start, with their chains and what they wait for.
+
+    `stream_waits` are the calls that make a stream wait, with `start_ns` and `thread`.
+    """
+    rank = _Rank(every)
+    if has_device:
+        latency = rank.find_launchers()
+        rank.find_stream_waits(stream_waits)
+        rank.find_blocked_calls()
+        rank.find_just_before(latency)
+    else:
+        latency = 0
+        rank.find_issuers()
+        rank.find_blocked_host()
+
+    def optional(values: Numbers) -> pl.Series:
+        return pl.Series(values, dtype=pl.Int64).replace(_NONE, None)
+
+    return every.with_columns(
+        chain=pl.Series(rank.chain, dtype=pl.Int64),
+        launcher=optional(rank.launcher),
+        latency_ns=pl.when(pl.Series(rank.launcher != _NONE)).then(pl.lit(latency, dtype=pl.Int64)),
+        awaited=optional(rank.awaited),
+        at_end=pl.Series(rank.at_end),
+        tier=pl.Series(rank.tier, dtype=pl.Int64).replace(0, None),
+    )
+
+
+class _Rank:
+    """The operations of one rank as arrays, in order of start."""
+
+    def __init__(self, every: pl.DataFrame) -> None:
+        self.start = every["start_ns"].to_numpy()
+        self.end = every["end_ns"].to_numpy()
+        self.lane = every["lane"].fill_null(_NONE).to_numpy()
+        self.kind = every["kind"].to_numpy()
+        self.is_host = (every["place"] == "host").to_numpy()
+        self.is_send = (every["name"].cast(pl.String).str.contains("send$").fill_null(value=False)).to_numpy()
+        self.correlation = every["correlation"].fill_null(0).to_numpy()
+        self.launch_ns = every["launch_ns"].fill_null(_NONE).to_numpy()
+        self.away = np.flatnonzero(~self.is_host)
+        size = len(self.start)
+        self.chain = self._chains()
+        self.host = np.flatnonzero(self.chain == 0)
+        self.launcher, self.awaited = (np.full(size, _NONE, dtype=np.int64) for _ in range(2))
+        self.at_end = np.zeros(size, dtype=np.bool_)
+        self.tier = np.zeros(size, dtype=np.int64)
+
+    def _chains(self) -> Numbers:
+        """Return the chain of each operation; threads of the host that take turns share one."""
+        chain = np.full(len(self.start), _NONE, dtype=np.int64)
+        on_host = np.flatnonzero(self.is_host)
+        lanes, counts = np.unique(self.lane[on_host], return_counts=True)
+        taken: Numbers = np.zeros((0, 2), dtype=np.int64)
+        following = 1
+        for lane in lanes[np.argsort(-counts, kind="stable")]:
+            mine = on_host[self.lane[on_host] == lane]
+            own = _union(self.start[mine], self.end[mine])
+            both = _union(np.append(taken[:, 0], own[:, 0]), np.append(taken[:, 1], own[:, 1]))
+            overlap = _length(taken) + _length(own) - _length(both)
+            if overlap <= _LONGEST_OVERLAP * max(1, _length(own)):
+                taken, number = both, 0
+            else:
+                following, number = following + 1, following
+            chain[mine] = number
+        for lane in np.unique(self.lane[self.away]):
+            chain[self.away[self.lane[self.away] == lane]] = following
+            following += 1
+        return chain
+
+    def _previous_end(self) -> Numbers:
+        """Return when the operation before each one on its chain ended, the earliest time without one."""
+        found = np.full(len(self.start), np.iinfo(np.int64).min // 2)
+        order = np.argsort(self.chain, kind="stable")
+        same = self.chain[order][1:] == self.chain[order][:-1]
+        found[order[1:][same]] = self.end[order[:-1][same]]
+        return found
+
+    def find_launchers(self) -> int:
+        """Join work to the call that launched it; return what a launch takes at least, ns."""
+        calls = np.flatnonzero(self.is_host & (self.correlation > 0))
+        by_number = calls[np.argsort(self.correlation[calls], kind="stable")]
+        numbers = self.correlation[by_number]
+        if not numbers.size:
+            return 0
+        at = np.minimum(np.searchsorted(numbers, self.correlation[self.away]), len(numbers) - 1)
+        known = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
+        self.launcher[self.away[known]] = by_number[at[known]]
+        took = self.start[self.away[known]] - self.start[by_number[at[known]]]
+        waits = self._previous_end()[self.away[known]] > self.start[by_number[at[known]]]
+        idle = took[~waits & (took >= 0)]
+        return int(np.quantile(idle, _LATENCY_QUANTILE)) if idle.size else 0
+
+    def find_stream_waits(self, stream_waits: pl.DataFrame) -> None:
+        """Let work that was launched after its thread made a stream wait begin after another stream's work."""
+        launched = self.away[self.launcher[self.away] != _NONE]
+        if not launched.size or stream_waits.is_empty():
+            return
+        launch = self.start[self.launcher]
+        streams = {
+            lane: mine[np.argsort(launch[mine], kind="stable")]
+            for lane in np.unique(self.lane[launched])
+            for mine in [launched[self.lane[launched] == lane]]
+        }
+        for (thread,), made in stream_waits.group_by("thread"):
+            waits = np.sort(made["start_ns"].to_numpy())
+            mine = launched[self.lane[self.launcher[launched]] == thread]
+            mine = mine[np.argsort(launch[mine], kind="stable")]
+            before = np.searchsorted(waits, launch[mine])
+            has_waited = np.diff(before, prepend=0) > 0
+            for operation in mine[has_waited]:
+                self._wait_for_stream(int(operation), launch, streams)
+
+    def _wait_for_stream(self, operation: int, launch: Numbers, streams: dict[int, Numbers]) -> None:
+        best = _NONE
+        for lane, works in streams.items():
+            if lane == self.lane[operation]:
+                continue
+            until = np.searchsorted(launch[works], launch[operation])
+            done = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
+            if done.size and (best == _NONE or self.end[works[done[-1]]] > self.end[best]):
+                best = int(works[done[-1]])
+        if best != _NONE:
+            self.awaited[operation], self.tier[operation] = best, STREAM_WAIT
+
+    def find_blocked_calls(self) -> None:
+        """Let calls that wait for the device, by name or by their length, end after the work that they awaited."""
+        by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
+        ends = self.end[by_end]
+        took = self.end - self.start
+        calls = np.flatnonzero(
+            self.is_host & ((self.kind == "wait") | ((self.kind == "call") & (took > LONG_CALL_NS)))
+        )
+        if not by_end.size:
+            return
+        at = np.searchsorted(ends, self.end[calls], side="right") - 1
+        for call, place in zip(calls.tolist(), at.tolist(), strict=True):
+            if place < 0:
+                continue
+            work = int(by_end[place])
+            launched_before = self.launcher[work] == _NONE or self.start[self.launcher[work]] <= self.start[call]
+            if self.end[work] <= self.start[call] or not launched_before:
+                continue
+            if self.kind[call] == "wait" or self.launcher[work] == call:
+                self.awaited[call], self.at_end[call], self.tier[call] = work, True, SYNCHRONISATION
+            elif self.end[call] - self.end[work] <= JUST_BEFORE_NS:
+                self.awaited[call], self.at_end[call], self.tier[call] = work, True, INFERRED
+
+    def find_just_before(self, latency: int) -> None:
+        """Let work that starts later than anything known explains wait for what ended just before it."""
+        ready = self._previous_end()[self.away]
+        launched = self.launcher[self.away] != _NONE
+        ready = np.where(launched, np.maximum(ready, self.start[self.launcher[self.away]] + latency), ready)
+        has = self.awaited[self.away] != _NONE
+        ready = np.where(has, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
+        late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
+        by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
+        at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1
+        near = (at >= 0) & (self.start[late] - self.end[by_end[at]] <= JUST_BEFORE_NS)
+        self.awaited[late[near]], self.tier[late[near]] = by_end[at[near]], INFERRED
+
+    def find_issuers(self) -> None:
+        """Join ranges of a communication library to the operator that started each, else to the latest one."""
+        issues = self.host[self.kind[self.host] == "issue"]
+        if not issues.size:
+            return
+        known = self.launch_ns[self.away]
+        moment = np.where(known != _NONE, known, self.start[self.away])
+        at = np.searchsorted(self.start[issues], moment, side="right") - 1
+        self.launcher[self.away[at >= 0]] = issues[at[at >= 0]]
+
+    def find_blocked_host(self) -> None:
+        """Let the host wait for a range where it did nothing until just after the range had ended."""
+        host = self.host
+        if not host.size:
+            return
+        starts, reach = self.start[host], np.maximum.accumulate(self.end[host])
+        host_lanes = np.unique(self.lane[host])
+        for work in self.away[np.argsort(self.end[self.away], kind="stable")].tolist():
+            end = self.end[work]
+            following = int(np.searchsorted(starts, end, side="left"))
+            if following and reach[following - 1] > end:
+                self._await_inside(work, int(host[following - 1]))
+                continue
+            if following == len(host) or not following:
+                continue
+            tail, idle = starts[following] - end, end - reach[following - 1]
+            issued = self.launcher[work]
+            directly = issued != _NONE and self.end[issued] >= reach[following - 1]
+            ends_here = self.lane[work] in host_lanes and not self.is_send[work]
+            if self.is_send[work] and not directly:
+                continue
+            if directly or ends_here or idle > tail:
+                waiting = int(host[following])
+                self.awaited[waiting], self.tier[waiting] = work, INFERRED
+
+    def _await_inside(self, work: int, operation: int) -> None:
+        """Let an operator of communication that was running when a range ended wait for it."""
+        started_before = self.launcher[work] <= operation
+        if self.kind[operation] == "issue" and started_before and self.end[operation] >= self.end[work]:
+            self.awaited[operation], self.at_end[operation], self.tier[operation] = work, True, SYNCHRONISATION
+
+
+def _union(start: Numbers, end: Numbers) -> Numbers:
+    """Return the union of intervals as rows of start and end."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    if not start.size:
+        return np.zeros((0, 2), dtype=np.int64)
+    reach = np.maximum.accumulate(end)
+    opens = np.append(True, start[1:] > reach[:-1])
+    closes = np.append(opens[1:], True)
+    return np.stack([start[opens], reach[closes]], axis=1)
+
+
+def _length(union: Numbers) -> int:
+    return int((union[:, 1] - union[:, 0]).sum())

@@ -1,0 +1,150 @@
+"""The operations of one rank: calls, ranges and work, and for each what it waits for on its own rank."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, TORCH, gloo_ranges
+from ccl_bench.analysis.intervals import outermost
+from ccl_bench.base.lazy_polars import pl
+
+HOST, DEVICE, RANGE = "host", "device", "range"
+"""Where an operation runs: on a thread, on a stream of a device, or on a thread of the communication library."""
+
+CALL, WAIT, OPERATOR, ISSUE, MARK = "call", "wait", "operator", "issue", "mark"
+"""Kinds of operations on the host: of the runtime, those that wait for the device, those that compute, those
+that start communication, and the bounds of ranges."""
+
+WAITING_CALL = r"(?:Stream|Device|Event|Ctx)Synchronize"
+"""Runtime and driver calls that return when the device has done what it was given."""
+
+STREAM_WAIT = r"StreamWaitEvent"
+
+_COLUMNS = ("start_ns", "end_ns", "kind", "name", "lane", "correlation")
+
+
+@derived(
+    reads={
+        "launches": ("start_ns", "end_ns", "name", "thread", "correlation"),
+        "cpu_ops": ("start_ns", "end_ns", "name", "thread"),
+        "annotations": ("start_ns", "end_ns", "name", "thread", "on_device"),
+    },
+    operation=("Int64", "number of the operation in this trace"),
+    place=("String", "`host`, `device`, or `range` for one that a communication library runs on its threads"),
+    kind=("String", "`call`, `wait`, `operator`, `issue` or `mark`; of other places the kind of work"),
+    name=("Categorical", "name as recorded, of a mark that of the range with `+` or `-` before it"),
+    chain=("Int64", "operations of one chain run one after the other; 0 is the host's"),
+    lane=("Int64", "thread or stream"),
+    start_ns=("Int64", "start, ns"),
+    end_ns=("Int64", "end, ns"),
+    call=("Int64", "number of the communication call that it is or, without one, null"),
+    launcher=("Int64", "operation that launched it"),
+    latency_ns=("Int64", "time that a launch takes at least, from its start to that of the work, ns"),
+    awaited=("Int64", "operation whose end it waits for"),
+    at_end=("Boolean", "whether it waits for that before its end, else before its start"),
+    tier=("Int64", "how sure that is: 2 order, 3 synchronisation, 4 stream that waits, 5 inferred from time"),
+)
+def operations(
+    launches: pl.DataFrame,
+    device_work: pl.DataFrame,
+    annotations: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    work: pl.DataFrame,
+    origins: pl.DataFrame,
+    calls: pl.DataFrame,
+) -> pl.DataFrame:
+    """One operation of one trace: what ran on the host, on the device and in communication libraries.
+
+    The host's threads that take turns are one chain. On a run without a device, operators and ranges of
+    gloo play the part of kernels.
+    """
+    from ccl_bench.analysis.execution.dependencies import add_dependencies
+
+    has_device = device_work.height > 0
+    communicated = calls.select("start_ns", lane="stream", call="call").unique(
+        ["start_ns", "lane"], keep="first", maintain_order=True
+    )
+    if has_device:
+        host, waits = _runtime_calls(launches, device_work)
+        away = device_work.select(
+            "start_ns", "end_ns", "kind", "name", lane="stream", correlation="correlation", launch_ns="launch_ns"
+        ).with_columns(place=pl.lit(DEVICE), thread=device_work["thread"])
+    else:
+        host, waits = _operators(work, cpu_ops), launches.clear()
+        ranges = origins.filter(pl.col("kind") == COMMUNICATION)
+        named = gloo_ranges(annotations).select("start_ns", "name", stream="thread").unique(["start_ns", "stream"])
+        away = (
+            ranges.join(named, on=["start_ns", "stream"], how="left")
+            .select("start_ns", "end_ns", "kind", "name", "launch_ns", "thread", lane="stream")
+            .with_columns(place=pl.lit(RANGE), correlation=pl.lit(None, dtype=pl.Int64))
+        )
+    threads = host["lane"].unique()
+    marks = _marks(annotations.filter(pl.col("thread").is_in(threads.implode())))
+    on_host = pl.concat([host.select(_COLUMNS), marks.select(_COLUMNS)]).with_columns(place=pl.lit(HOST))
+    every = (
+        pl.concat([on_host, away], how="diagonal_relaxed")
+        .join(communicated, on=["start_ns", "lane"], how="left", maintain_order="left")
+        .with_columns(call=pl.when(pl.col("place") != HOST).then("call"))
+        .sort("start_ns", "end_ns", maintain_order=True)
+        .with_row_index("operation")
+        .with_columns(pl.col("operation").cast(pl.Int64))
+    )
+    return add_dependencies(every, waits, has_device=has_device).select(
+        *DERIVED.get("operations").table.columns
+    )
+
+
+def _runtime_calls(
+    launches: pl.DataFrame, device_work: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls that launch work or wait for it, and those that let a stream wait for another."""
+    name = pl.col("name").cast(pl.String)
+    launched = device_work["correlation"].drop_nulls().unique()
+    is_launch = (pl.col("correlation") > 0) & pl.col("correlation").is_in(launched.implode())
+    waits = name.str.contains(WAITING_CALL)
+    chosen = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
+        kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
+    )
+    stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
+    return chosen.with_columns(name=pl.col("name")), stream_waits
+
+
+def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return what computes on the CPU, and the operators that start or await communication."""
+    named = cpu_ops.select("start_ns", "end_ns", "name", stream="thread").unique(
+        ["start_ns", "end_ns", "stream"], keep="first", maintain_order=True
+    )
+    computing = (
+        work.filter(pl.col("kind") == COMPUTE)
+        .select("start_ns", "end_ns", "stream")
+        .join(named, on=["start_ns", "end_ns", "stream"], how="left", maintain_order="left")
+        .with_columns(kind=pl.lit(OPERATOR))
+    )
+    name = pl.col("name").cast(pl.String)
+    starts = pl.any_horizontal(*[name.str.starts_with(prefix) for prefix in TORCH])
+    issuing = cpu_ops.filter(starts).select("start_ns", "end_ns", "name", stream="thread")
+    outer = [outermost(part) for part in issuing.partition_by("stream")] if issuing.height else [issuing]
+    issues = pl.concat(outer).with_columns(kind=pl.lit(ISSUE))
+    columns = ("start_ns", "end_ns", "name", "stream", "kind")
+    return (
+        pl.concat([issues.select(columns), computing.select(columns)])
+        .rename({"stream": "lane"})
+        .with_columns(correlation=pl.lit(None, dtype=pl.Int64))
+    )
+
+
+def _marks(annotations: pl.DataFrame) -> pl.DataFrame:
+    """Return the bounds of the ranges that the program or framework marked on threads of the host."""
+    name = pl.col("name").cast(pl.String)
+    ranges = annotations.filter(~pl.col("on_device") & ~name.str.starts_with("gloo:"))
+    bounds = [
+        ranges.select(
+            start_ns=pl.col(at),
+            end_ns=pl.col(at),
+            kind=pl.lit(MARK),
+            name=pl.concat_str(pl.lit(sign), name).cast(pl.Categorical),
+            lane="thread",
+            correlation=pl.lit(None, dtype=pl.Int64),
+        )
+        for sign, at in (("+", "start_ns"), ("-", "end_ns"))
+    ]
+    return pl.concat(bounds)

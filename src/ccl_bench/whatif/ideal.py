@@ -1,0 +1,75 @@
+"""How long operations would take if they took what the same operations take on other ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ccl_bench.whatif.run_graph import RunGraph
+
+    Times = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+IDEALISATION = (
+    "an operation takes the median of the same operation of other ranks at the same place in the step, of its "
+    "pipeline stage where another rank has that stage"
+)
+
+_DIGITS = r"\d+"
+_PLACES = (["key", "k", "step", "stage"], ["key", "k", "step"], ["key", "step"], ["key"])
+"""What must be the same, the closest first."""
+
+
+def comparable_values(graph: RunGraph) -> pl.DataFrame:
+    """Return the values of operations that compare between ranks.
+
+    One row a value: its number as `value`, `row` and `part`, `key` for what it is, `k` for its place among those
+    of its key in the step, and `ns`. Numbers in names do not count, so that `forward 1` compares with `forward 2`.
+    """
+    ops = graph.operations.select("row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes")
+    plain = pl.coalesce(pl.col("name").cast(pl.String), "kind").str.replace_all(_DIGITS, "#")
+    named = ops.with_columns(plain=plain.cast(pl.Categorical))
+    before = pl.col("plain").shift(1).over("trace", "chain")
+    on_host = pl.col("place") == "host"
+    meets = pl.Series(graph.meets >= 0)
+    own = named.with_columns(
+        part=pl.lit(OWN), key=pl.struct("place", "plain", "size_bytes", meets.alias("meets"), other=pl.lit(None, pl.Categorical))
+    )
+    gap = named.with_columns(before=before).filter(on_host).with_columns(
+        part=pl.lit(GAP),
+        key=pl.struct("place", "plain", "size_bytes", pl.lit(value=False).alias("meets"), other="before"),
+    )
+    columns = ("row", "trace", "rank", "step", "stage", "part", "key")
+    every = pl.concat([own.select(columns), gap.select(columns)]).with_columns(
+        key=pl.struct("part", "key").rank("dense")
+    )
+    numbered = every.with_columns(value=pl.col("row") * VALUES + pl.col("part").cast(pl.Int64)).sort("row")
+    return numbered.with_columns(
+        k=pl.int_range(pl.len()).over("trace", "step", "key"),
+        ns=pl.Series(graph.values[numbered["value"].to_numpy()]),
+    )
+
+
+def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFrame:
+    """Return `value` and `ideal` ns of the values of operations that change; of all where nothing is named.
+
+    `changed` has one entry an operation. Those that change are not compared with each other.
+    """
+    if changed is None:
+        wanted, others = values, values
+    else:
+        is_changed = pl.Series(changed[values["row"].to_numpy()])
+        wanted, others = values.filter(is_changed), values.filter(~is_changed)
+    found = wanted.select("value", "key", "k", "step", "stage", "ns")
+    for number, place in enumerate(_PLACES):
+        typical = others.group_by(place).agg(pl.col("ns").median().alias(f"ideal_{number}"))
+        found = found.join(typical, on=place, how="left", nulls_equal=number > 0)
+    names = [f"ideal_{number}" for number in range(len(_PLACES))]
+    return found.select("value", ideal=pl.coalesce(*names, "ns"))

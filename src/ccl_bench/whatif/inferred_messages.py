@@ -1,0 +1,149 @@
+"""Which send belongs to which receive where traces record no peers: what the times of a pipeline allow.
+
+A pipeline is a line of ranks at equal distance. Its first rank sends all messages to the second, and receives
+all from it; of the second's messages some belong to those, and the others to the third, and so on to the last.
+In every step the same calls go the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Times = NDArray[np.float64]
+
+_EARLY_NS = 50_000
+"""By how much the clocks of one host may differ, ns."""
+
+_CLEARLY = 0.5
+"""The best pipeline must cost at most this share of the second."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The sends, or the receives, of one rank: `[step, number]`."""
+
+    rows: Numbers
+    start: Times
+    end: Times
+
+    def take(self, which: Numbers) -> _Side:
+        return _Side(self.rows[:, which], self.start[:, which], self.end[:, which])
+
+    def but(self, which: Numbers) -> _Side:
+        return self.take(np.setdiff1d(np.arange(self.rows.shape[1]), which))
+
+
+def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
+    """Return which calls meet, as `row` and `meeting`, and the pipeline stage of each rank.
+
+    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`. A
+    range of a library may begin after the message has left, so that the call that started it counts. Without a line
+    that fits clearly better than all others, nothing is returned.
+    """
+    nothing = pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})
+    sides = _sides(calls)
+    if sides is None:
+        return nothing, {}
+    ranks = sorted({rank for rank, _ in sides})
+    fitting = []
+    for lines in _lines(ranks):
+        found = [_match_line(line, sides) for line in lines]
+        if all(each is not None for each in found):
+            cost = sum(each[0] for each in found if each)
+            fitting.append((cost, lines, [pair for each in found if each for pair in each[1]]))
+    fitting.sort(key=lambda each: each[0])
+    if not fitting or (len(fitting) > 1 and fitting[0][0] > _CLEARLY * fitting[1][0]):
+        return nothing, {}
+    _, lines, pairs = fitting[0]
+    sent = np.concatenate([send.reshape(-1) for send, _ in pairs])
+    received = np.concatenate([receive.reshape(-1) for _, receive in pairs])
+    numbers = np.arange(len(sent))
+    table = pl.DataFrame({"row": np.append(sent, received), "meeting": np.append(numbers, numbers)})
+    return table, {rank: stage for line in lines for stage, rank in enumerate(line)}
+
+
+def _sides(calls: pl.DataFrame) -> dict[tuple[int, str], _Side] | None:
+    """Return the sends and receives of each rank; None where their numbers differ between steps."""
+    stepped = calls.drop_nulls("step").sort("rank", "collective", "step", "start_ns", maintain_order=True)
+    found = {}
+    for (rank, name), part in stepped.group_by("rank", "collective", maintain_order=True):
+        counts = part.group_by("step", maintain_order=True).len()["len"]
+        if counts.n_unique() != 1 or len(counts) != stepped["step"].n_unique():
+            return None
+        shape = (len(counts), int(counts[0]))
+        begun = pl.coalesce("launch_ns", "start_ns")
+        times = [part.select(at).to_series().to_numpy().astype(np.float64).reshape(shape) for at in (begun, "end_ns")]
+        found[int(rank), str(name)] = _Side(part["row"].to_numpy().reshape(shape), *times)
+    complete = found and all((rank, name) in found for rank, _ in found for name in ("send", "recv"))
+    return found if complete else None
+
+
+def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
+    """Yield each way to lay ranks out as lines of equal length, with neighbours at equal distance."""
+    size = len(ranks)
+    for length in range(2, size + 1):
+        for distance in range(1, size // length + 1):
+            if size % (length * distance) == 0:
+                starts = [at for at in range(size) if (at // distance) % length == 0]
+                yield [[ranks[at + k * distance] for k in range(length)] for at in starts]
+
+
+def _match_line(
+    line: list[int], sides: dict[tuple[int, str], _Side]
+) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
+    """Return the cost of a line and its pairs of sends and receives; None where it does not fit."""
+    forth, back = sides[line[0], "send"], sides[line[0], "recv"]
+    cost, pairs = 0.0, []
+    for rank in line[1:]:
+        if not forth.rows.size or not back.rows.size:
+            return None
+        received, sent = sides[rank, "recv"], sides[rank, "send"]
+        to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
+        if to_here is None or from_here is None:
+            return None
+        cost += to_here[0] + from_here[0]
+        pairs += [(forth.rows, received.rows[:, to_here[1]]), (sent.rows[:, from_here[1]], back.rows)]
+        forth, back = sent.but(from_here[1]), received.but(to_here[1])
+    return (cost, pairs) if not forth.rows.size and not back.rows.size else None
+
+
+def _subset(whole: _Side, of: _Side, *, sending: bool) -> tuple[float, Numbers] | None:
+    """Return which calls of `of` belong, in order, to all of `whole`, at the least cost.
+
+    The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a
+    receive that ends before the send starts does not fit.
+    """
+    if whole.rows.shape[0] != of.rows.shape[0]:
+        return None
+    sends, receives = (whole, of) if sending else (of, whole)
+    took = receives.end[:, None, :] - np.maximum(sends.start[:, :, None], receives.start[:, None, :])
+    early = receives.end[:, None, :] < sends.start[:, :, None] - _EARLY_NS
+    cost = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
+    cost = cost if sending else cost.T
+    count, among = cost.shape
+    best = np.full((count + 1, among + 1), np.inf)
+    best[0] = 0
+    for number in range(1, count + 1):
+        for place in range(number, among + 1):
+            best[number, place] = min(
+                best[number, place - 1], best[number - 1, place - 1] + cost[number - 1, place - 1]
+            )
+    if not np.isfinite(best[count, among]):
+        return None
+    chosen, number = [], count
+    for place in range(among, 0, -1):
+        if number and best[number, place] < best[number, place - 1]:
+            chosen.append(place - 1)
+            number -= 1
+    return float(best[count, among]), np.array(chosen[::-1], dtype=np.int64)

@@ -1,0 +1,116 @@
+"""Where the ranks of a run meet: collectives and messages, as the analysis matches them, else as their times allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.whatif.inferred_messages import infer_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MESSAGES = ("send", "recv")
+
+_EARLY_NS = 50_000
+"""By how much clocks of one host may differ, ns: a call that ends so much before another starts does not meet it."""
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """Which operations meet."""
+
+    pairs: pl.DataFrame
+    """`row` of an operation and number of its `meeting`."""
+    stages: Mapping[int, int]
+    """Rank → its pipeline stage, where messages show it."""
+    unmatched: int
+    """Communication operations whose other members are recorded or not, and not known."""
+    findings: tuple[Finding, ...] = ()
+
+
+def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetings:
+    """Return where operations of several ranks meet.
+
+    Calls that the analysis cannot match, since the traces do not record their group or their peer, are matched
+    by their times where exactly one way fits; a finding says so.
+    """
+    members = _matched(tables)
+    called = operations.drop_nulls("call")
+    known = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
+    rest = called.join(known, on="row", how="anti", maintain_order="left").drop_nulls("rank")
+    several = operations["rank"].n_unique() > 1
+    found = [known.unique("row", maintain_order=True)]
+    findings: list[Finding] = []
+    stages: dict[int, int] = {}
+    if several and not rest.is_empty():
+        collectives = rest.filter(~pl.col("collective").is_in(MESSAGES))
+        groups = _listed_groups(tables["listed_groups"], operations)
+        for (name,), calls in collectives.group_by("collective", maintain_order=True):
+            found.append(_by_largest_group(calls, groups))
+            findings += _inferred(found[-1], f"groups of {name}")
+        messages, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
+        found.append(messages)
+        findings += _inferred(messages, "peers of messages")
+    pairs = _numbered(found)
+    return Meetings(pairs, stages, called.height - pairs.height if several else 0, tuple(findings))
+
+
+def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the calls that the analysis has matched: `trace`, `call`, and number of their `meeting`."""
+    key = pl.struct("iteration", "group", "number").rank("dense").cast(pl.Int64)
+    collectives = tables["matched"].filter("agrees").select("trace", "call", meeting=key)
+    first = collectives.height + 1
+    numbered = tables["messages"].select(
+        pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("meeting"), pl.exclude("number")
+    )
+    sides = [
+        numbered.select(trace=f"{side}_trace", call=f"{side}_call", meeting="meeting") for side in MESSAGES
+    ]
+    return pl.concat([collectives, *sides])
+
+
+def _numbered(found: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return pairs of several sources with meetings numbered from 0."""
+    marked = [table.with_columns(source=pl.lit(number)) for number, table in enumerate(found)]
+    meeting = pl.struct("source", "meeting").rank("dense").cast(pl.Int64) - 1
+    return pl.concat(marked).select("row", meeting.alias("meeting"))
+
+
+def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
+    if pairs.is_empty():
+        return []
+    message = f"the {what} are not recorded; {pairs.height} calls are matched by their times"
+    return [Finding("meetings-inferred", "warning", message, count=pairs.height)]
+
+
+def _listed_groups(listed: pl.DataFrame, operations: pl.DataFrame) -> list[list[tuple[int, ...]]]:
+    """Return families of groups, the largest groups first; those of one family hold each rank at most once."""
+    everyone = tuple(sorted(operations["rank"].drop_nulls().unique()))
+    families: dict[str, set[tuple[int, ...]]] = {"all ranks": {everyone}}
+    for kind, ranks in listed.select("kind", "ranks").iter_rows():
+        families.setdefault(kind, set()).add(tuple(ranks))
+    disjoint = [family for family in families.values() if len({r for g in family for r in g}) == sum(map(len, family))]
+    return sorted(map(sorted, disjoint), key=lambda family: -max(map(len, family)))
+
+
+def _by_largest_group(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int, ...]]]) -> pl.DataFrame:
+    """Return the k-th calls of the members of the largest groups in which none ends before all have started."""
+    callers = set(calls["rank"].unique())
+    counted = calls.sort("start_ns", maintain_order=True).with_columns(k=pl.int_range(pl.len()).over("rank"))
+    for family in families:
+        group_of = {rank: number for number, group in enumerate(family) for rank in group}
+        if not callers <= group_of.keys():
+            continue
+        group = pl.col("rank").replace_strict(group_of, return_dtype=pl.Int64)
+        placed = counted.with_columns(group=group)
+        key = ["group", "k"]
+        fits = placed.group_by(key).agg(
+            (pl.col("end_ns").min() >= pl.col("start_ns").max() - _EARLY_NS).alias("fits"), pl.len()
+        )
+        sizes = fits.group_by("group").agg(pl.col("len").n_unique() == 1, pl.col("fits").all())
+        if sizes["len"].all() and sizes["fits"].all() and (fits["len"] > 1).all():
+            return placed.select("row", meeting=pl.struct(key).rank("dense").cast(pl.Int64))
+    return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})

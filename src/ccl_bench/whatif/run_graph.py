@@ -1,0 +1,269 @@
+"""The execution graph of a run: operations of all ranks, put together where ranks meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.analysis.communication.groups import stages_of
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.whatif.event_graph import NEVER, EventGraph
+from ccl_bench.whatif.meetings import find_meetings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.base.findings import Finding
+    from ccl_bench.engine import Progress
+    from ccl_bench.run import Run
+
+    Numbers = NDArray[np.int64]
+    Times = NDArray[np.float64]
+
+_TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups")
+
+ODD_NS = -10_000_000
+"""A transfer of at most this, ns, comes from clocks that differ, and counts as 0."""
+
+GAP, OWN, LATENCY, TAIL = range(4)
+"""Values of an operation: time of its chain before it, its own time, from its launch, after what it awaited."""
+
+VALUES = 4
+"""Values of each operation."""
+
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class RunGraph:
+    """A run as operations and events; the events of operation i are `2 i` (start) and `2 i + 1` (end).
+
+    The value of part p of operation i is number `4 i + p`; the last value is 0 for good.
+    """
+
+    name: str
+    operations: pl.DataFrame
+    """One row an operation, ordered by chain and start, with `rank`, `step` and `stage`."""
+    events: EventGraph
+    values: Times
+    """Recorded time of each part of each operation, ns."""
+    delay: Times
+    """Time of each operation between the last thing it is known to wait for and its start, ns."""
+    meets: Numbers
+    """Meeting of each operation; -1 without one."""
+    steps: tuple[int, ...]
+    findings: tuple[Finding, ...] = ()
+    _cache: dict[str, Times] = field(default_factory=dict, repr=False)
+
+    def step_lengths(self, moments: Times) -> Times:
+        """Return how long the slowest rank took for each step, `[step, column]`, s."""
+        found = np.zeros((len(self.steps), moments.shape[1]))
+        for number, step in enumerate(self.steps):
+            for begins, ends in self._bounds(step):
+                length = moments[ends].max(axis=0) - moments[begins].min(axis=0)
+                found[number] = np.maximum(found[number], length / 1e9)
+        return found
+
+    def _bounds(self, step: int) -> list[tuple[Numbers, Numbers]]:
+        """Return for each rank the events that begin and end what it does in a step."""
+        return self._by_step[step]
+
+    @property
+    def _by_step(self) -> dict[int, list[tuple[Numbers, Numbers]]]:
+        if "bounds" not in self._cache:
+            found: dict[int, list[tuple[Numbers, Numbers]]] = {step: [] for step in self.steps}
+            placed = self.operations.drop_nulls("step")
+            for (_, step), part in placed.group_by("trace", "step", maintain_order=True):
+                if step in found:
+                    rows = part["row"].to_numpy()
+                    found[step].append((2 * rows, 2 * rows + 1))
+            self._cache["bounds"] = found
+        return self._cache["bounds"]
+
+
+def load_run_graph(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> RunGraph:
+    """Read the traces of a run and return its graph; raise NotMeasurable where they hold no operations."""
+    loaded = load_tables(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    tables = loaded.inputs
+    operations = tables.get("operations")
+    if operations is None or operations.is_empty():
+        fix = "give a run that was recorded with torch.profiler or Nsight Systems, host and device"
+        raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
+    steps = tables["steps"]
+    placed = _placed(operations, steps, tables["clock_offsets"]).join(
+        tables["calls"].select("trace", "call", "collective", "size_bytes", "group"),
+        on=["trace", "call"],
+        how="left",
+        maintain_order="left",
+    )
+    meetings = find_meetings(placed, tables)
+    placed = placed.with_columns(stage=_stages(placed, meetings.stages, tables["facts"]))
+    return build(run.path.name, placed, meetings.pairs, steps, (*loaded.findings, *meetings.findings))
+
+
+def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
+    """Return the operations on one clock, in order of chain and start, each with its step and number."""
+    clocks = operations.join(
+        offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"]),
+        on=["iteration", "rank"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    offset = pl.col("offset_ns").fill_null(0)
+    launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
+    moved = (
+        clocks.join(launch, on=["trace", "launcher"], how="left", maintain_order="left")
+        .with_columns(at_ns=pl.coalesce("launch_ns", "start_ns"))
+        .sort("at_ns")
+    )
+    windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
+    stepped = moved.join_asof(windows, on="at_ns", by="trace", strategy="backward", check_sortedness=False)
+    inside = pl.col("at_ns") <= pl.col("until_ns")
+    return (
+        stepped.with_columns(
+            pl.when(inside).then("step").alias("step"), pl.col("start_ns", "end_ns", "launch_ns") - offset
+        )
+        .drop("until_ns", "at_ns", "offset_ns")
+        .with_columns(alone=pl.when(pl.col("place") == "range").then("operation"))
+        .sort("trace", "chain", "alone", "start_ns", "operation")
+        .with_row_index("row")
+        .with_columns(pl.col("row").cast(pl.Int64))
+    )
+
+
+def _stages(operations: pl.DataFrame, shown: Mapping[int, int], facts: Facts) -> pl.Series:
+    """Return the pipeline stage of each operation: as the mesh has it, else as messages show it."""
+    if facts.pp and facts.pp.value > 1:
+        return stages_of(operations["rank"], facts)
+    return operations["rank"].replace_strict(shown, default=None, return_dtype=pl.Int64)
+
+
+def build(
+    name: str,
+    placed: pl.DataFrame,
+    pairs: pl.DataFrame,
+    steps: pl.DataFrame,
+    findings: tuple[Finding, ...] = (),
+) -> RunGraph:
+    """Return the graph of operations that meet as `pairs` of `row` and `meeting` say."""
+    made = _Builder(placed, pairs)
+    numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
+    return RunGraph(
+        name=name,
+        operations=placed,
+        events=made.events(),
+        values=made.values,
+        delay=made.delay,
+        meets=made.meets,
+        steps=numbers,
+        findings=findings,
+    )
+
+
+class _Builder:
+    """Makes events and edges of operations."""
+
+    def __init__(self, placed: pl.DataFrame, pairs: pl.DataFrame) -> None:
+        self.size = placed.height
+        origin = placed["start_ns"].min()
+        self.start = (placed["start_ns"] - origin).to_numpy().astype(np.float64)
+        self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)
+        self.place = placed["place"].to_numpy()
+        self.chain = (
+            placed.select(pl.struct("trace", "chain", "alone").rle_id()).to_series().to_numpy().astype(np.int64)
+        )
+        self.launcher, self.awaited = (self._rows(placed, name) for name in ("launcher", "awaited"))
+        self.at_end = placed["at_end"].to_numpy()
+        self.tier = placed["tier"].fill_null(0).to_numpy()
+        self.latency = placed["latency_ns"].fill_null(0).to_numpy().astype(np.float64)
+        self.is_send = (
+            (pl.select(placed["name"].cast(pl.String).str.contains("send$").fill_null(value=False)))
+            .to_series()
+            .to_numpy()
+        )
+        self.meets = np.full(self.size, _NONE, dtype=np.int64)
+        self.meets[pairs["row"].to_numpy()] = pairs["meeting"].to_numpy()
+        self._times()
+
+    def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
+        """Return the rows of operations that others name by their number in their trace."""
+        own = placed.select("trace", "operation", "row")
+        other = own.rename({"operation": name, "row": "other"})
+        found = placed.select("trace", name).join(other, on=["trace", name], how="left", maintain_order="left")
+        return found["other"].fill_null(_NONE).to_numpy()
+
+    def _times(self) -> None:
+        """Split the recorded times into what an operation takes itself and what it waits for."""
+        start, end, size = self.start, self.end, self.size
+        follows = np.append(False, self.chain[1:] == self.chain[:-1])
+        before = np.where(follows, np.append(0.0, end[:-1]), NEVER)
+        has_launch, waits = self.launcher != _NONE, self.awaited != _NONE
+        on_host = self.place == "host"
+        at_start, at_end = waits & ~self.at_end, waits & self.at_end
+        awaited_end = np.where(waits, end[self.awaited], NEVER)
+        launched = np.where(has_launch, start[self.launcher], NEVER)
+        values = np.zeros((size, VALUES))
+        latest = np.maximum(before, np.where(at_start, awaited_end, NEVER))
+        host_gap = np.where(np.isfinite(latest), start - latest, 0)
+        values[:, GAP] = np.where(on_host, host_gap, np.minimum(0, np.where(follows, start - before, 0)))
+        values[:, LATENCY] = np.where(has_launch, np.minimum(self.latency, start - launched), 0)
+        is_range = self.place == "range"
+        values[is_range & has_launch, LATENCY] = (start - launched)[is_range & has_launch]
+        inferred = at_start & ~on_host & (self.tier == 5)
+        values[:, TAIL] = np.where(at_start & on_host, host_gap, np.where(inferred, start - awaited_end, 0))
+        values[:, TAIL] = np.where(at_end, end - np.maximum(start, awaited_end), values[:, TAIL])
+        values[:, OWN] = np.where(at_end, values[:, TAIL], end - start)
+        meets = self.meets != _NONE
+        arrived = np.full(self.meets.max(initial=_NONE) + 1, NEVER)
+        np.maximum.at(arrived, self.meets[meets], start[meets])
+        self.arrived = arrived
+        moved = end[meets] - arrived[self.meets[meets]]
+        values[meets, OWN] = np.where(moved <= ODD_NS, 0, moved)
+        awaited_by_any = np.zeros(size, dtype=np.bool_)
+        awaited_by_any[self.awaited[waits]] = True
+        eager = is_range & self.is_send & ~awaited_by_any
+        values[eager, OWN] = 0
+        self.eager = eager
+        ready = np.maximum(before + values[:, GAP], np.where(at_start, awaited_end + values[:, TAIL], NEVER))
+        ready = np.maximum(ready, np.where(has_launch, launched + values[:, LATENCY], NEVER))
+        self.follows, self.at_start, self.has_launch = follows, at_start, has_launch
+        self.is_root = ~np.isfinite(ready) | (~on_host & ~has_launch)
+        self.delay = np.where(self.is_root, 0, np.maximum(0, start - ready))
+        self.values = np.append(values.reshape(-1), 0.0)
+
+    def events(self) -> EventGraph:
+        """Return the events: start and end of each operation, and one for each meeting."""
+        size, zero = self.size, VALUES * self.size
+        rows = np.arange(size)
+        meetings = len(self.arrived)
+        meets = self.meets != _NONE
+        chain = np.append(np.repeat(self.chain, 2), self.chain.max(initial=-1) + 1 + np.arange(meetings))
+        own = np.where(meets & ~self.eager, zero, VALUES * rows + OWN)
+        value = np.append(np.stack([VALUES * rows + GAP, own], axis=1).reshape(-1), np.full(meetings, zero))
+        earliest = np.full(2 * size + meetings, NEVER)
+        earliest[2 * rows[self.is_root]] = self.start[self.is_root]
+        met = 2 * size + self.meets
+        answered = meets & ~self.eager
+        by_start, by_end = self.at_start, (self.awaited != _NONE) & self.at_end
+        edges = [
+            (2 * self.launcher, 2 * rows, VALUES * rows + LATENCY, self.has_launch),
+            (2 * self.awaited + 1, 2 * rows, VALUES * rows + TAIL, by_start),
+            (2 * self.awaited + 1, 2 * rows + 1, VALUES * rows + TAIL, by_end),
+            (2 * rows, met, np.full(size, zero), meets),
+            (met, 2 * rows + 1, VALUES * rows + OWN, answered),
+        ]
+        source, target, edge_value = (
+            np.concatenate([edge[part][edge[3]] for edge in edges]) for part in range(3)
+        )
+        recorded = np.append(np.stack([self.start, self.end], axis=1).reshape(-1), self.arrived)
+        return EventGraph(chain, value, earliest, source, target, edge_value, recorded)
