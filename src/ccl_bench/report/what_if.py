@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 ROWS = 8
 """Rows of a table that are shown; what is beyond is counted."""
 
-_TITLES = {"rank": "Rank", "stage": "Stage", "worker": "Worker", "operation": "Operation"}
-
 
 def what_if_page(found: WhatIf) -> Group:
     """Return the whole page."""
@@ -80,6 +78,6 @@ def _slowdowns(found: WhatIf) -> RenderableType:
     rows = []
     for kind, by in found.by.items():
         ordered = sorted(by.items(), key=lambda item: -item[1])
-        rows += [(_TITLES[kind], name, f"{value:.4f}") for name, value in ordered[:ROWS]]
-        rows += [(_TITLES[kind], f"{len(ordered) - ROWS} more", "")] if len(ordered) > ROWS else []
+        rows += [(kind.capitalize(), name, f"{value:.4f}") for name, value in ordered[:ROWS]]
+        rows += [(kind.capitalize(), f"{len(ordered) - ROWS} more", "")] if len(ordered) > ROWS else []
     return aligned(("", "", "slowdown"), rows, right=(2,), wide=(1,))

@@ -48,23 +48,20 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
     """Return which calls meet, as `row` and `meeting`, and the pipeline stage of each rank.
 
     `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`. A
-    range of a library may begin after the message has left, so that the call that started it counts. Without a line
-    that fits clearly better than all others, nothing is returned.
+    range of a library may begin after the message has left, so that the call that started it counts. Without a
+    line that fits clearly better than all others, nothing is returned.
     """
-    nothing = pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})
-    sides = _sides(calls)
-    if sides is None:
-        return nothing, {}
-    ranks = sorted({rank for rank, _ in sides})
+    kinds = _sides(calls)
+    ranks = sorted({rank for sides in kinds for rank, _ in sides})
     fitting = []
     for lines in _lines(ranks):
-        found = [_match_line(line, sides) for line in lines]
-        if all(each is not None for each in found):
-            cost = sum(each[0] for each in found if each)
-            fitting.append((cost, lines, [pair for each in found if each for pair in each[1]]))
+        found = [_match_line(line, sides) for sides in kinds for line in lines]
+        matched = [each for each in found if each]
+        if len(matched) == len(found) and matched:
+            fitting.append((sum(cost for cost, _ in matched), lines, [pair for _, pairs in matched for pair in pairs]))
     fitting.sort(key=lambda each: each[0])
     if not fitting or (len(fitting) > 1 and fitting[0][0] > _CLEARLY * fitting[1][0]):
-        return nothing, {}
+        return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64}), {}
     _, lines, pairs = fitting[0]
     sent = np.concatenate([send.reshape(-1) for send, _ in pairs])
     received = np.concatenate([receive.reshape(-1) for _, receive in pairs])
@@ -73,20 +70,43 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
     return table, {rank: stage for line in lines for stage, rank in enumerate(line)}
 
 
-def _sides(calls: pl.DataFrame) -> dict[tuple[int, str], _Side] | None:
-    """Return the sends and receives of each rank; None where their numbers differ between steps."""
-    stepped = calls.drop_nulls("step").sort("rank", "collective", "step", "start_ns", maintain_order=True)
-    found = {}
-    for (rank, name), part in stepped.group_by("rank", "collective", maintain_order=True):
-        counts = part.group_by("step", maintain_order=True).len()["len"]
-        if counts.n_unique() != 1 or len(counts) != stepped["step"].n_unique():
-            return None
-        shape = (len(counts), int(counts[0]))
-        begun = pl.coalesce("launch_ns", "start_ns")
-        times = [part.select(at).to_series().to_numpy().astype(np.float64).reshape(shape) for at in (begun, "end_ns")]
-        found[int(rank), str(name)] = _Side(part["row"].to_numpy().reshape(shape), *times)
-    complete = found and all((rank, name) in found for rank, _ in found for name in ("send", "recv"))
-    return found if complete else None
+def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
+    """Return the sends and receives of each rank: once for each number of messages that steps have.
+
+    What lies between two steps, or beside all, counts as a step too. Steps in which a rank lacks sends or receives
+    are left out.
+    """
+    ordered = calls.sort("rank", "start_ns", maintain_order=True)
+    window = pl.col("step").rle_id().over("rank")
+    sizes = pl.len().over("rank", "collective", "window")
+    counted = ordered.with_columns(window=window).with_columns(size=sizes)
+    ranks = counted["rank"].n_unique()
+    sides = counted.select("rank", "collective", "window", "size").unique()
+    kinds = (
+        sides.sort("rank", "collective")
+        .group_by("window", maintain_order=True)
+        .agg(pl.len().alias("sides"), pl.col("size").alias("signature"))
+        .filter(pl.col("sides") == 2 * ranks)
+    )
+    found = []
+    for windows in kinds.group_by("signature", maintain_order=True).agg("window")["window"]:
+        part = counted.filter(pl.col("window").is_in(windows.implode()))
+        found.append(
+            {
+                (int(rank), str(name)): _side(mine)
+                for (rank, name), mine in part.group_by("rank", "collective", maintain_order=True)
+            }
+        )
+    return found
+
+
+def _side(calls: pl.DataFrame) -> _Side:
+    """Return calls of one rank, in order, as many in each step."""
+    ordered = calls.sort("window", "start_ns", maintain_order=True)
+    shape = (ordered["window"].n_unique(), int(ordered["size"][0]))
+    begun = ordered.select(pl.coalesce("launch_ns", "start_ns")).to_series()
+    times = [column.to_numpy().astype(np.float64).reshape(shape) for column in (begun, ordered["end_ns"])]
+    return _Side(ordered["row"].to_numpy().reshape(shape), *times)
 
 
 def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
 
-_TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups")
+_TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
 
 ODD_NS = -10_000_000
 """A transfer of at most this, ns, comes from clocks that differ, and counts as 0."""
@@ -100,7 +100,9 @@ def load_run_graph(
         raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
     steps = tables["steps"]
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
-        tables["calls"].select("trace", "call", "collective", "size_bytes", "group"),
+        tables["calls"]
+        .select("trace", "call", "collective", "size_bytes", "group")
+        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left"),
         on=["trace", "call"],
         how="left",
         maintain_order="left",

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import options
 
 if TYPE_CHECKING:
     from cyclopts import App
 
+    from ccl_bench.result.step_choice import StepChoice
+    from ccl_bench.whatif import Replays
+
 ABOUT = """Show what a step would take if something were otherwise, by replaying it with other durations.
 
-TABLE holds one row for each operation of each rank and step (.parquet or .csv). The answer is how much \
-longer a step takes than without stragglers, which rank, stage and operation is behind it, and what each \
-scenario gains.
+RUN holds traces of all ranks; a table of operations (.parquet or .csv) has one row for each operation of each \
+rank and step. The answer is how much longer a step takes than without stragglers, which rank, stage and \
+operation is behind it, and what each scenario gains.
 
-What changes is rank:R, stage:S, worker:R/S (rank R of stage S) or operation:NAME; commas join several.
+What changes is rank:R, stage:S or operation:NAME; of a run also kernel:NAME, comm:COLLECTIVE and \
+dimension:NAME, of a table worker:R/S (rank R of stage S). Commas join several.
 
 Exit status: 0; 2 wrong usage; 3 the replay explains too little of the step; 4 where nothing can be read.
 """
@@ -51,38 +55,53 @@ def app(program: str) -> App:
 
 
 def what_if(
-    table: Annotated[str, Parameter(metavar="", help="Table of operations.")],
+    run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run, or table of operations.")],
     /,
     *,
     without: Without = None,
     scale: Scale = None,
     ideal: Ideal = None,
     steps: options.Steps = options.EVERY_STEP,
+    profile_mode: options.ProfileMode = "auto",
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
     form: Annotated[
         Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
     ] = "text",
 ) -> int:
-    """Answer scenarios of one table."""
+    """Answer scenarios of one run or table."""
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.engine import use_engine
     from ccl_bench.report.console import show
     from ccl_bench.report.what_if import what_if_page
-    from ccl_bench.whatif import answer_what_if, parse_scenarios, read_operation_table, to_json
-    from ccl_bench.whatif.operation_table import SUFFIXES, is_operation_table
+    from ccl_bench.run import open_run
+    from ccl_bench.whatif import RunReplays, answer_what_if, load_run_graph, parse_scenarios, to_json
+    from ccl_bench.whatif.operation_table import is_operation_table
 
-    choice = steps.choice
-    if choice.marker or choice.skip:
-        raise UsageError(
-            "a table of operations has no ranges", fix="choose its steps by number, with --steps"
-        )
-    if not is_operation_table(table):
-        problem = "is no table of operations: its name ends otherwise"
-        raise InputError(problem, where=table, fix=f"name a file that ends in {' or '.join(SUFFIXES)}")
-    read = read_operation_table(table, choice)
-    scenarios = parse_scenarios(read, without or (), scale or (), ideal or ())
+    if is_operation_table(run):
+        replays = _table(run, steps.choice)
+    else:
+        opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
+        with use_engine(engine), progress_bar(len(opened.traces)) as progress:
+            graph = load_run_graph(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+        replays = RunReplays(graph)
+    scenarios = parse_scenarios(replays, without or (), scale or (), ideal or ())
     with progress_bar(1, "replaying") as progress:
-        found = answer_what_if(read, scenarios, progress)
+        found = answer_what_if(replays, scenarios, progress)
     if form == "json":
         sys.stdout.write(to_json(found).decode() + "\n")
     else:
         show(what_if_page(found))
     return 0
+
+
+def _table(table: str, choice: StepChoice) -> Replays:
+    """Return the replays of a table of operations."""
+    from ccl_bench.whatif import TableReplays, read_operation_table
+
+    if choice.marker or choice.skip:
+        raise UsageError(
+            "a table of operations has no ranges", fix="choose its steps by number, with --steps"
+        )
+    return TableReplays(read_operation_table(table, choice))

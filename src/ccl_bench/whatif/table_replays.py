@@ -1,0 +1,90 @@
+"""Replays of a table of operations."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.whatif.graph import replay
+from ccl_bench.whatif.replays import Replays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.whatif.operation_table import OperationTable
+    from ccl_bench.whatif.replays import Mask, Times
+
+
+class TableReplays(Replays):
+    """Replays of the operations of a table; a variant is `[operation, step]`, s."""
+
+    idealisation = (
+        "computing takes the mean of its type over ranks, stages and steps, communication the median transfer"
+    )
+    kinds = answered = ("rank", "stage", "worker", "operation")
+
+    def __init__(self, table: OperationTable) -> None:
+        self.table = table
+        self.name, self.steps, self.findings = table.name, table.steps, table.findings
+        self.recorded_s = table.recorded_s
+
+    @property
+    def recorded(self) -> Times:
+        """The recorded times."""
+        return self.table.duration
+
+    @cached_property
+    def ideal(self) -> Times:
+        """The time that each operation would take without stragglers."""
+        found = np.empty_like(self.table.duration)
+        for name in np.unique(self.table.operation):
+            mine = self.table.operation == name
+            typical = np.mean if self.is_compute[mine][0] else np.median
+            found[mine] = typical(self.table.duration[mine])
+        return found
+
+    @property
+    def is_compute(self) -> Mask:
+        """Whether each operation computes."""
+        return self.table.is_compute
+
+    def labels(self, kind: str) -> list[NDArray[np.str_]]:
+        """Return the rank, stage, worker (`rank/stage`) or operation of each operation."""
+        ranks, stages = self.table.rank.astype(np.str_), self.table.stage.astype(np.str_)
+        if kind == "worker":
+            return [np.char.add(np.char.add(ranks, "/"), stages)]
+        if kind == "operation":
+            return [self.table.operation, self.table.shown_operation]
+        return [ranks if kind == "rank" else stages]
+
+    def matches(self, kind: str, name: str) -> Mask:
+        """Return which operations have a name."""
+        found: Mask = np.logical_or.reduce([column == name for column in self.labels(kind)])
+        return found
+
+    def without(self, mask: Mask) -> Times:
+        """Return recorded times, ideal ones for some operations."""
+        return np.where(mask[:, None], self.ideal, self.recorded)
+
+    def scaled(self, mask: Mask, factor: float) -> Times:
+        """Return recorded times, by a factor for some operations."""
+        return np.where(mask[:, None], factor * self.recorded, self.recorded)
+
+    def ideal_but(self, mask: Mask) -> Times:
+        """Return ideal times, recorded ones for some operations."""
+        return np.where(mask[:, None], self.recorded, self.ideal)
+
+    @property
+    def workers(self) -> dict[str, Mask]:
+        """The operations of each stage of each rank."""
+        names = self.labels("worker")[0]
+        return {name: names == name for name in np.unique(names).tolist()}
+
+    def _replay(self, variants: Sequence[Times]) -> list[Times]:
+        width = len(self.steps)
+        steps = replay(self.table.graph, np.concatenate(variants, axis=1)).step_s
+        return np.split(steps, range(width, len(steps), width))
