@@ -12,7 +12,7 @@ from ccl_bench.schema import TABLES
 
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANUAL, re.MULTILINE))
-OF_NO_METRIC = {"trace-missing", "memory-ran-out", "steps-left-out"}
+OF_NO_METRIC = {"trace-missing", "memory-ran-out", "steps-left-out", "meetings-inferred"}
 """Warnings and errors that put no metric in doubt: none is left, the job suffered it, or it is of what-if."""
 
 GIVEN = {"facts", "memory_stats", "moe_assignments", "training_metrics"}

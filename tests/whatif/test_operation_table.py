@@ -10,7 +10,7 @@ from made_tables import BACKWARD_S, FORWARD_S, OPTIMIZER_S, TRANSFER_S, MadeTabl
 
 from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.result.step_choice import step_choice
-from ccl_bench.whatif import answer_what_if, parse_scenarios, read_operation_table
+from ccl_bench.whatif import TableReplays, answer_what_if, parse_scenarios, read_operation_table
 from ccl_bench.whatif.operation_table import sizes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def expected_s(made: MadeTable, slow: float = 1.0) -> float:
 def test_a_pipeline_replays_to_its_formula(tmp_path: Path, name: str) -> None:
     made = MadeTable()
     read = read_operation_table(made.write(tmp_path / name))
-    found = answer_what_if(read)
+    found = answer_what_if(TableReplays(read))
     assert (found.t_original_s, found.t_ideal_s) == pytest.approx((expected_s(made),) * 2)
     assert found.slowdown == pytest.approx(1)
     assert (found.m_w, found.m_s) == (None, None)
@@ -44,8 +44,9 @@ def test_a_pipeline_replays_to_its_formula(tmp_path: Path, name: str) -> None:
 def test_a_slow_rank_is_the_worst_and_without_it_the_step_is_that_of_the_others(tmp_path: Path) -> None:
     made = MadeTable(ranks=4, slow={(2, 0): 1.5, (2, 1): 1.5})
     read = read_operation_table(made.write(tmp_path / "a.parquet"))
-    scenarios = parse_scenarios(read, ["rank:2", "stage:0,stage:1"], ["rank:2=2"], ["all"])
-    found = answer_what_if(read, scenarios)
+    replays = TableReplays(read)
+    scenarios = parse_scenarios(replays, ["rank:2", "stage:0,stage:1"], ["rank:2=2"], ["all"])
+    found = answer_what_if(replays, scenarios)
     assert found.t_original_s == pytest.approx(expected_s(made, 1.5))
     # Ideal is the mean of four ranks, one of which takes 1.5 times as long.
     assert found.t_ideal_s == pytest.approx(expected_s(made, 1.125))
@@ -67,11 +68,11 @@ def test_chosen_steps_alone_count(tmp_path: Path) -> None:
 
 def test_time_that_nothing_explains_is_refused_above_a_twentieth(tmp_path: Path) -> None:
     little = read_operation_table(MadeTable(wait_s=0.5).write(tmp_path / "a.parquet"))
-    found = answer_what_if(little)
+    found = answer_what_if(TableReplays(little))
     assert found.unexplained == pytest.approx(0.5 / (expected_s(MadeTable()) + 0.5))
     much = read_operation_table(MadeTable(wait_s=1.0).write(tmp_path / "b.parquet"))
     with pytest.raises(NotMeasurable, match="operations are missing"):
-        answer_what_if(much)
+        answer_what_if(TableReplays(much))
 
 
 def test_a_step_that_lacks_an_operation_is_left_out(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def test_the_text_names_the_gain_and_the_slow_rank(slow: str) -> None:
     ("options", "problem", "fix"),
     [
         (["--without", "rnk:1"], "'rnk:1' names no operations", "did you mean rank?"),
-        (["--without", "rank:7"], "has no rank '7'", "there are 0, 1"),
-        (["--without", "operation:optimiser"], "has no operation", "did you mean optimizer?"),
+        (["--without", "rank:7"], "there is no rank '7'", "there are 0, 1"),
+        (["--without", "operation:optimiser"], "there is no operation", "did you mean optimizer?"),
         (["--without", "rank:1,"], "'' names no operations", "write KIND:NAME"),
-        (["--scale", "operation:optimizer"], "is no change of durations", "operation:gc=0.5"),
+        (["--scale", "operation:optimizer"], "is no change of durations", "operation:NAME=0.5"),
         (["--scale", "operation:optimizer=-1"], "is no change of durations", "a factor from 0"),
         (["--scale", "operation:optimizer=nan"], "is no change of durations", "a factor from 0"),
         (["--ideal", "gpu"], "'gpu' has no ideal time", "write all, compute or comm"),

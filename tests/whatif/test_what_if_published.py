@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ccl_bench.whatif import WhatIf, answer_what_if, read_operation_table
+from ccl_bench.whatif import TableReplays, answer_what_if, read_operation_table
 from ccl_bench.whatif.graph import replay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ccl_bench.result.what_if import WhatIf
     from ccl_bench.whatif.operation_table import OperationTable
 
 PUBLISHED = {
@@ -32,7 +33,7 @@ def table(folder: Path, job: str) -> OperationTable:
 
 @cache
 def answer(folder: Path, job: str) -> WhatIf:
-    return answer_what_if(table(folder, job))
+    return answer_what_if(TableReplays(table(folder, job)))
 
 
 def published(folder: Path, name: str) -> Any:

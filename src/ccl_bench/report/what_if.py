@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.whatif import WhatIf
-    from ccl_bench.whatif.answer import Explained
+    from ccl_bench.result.what_if import Explained, WhatIf
 
 ROWS = 8
 """Rows of a table that are shown; what is beyond is counted."""

@@ -79,7 +79,9 @@ class EventGraph:
         by_target = np.argsort(self.target, kind="stable")
         targets = self.target[by_target]
         begins, ends = np.searchsorted(targets, opens), np.searchsorted(targets, until)
-        continues = np.append(False, self.chain[opens[1:]] == self.chain[opens[1:] - 1]) if opens.size else opens
+        continues = (
+            np.append(False, self.chain[opens[1:]] == self.chain[opens[1:] - 1]) if opens.size else opens
+        )
         found = []
         for number in np.argsort(level[opens], kind="stable").tolist():
             mine = by_target[begins[number] : ends[number]]
@@ -104,7 +106,7 @@ class EventGraph:
         for _ in range(_ROUNDS):
             before = moments.copy()
             np.maximum.at(moments, self.target, moments[self.source])
-            moments = np.maximum.accumulate(moments + apart) - apart
+            moments = _ordered(moments, apart)
             if np.array_equal(moments, before):
                 return moments
         raise CyclicGraphError("operations wait for each other")
@@ -156,6 +158,12 @@ class EventGraph:
             found += passed
             moments[each.first : each.until] = found
         return moments
+
+
+def _ordered(moments: Times, apart: Times) -> Times:
+    """Return moments that do not decrease along a chain; `apart` keeps chains from each other."""
+    found: Times = np.maximum.accumulate(moments + apart) - apart
+    return found
 
 
 def _raise_from(places: list[int], levels: list[int], at: int, event: int, level: int) -> None:

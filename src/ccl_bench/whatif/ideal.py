@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ccl_bench.whatif.run_graph import RunGraph
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 IDEALISATION = (
-    "an operation takes the median of the same operation of other ranks at the same place in the step, of its "
-    "pipeline stage where another rank has that stage"
+    "an operation takes the median of the same operation of other ranks at the same place in the step, of "
+    "its pipeline stage where another rank has that stage"
 )
 
 _DIGITS = r"\d+"
@@ -30,21 +29,31 @@ _PLACES = (["key", "k", "step", "stage"], ["key", "k", "step"], ["key", "step"],
 def comparable_values(graph: RunGraph) -> pl.DataFrame:
     """Return the values of operations that compare between ranks.
 
-    One row a value: its number as `value`, `row` and `part`, `key` for what it is, `k` for its place among those
-    of its key in the step, and `ns`. Numbers in names do not count, so that `forward 1` compares with `forward 2`.
+    One row a value: its number as `value`, `row` and `part`, `key` for what it is, `k` for its place among
+    those of its key in the step, and `ns`. Numbers in names do not count: `forward 1` compares with
+    `forward 2`.
     """
-    ops = graph.operations.select("row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes")
+    ops = graph.operations.select(
+        "row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes"
+    )
     plain = pl.coalesce(pl.col("name").cast(pl.String), "kind").str.replace_all(_DIGITS, "#")
     named = ops.with_columns(plain=plain.cast(pl.Categorical))
     before = pl.col("plain").shift(1).over("trace", "chain")
     on_host = pl.col("place") == "host"
     meets = pl.Series(graph.meets >= 0)
     own = named.with_columns(
-        part=pl.lit(OWN), key=pl.struct("place", "plain", "size_bytes", meets.alias("meets"), other=pl.lit(None, pl.Categorical))
+        part=pl.lit(OWN),
+        key=pl.struct(
+            "place", "plain", "size_bytes", meets.alias("meets"), other=pl.lit(None, pl.Categorical)
+        ),
     )
-    gap = named.with_columns(before=before).filter(on_host).with_columns(
-        part=pl.lit(GAP),
-        key=pl.struct("place", "plain", "size_bytes", pl.lit(value=False).alias("meets"), other="before"),
+    gap = (
+        named.with_columns(before=before)
+        .filter(on_host)
+        .with_columns(
+            part=pl.lit(GAP),
+            key=pl.struct("place", "plain", "size_bytes", pl.lit(value=False).alias("meets"), other="before"),
+        )
     )
     columns = ("row", "trace", "rank", "step", "stage", "part", "key")
     every = pl.concat([own.select(columns), gap.select(columns)]).with_columns(

@@ -1,8 +1,8 @@
 """Which send belongs to which receive where traces record no peers: what the times of a pipeline allow.
 
-A pipeline is a line of ranks at equal distance. Its first rank sends all messages to the second, and receives
-all from it; of the second's messages some belong to those, and the others to the third, and so on to the last.
-In every step the same calls go the same way.
+A pipeline is a line of ranks at equal distance. Its first rank sends all messages to the second, and
+receives all from it; of the second's messages some belong to those, and the others to the third, and so on
+to the last. In every step the same calls go the same way.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class _Side:
 def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
     """Return which calls meet, as `row` and `meeting`, and the pipeline stage of each rank.
 
-    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`. A
-    range of a library may begin after the message has left, so that the call that started it counts. Without a
-    line that fits clearly better than all others, nothing is returned.
+    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`.
+    A range of a library may begin after the message has left, so that the call that started it counts.
+    Without a line that fits clearly better than all others, nothing is returned.
     """
     kinds = _sides(calls)
     ranks = sorted({rank for sides in kinds for rank, _ in sides})
@@ -58,7 +58,9 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
         found = [_match_line(line, sides) for sides in kinds for line in lines]
         matched = [each for each in found if each]
         if len(matched) == len(found) and matched:
-            fitting.append((sum(cost for cost, _ in matched), lines, [pair for _, pairs in matched for pair in pairs]))
+            fitting.append(
+                (sum(cost for cost, _ in matched), lines, [pair for _, pairs in matched for pair in pairs])
+            )
     fitting.sort(key=lambda each: each[0])
     if not fitting or (len(fitting) > 1 and fitting[0][0] > _CLEARLY * fitting[1][0]):
         return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64}), {}
@@ -73,8 +75,8 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
 def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
     """Return the sends and receives of each rank: once for each number of messages that steps have.
 
-    What lies between two steps, or beside all, counts as a step too. Steps in which a rank lacks sends or receives
-    are left out.
+    What lies between two steps, or beside all, counts as a step too. Steps in which a rank lacks sends or
+    receives are left out.
     """
     ordered = calls.sort("rank", "start_ns", maintain_order=True)
     window = pl.col("step").rle_id().over("rank")

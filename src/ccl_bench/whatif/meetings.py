@@ -1,4 +1,4 @@
-"""Where the ranks of a run meet: collectives and messages, as the analysis matches them, else as their times allow."""
+"""Where ranks meet: collectives and messages, as the analysis matches them, else as their times allow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MESSAGES = ("send", "recv")
 
 _EARLY_NS = 50_000
-"""By how much clocks of one host may differ, ns: a call that ends so much before another starts does not meet it."""
+"""By how much clocks may differ, ns; a call that ends earlier before another starts does not meet it."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Meetings:
 def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetings:
     """Return where operations of several ranks meet.
 
-    Calls that the analysis cannot match, since the traces do not record their group or their peer, are matched
-    by their times where exactly one way fits; a finding says so.
+    Calls that the analysis cannot match, since the traces do not record their group or their peer, are
+    matched by their times where one way fits; a finding says so.
     """
     members = _matched(tables)
     called = operations.drop_nulls("call")
@@ -61,7 +61,8 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
 def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
     """Return the calls that the analysis has matched: `trace`, `call`, and number of their `meeting`."""
     key = pl.struct("iteration", "group", "number").rank("dense").cast(pl.Int64)
-    collectives = tables["matched"].filter("agrees").select("trace", "call", meeting=key)
+    matched: pl.DataFrame = tables["matched"]
+    collectives = matched.filter("agrees").select("trace", "call", meeting=key)
     first = collectives.height + 1
     numbered = tables["messages"].select(
         pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("meeting"), pl.exclude("number")
@@ -69,14 +70,16 @@ def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
     sides = [
         numbered.select(trace=f"{side}_trace", call=f"{side}_call", meeting="meeting") for side in MESSAGES
     ]
-    return pl.concat([collectives, *sides])
+    calls: pl.DataFrame = pl.concat([collectives, *sides])
+    return calls
 
 
 def _numbered(found: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return pairs of several sources with meetings numbered from 0."""
     marked = [table.with_columns(source=pl.lit(number)) for number, table in enumerate(found)]
     meeting = pl.struct("source", "meeting").rank("dense").cast(pl.Int64) - 1
-    return pl.concat(marked).select("row", meeting.alias("meeting"))
+    pairs: pl.DataFrame = pl.concat(marked).select("row", meeting.alias("meeting"))
+    return pairs
 
 
 def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
@@ -87,17 +90,19 @@ def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
 
 
 def _listed_groups(listed: pl.DataFrame, operations: pl.DataFrame) -> list[list[tuple[int, ...]]]:
-    """Return families of groups, the largest groups first; those of one family hold each rank at most once."""
+    """Return families of groups, the largest first; those of one family hold each rank at most once."""
     everyone = tuple(sorted(operations["rank"].drop_nulls().unique()))
     families: dict[str, set[tuple[int, ...]]] = {"all ranks": {everyone}}
     for kind, ranks in listed.select("kind", "ranks").iter_rows():
         families.setdefault(kind, set()).add(tuple(ranks))
-    disjoint = [family for family in families.values() if len({r for g in family for r in g}) == sum(map(len, family))]
+    disjoint = [
+        family for family in families.values() if len({r for g in family for r in g}) == sum(map(len, family))
+    ]
     return sorted(map(sorted, disjoint), key=lambda family: -max(map(len, family)))
 
 
 def _by_largest_group(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int, ...]]]) -> pl.DataFrame:
-    """Return the k-th calls of the members of the largest groups in which none ends before all have started."""
+    """Return the k-th calls of the members of the largest groups where none ends before all start."""
     callers = set(calls["rank"].unique())
     counted = calls.sort("start_ns", maintain_order=True).with_columns(k=pl.int_range(pl.len()).over("rank"))
     for family in families:

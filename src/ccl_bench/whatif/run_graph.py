@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ ODD_NS = -10_000_000
 """A transfer of at most this, ns, comes from clocks that differ, and counts as 0."""
 
 GAP, OWN, LATENCY, TAIL = range(4)
-"""Values of an operation: time of its chain before it, its own time, from its launch, after what it awaited."""
+"""Times of an operation: since the one before in its chain, its own, since its launch or what it awaited."""
 
 VALUES = 4
 """Values of each operation."""
@@ -60,32 +61,26 @@ class RunGraph:
     """Meeting of each operation; -1 without one."""
     steps: tuple[int, ...]
     findings: tuple[Finding, ...] = ()
-    _cache: dict[str, Times] = field(default_factory=dict, repr=False)
 
     def step_lengths(self, moments: Times) -> Times:
         """Return how long the slowest rank took for each step, `[step, column]`, s."""
         found = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
-            for begins, ends in self._bounds(step):
+            for begins, ends in self._bounds[step]:
                 length = moments[ends].max(axis=0) - moments[begins].min(axis=0)
                 found[number] = np.maximum(found[number], length / 1e9)
         return found
 
-    def _bounds(self, step: int) -> list[tuple[Numbers, Numbers]]:
-        """Return for each rank the events that begin and end what it does in a step."""
-        return self._by_step[step]
-
-    @property
-    def _by_step(self) -> dict[int, list[tuple[Numbers, Numbers]]]:
-        if "bounds" not in self._cache:
-            found: dict[int, list[tuple[Numbers, Numbers]]] = {step: [] for step in self.steps}
-            placed = self.operations.drop_nulls("step")
-            for (_, step), part in placed.group_by("trace", "step", maintain_order=True):
-                if step in found:
-                    rows = part["row"].to_numpy()
-                    found[step].append((2 * rows, 2 * rows + 1))
-            self._cache["bounds"] = found
-        return self._cache["bounds"]
+    @cached_property
+    def _bounds(self) -> dict[int, list[tuple[Numbers, Numbers]]]:
+        """For each step the events that begin and end what each rank does in it."""
+        found: dict[int, list[tuple[Numbers, Numbers]]] = {step: [] for step in self.steps}
+        placed = self.operations.drop_nulls("step")
+        for (_, step), part in placed.group_by("trace", "step", maintain_order=True):
+            if step in found:
+                rows = part["row"].to_numpy()
+                found[step].append((2 * rows, 2 * rows + 1))
+        return found
 
 
 def load_run_graph(
@@ -182,7 +177,10 @@ class _Builder:
         self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)
         self.place = placed["place"].to_numpy()
         self.chain = (
-            placed.select(pl.struct("trace", "chain", "alone").rle_id()).to_series().to_numpy().astype(np.int64)
+            placed.select(pl.struct("trace", "chain", "alone").rle_id())
+            .to_series()
+            .to_numpy()
+            .astype(np.int64)
         )
         self.launcher, self.awaited = (self._rows(placed, name) for name in ("launcher", "awaited"))
         self.at_end = placed["at_end"].to_numpy()
@@ -201,7 +199,9 @@ class _Builder:
         """Return the rows of operations that others name by their number in their trace."""
         own = placed.select("trace", "operation", "row")
         other = own.rename({"operation": name, "row": "other"})
-        found = placed.select("trace", name).join(other, on=["trace", name], how="left", maintain_order="left")
+        found = placed.select("trace", name).join(
+            other, on=["trace", name], how="left", maintain_order="left"
+        )
         return found["other"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:

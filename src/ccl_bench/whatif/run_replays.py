@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,10 +65,12 @@ class RunReplays(Replays):
 
     def _label(self, kind: str) -> NDArray[np.str_]:
         away = pl.col("place") != "host"
-        comm = pl.when(away & (pl.col("kind") == "communication")).then(pl.col("collective").fill_null("other"))
+        comm = pl.when(away & (pl.col("kind") == "communication")).then(
+            pl.col("collective").fill_null("other")
+        )
         name = pl.col("name").cast(pl.String)
         what = pl.col("kind").replace_strict(_WHERE, default=HOST)
-        told = {
+        columns = {
             "rank": pl.col("rank").cast(pl.String),
             "stage": pl.col("stage").cast(pl.String),
             "kernel": pl.when(away & comm.is_null()).then(name),
@@ -77,20 +79,26 @@ class RunReplays(Replays):
             "operation": pl.coalesce(comm, what),
         }
         found: NDArray[np.str_] = (
-            self.graph.operations.select(told[kind].fill_null("")).to_series().to_numpy().astype(np.str_)
+            self.graph.operations.select(columns[kind].fill_null("")).to_series().to_numpy().astype(np.str_)
         )
         return found
 
     def matches(self, kind: str, name: str) -> Mask:
-        """Return which operations a user means: ranks by number, kernels by a part of their name or a pattern."""
+        """Return which operations are meant: kernels by a part of their name or a pattern, others by name."""
         labels = self._label(kind)
         if kind != "kernel":
-            return labels == name
+            equal: Mask = labels == name
+            return equal
         known = [each for each in np.unique(labels) if each]
         asked = name.lower()
         is_pattern = any(sign in name for sign in "*?[")
-        meant = [each for each in known if (fnmatchcase(each.lower(), asked) if is_pattern else asked in each.lower())]
-        return np.isin(labels, meant)
+        meant = [
+            each
+            for each in known
+            if (fnmatchcase(each.lower(), asked) if is_pattern else asked in each.lower())
+        ]
+        found: Mask = np.isin(labels, meant)
+        return found
 
     def _changed(self, ideal: pl.DataFrame) -> Times:
         values = self.graph.values.copy()
@@ -98,7 +106,7 @@ class RunReplays(Replays):
         return values
 
     def without(self, mask: Mask) -> Times:
-        """Return the variant in which some operations take what the same ones take on others that do not change."""
+        """Return the variant in which some operations take what the same ones take on other ranks."""
         return self._changed(ideal_values(self._comparable, mask))
 
     def scaled(self, mask: Mask, factor: float) -> Times:

@@ -58,7 +58,8 @@ def _scaled(replays: Replays, text: str) -> Scenario:
     parts = _SCALE.fullmatch(text)
     factor = _factor(parts["factor"]) if parts else None
     if parts is None or factor is None:
-        fix = f"write what changes and a factor from 0 to {_LARGEST_FACTOR:g}, such as {replays.kinds[-1]}:NAME=0.5"
+        example = f"{replays.kinds[-1]}:NAME=0.5"
+        fix = f"write what changes and a factor from 0 to {_LARGEST_FACTOR:g}, such as {example}"
         raise UsageError(f"{text!r} is no change of durations", fix=fix)
     mask = _mask(replays, parts["what"])
     return Scenario(f"{parts['what']} × {factor:g}", lambda: replays.scaled(mask, factor))

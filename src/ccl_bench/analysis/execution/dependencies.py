@@ -128,7 +128,7 @@ class _Rank:
         return int(np.quantile(idle, _LATENCY_QUANTILE)) if idle.size else 0
 
     def find_stream_waits(self, stream_waits: pl.DataFrame) -> None:
-        """Let work that was launched after its thread made a stream wait begin after another stream's work."""
+        """Let work begin after another stream's if its thread made a stream wait before it launched it."""
         launched = self.away[self.launcher[self.away] != _NONE]
         if not launched.size or stream_waits.is_empty():
             return
@@ -160,7 +160,7 @@ class _Rank:
             self.awaited[operation], self.tier[operation] = best, STREAM_WAIT
 
     def find_blocked_calls(self) -> None:
-        """Let calls that wait for the device, by name or by their length, end after the work that they awaited."""
+        """Let calls that wait for the device, by name or length, end after the work that they awaited."""
         by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
         ends = self.end[by_end]
         took = self.end - self.start
@@ -174,7 +174,9 @@ class _Rank:
             if place < 0:
                 continue
             work = int(by_end[place])
-            launched_before = self.launcher[work] == _NONE or self.start[self.launcher[work]] <= self.start[call]
+            launched_before = (
+                self.launcher[work] == _NONE or self.start[self.launcher[work]] <= self.start[call]
+            )
             if self.end[work] <= self.start[call] or not launched_before:
                 continue
             if self.kind[call] == "wait" or self.launcher[work] == call:
@@ -196,7 +198,7 @@ class _Rank:
         self.awaited[late[near]], self.tier[late[near]] = by_end[at[near]], INFERRED
 
     def find_issuers(self) -> None:
-        """Join ranges of a communication library to the operator that started each, else to the latest one."""
+        """Join ranges of a communication library to the operators that started them, else to the latest."""
         issues = self.host[self.kind[self.host] == "issue"]
         if not issues.size:
             return
@@ -234,7 +236,11 @@ class _Rank:
         """Let an operator of communication that was running when a range ended wait for it."""
         started_before = self.launcher[work] <= operation
         if self.kind[operation] == "issue" and started_before and self.end[operation] >= self.end[work]:
-            self.awaited[operation], self.at_end[operation], self.tier[operation] = work, True, SYNCHRONISATION
+            self.awaited[operation], self.at_end[operation], self.tier[operation] = (
+                work,
+                True,
+                SYNCHRONISATION,
+            )
 
 
 def _union(start: Numbers, end: Numbers) -> Numbers:

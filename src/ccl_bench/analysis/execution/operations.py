@@ -8,7 +8,7 @@ from ccl_bench.analysis.intervals import outermost
 from ccl_bench.base.lazy_polars import pl
 
 HOST, DEVICE, RANGE = "host", "device", "range"
-"""Where an operation runs: on a thread, on a stream of a device, or on a thread of the communication library."""
+"""Where it runs: on a thread, on a stream of a device, or on a thread of a communication library."""
 
 CALL, WAIT, OPERATOR, ISSUE, MARK = "call", "wait", "operator", "issue", "mark"
 """Kinds of operations on the host: of the runtime, those that wait for the device, those that compute, those
@@ -60,42 +60,52 @@ def operations(
     from ccl_bench.analysis.execution.dependencies import add_dependencies
 
     has_device = device_work.height > 0
-    communicated = calls.select("start_ns", lane="stream", call="call").unique(
-        ["start_ns", "lane"], keep="first", maintain_order=True
-    )
     if has_device:
-        host, waits = _runtime_calls(launches, device_work)
-        away = device_work.select(
-            "start_ns", "end_ns", "kind", "name", lane="stream", correlation="correlation", launch_ns="launch_ns"
-        ).with_columns(place=pl.lit(DEVICE), thread=device_work["thread"])
+        host, stream_waits = _runtime_calls(launches, device_work)
+        away = _device_operations(device_work)
     else:
-        host, waits = _operators(work, cpu_ops), launches.clear()
-        ranges = origins.filter(pl.col("kind") == COMMUNICATION)
-        named = gloo_ranges(annotations).select("start_ns", "name", stream="thread").unique(["start_ns", "stream"])
-        away = (
-            ranges.join(named, on=["start_ns", "stream"], how="left")
-            .select("start_ns", "end_ns", "kind", "name", "launch_ns", "thread", lane="stream")
-            .with_columns(place=pl.lit(RANGE), correlation=pl.lit(None, dtype=pl.Int64))
-        )
-    threads = host["lane"].unique()
-    marks = _marks(annotations.filter(pl.col("thread").is_in(threads.implode())))
+        host, stream_waits = _operators(work, cpu_ops), launches.clear()
+        away = _library_ranges(origins, annotations)
+    marks = _marks(annotations.filter(pl.col("thread").is_in(host["lane"].unique().implode())))
     on_host = pl.concat([host.select(_COLUMNS), marks.select(_COLUMNS)]).with_columns(place=pl.lit(HOST))
     every = (
-        pl.concat([on_host, away], how="diagonal_relaxed")
-        .join(communicated, on=["start_ns", "lane"], how="left", maintain_order="left")
-        .with_columns(call=pl.when(pl.col("place") != HOST).then("call"))
+        pl.concat(
+            [on_host, away.join(_numbers_of(calls), on=["start_ns", "lane"], how="left")],
+            how="diagonal_relaxed",
+        )
         .sort("start_ns", "end_ns", maintain_order=True)
         .with_row_index("operation")
         .with_columns(pl.col("operation").cast(pl.Int64))
     )
-    return add_dependencies(every, waits, has_device=has_device).select(
+    return add_dependencies(every, stream_waits, has_device=has_device).select(
         *DERIVED.get("operations").table.columns
     )
 
 
-def _runtime_calls(
-    launches: pl.DataFrame, device_work: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _numbers_of(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return where each call of communication starts, with its number."""
+    placed = calls.select("start_ns", lane="stream", call="call")
+    return placed.unique(["start_ns", "lane"], keep="first", maintain_order=True)
+
+
+def _device_operations(device_work: pl.DataFrame) -> pl.DataFrame:
+    columns = ("start_ns", "end_ns", "kind", "name", "correlation", "launch_ns", "thread")
+    return device_work.select(*columns, lane="stream", place=pl.lit(DEVICE))
+
+
+def _library_ranges(origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges in which a library communicates on a run without a device."""
+    ranges = origins.filter(pl.col("kind") == COMMUNICATION)
+    named = (
+        gloo_ranges(annotations).select("start_ns", "name", stream="thread").unique(["start_ns", "stream"])
+    )
+    placed = ranges.join(named, on=["start_ns", "stream"], how="left", maintain_order="left")
+    none = pl.lit(None, dtype=pl.Int64)
+    columns = ("start_ns", "end_ns", "kind", "name", "launch_ns", "thread")
+    return placed.select(*columns, lane="stream", place=pl.lit(RANGE), correlation=none)
+
+
+def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls that launch work or wait for it, and those that let a stream wait for another."""
     name = pl.col("name").cast(pl.String)
     launched = device_work["correlation"].drop_nulls().unique()
@@ -105,7 +115,7 @@ def _runtime_calls(
         kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
     )
     stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
-    return chosen.with_columns(name=pl.col("name")), stream_waits
+    return chosen, stream_waits
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:

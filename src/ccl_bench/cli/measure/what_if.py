@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 ABOUT = """Show what a step would take if something were otherwise, by replaying it with other durations.
 
-RUN holds traces of all ranks; a table of operations (.parquet or .csv) has one row for each operation of each \
-rank and step. The answer is how much longer a step takes than without stragglers, which rank, stage and \
-operation is behind it, and what each scenario gains.
+RUN holds traces of all ranks; a table of operations (.parquet or .csv) has one row for each operation of \
+each rank and step. The answer is how much longer a step takes than without stragglers, which rank, stage \
+and operation is behind it, and what each scenario gains.
 
 What changes is rank:R, stage:S or operation:NAME; of a run also kernel:NAME, comm:COLLECTIVE and \
 dimension:NAME, of a table worker:R/S (rank R of stage S). Commas join several.
@@ -55,7 +55,9 @@ def app(program: str) -> App:
 
 
 def what_if(
-    run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run, or table of operations.")],
+    run: Annotated[
+        str, Parameter(metavar="", help="Directory, trace file or URL of the run, or table of operations.")
+    ],
     /,
     *,
     without: Without = None,
@@ -75,8 +77,9 @@ def what_if(
     from ccl_bench.engine import use_engine
     from ccl_bench.report.console import show
     from ccl_bench.report.what_if import what_if_page
+    from ccl_bench.result.what_if import to_json
     from ccl_bench.run import open_run
-    from ccl_bench.whatif import RunReplays, answer_what_if, load_run_graph, parse_scenarios, to_json
+    from ccl_bench.whatif import RunReplays, answer_what_if, load_run_graph, parse_scenarios
     from ccl_bench.whatif.operation_table import is_operation_table
 
     if is_operation_table(run):
