@@ -49,6 +49,8 @@ METRICS = (
     "traffic_distribution_16",
     "straggler",
     "straggler_lag_16",
+    "exposed_wait_time",
+    "exposed_transfer_time",
     "bubble_size_pipeline",
     "token_to_expert_assignment",
 )

@@ -257,6 +257,7 @@ def metrics_of(files: list[Path]) -> dict[str, float | None]:
     """Return metric -> value of a run, None where the definition gives none."""
     ranks = sorted(map(Rank, files), key=lambda rank: rank.rank)
     found = _times(ranks) | _communication(ranks) | _waiting(ranks) | _untraced(files[0].parent)
+    found |= _exposed_parts(ranks)
     if all(rank.on_device for rank in ranks):
         found |= _kernels(ranks) | _copies(ranks)
     return found
@@ -355,6 +356,68 @@ def _waiting(ranks: list[Rank]) -> dict[str, float | None]:
         lags.append((max(waits) - min(waits)) / 1e9)
     lag, step_time = mean(lags), _times(ranks)["iteration_wall_clock_time"]
     return {"straggler_lag_16": lag, "straggler": lag / step_time if lag and step_time else None}
+
+
+def _exposed_parts(ranks: list[Rank]) -> dict[str, float | None]:
+    """Return what of exposed communication waited and what moved data; nothing of one rank of several.
+
+    An instant in which one call moves data and another waits is transfer.
+    """
+    names = ("exposed_wait_time", "exposed_transfer_time")
+    if len(ranks) == 1:
+        return dict.fromkeys(names)
+    keyed = [_keyed(rank) for rank in ranks]
+    if None in keyed or (ranks[0].on_device and len({tuple(calls or ()) for calls in keyed}) > 1):
+        return {}
+    durations = defaultdict(list)
+    for calls in keyed:
+        for key, call in (calls or {}).items():
+            durations[key].append(call["span"][1] - call["span"][0])
+    waited, moved = [], []
+    for rank, calls in zip(ranks, keyed, strict=True):
+        waits, moves, unknown = [], [], []
+        for key, call in (calls or {}).items():
+            start, end = call["span"]
+            if call.get("uneven"):
+                unknown.append((start, end))
+            else:
+                waits.append((start, end - min(durations[key])))
+                moves.append((end - min(durations[key]), end))
+        for window in rank.windows():
+            compute = clip(rank.compute, window)
+            sums = [length([*compute, *clip(intervals, window)]) for intervals in (moves, moves + unknown)]
+            moved.append((sums[0] - length(compute)) / 1e9)
+            waited.append((length([*compute, *clip(moves + unknown + waits, window)]) - sums[1]) / 1e9)
+    return dict(zip(names, (mean(waited), mean(moved)), strict=True))
+
+
+def _keyed(rank: Rank) -> dict[tuple[object, ...], Event] | None:
+    """Return the calls by what they have in common on all ranks; None where that is not recorded.
+
+    On a device it is step and place, for runs with one group. A range of gloo belongs to the earliest
+    operator of its kind that has none yet.
+    """
+    if rank.on_device:
+        steps = enumerate(rank.calls_by_step())
+        return {(number, k, c["kind"]): c for number, step in steps for k, c in enumerate(step)}
+    waiting = [e for e in rank.of("cpu_op") if "Process Group Ranks" in e["args"]]
+    found: dict[tuple[object, ...], Event] = {}
+    for event in rank.of("user_annotation"):
+        if event["name"].startswith("gloo:"):
+            kind = event["name"].removeprefix("gloo:")
+            fitting = [e for e in waiting if kind in _carried_out_as(e["args"]["Collective name"])]
+            if not fitting or fitting[0]["span"][0] > event["span"][0]:
+                return None
+            waiting.remove(fitting[0])
+            arguments = fitting[0]["args"]
+            found[arguments["Process Group Ranks"], arguments["Seq"]] = event
+    return found
+
+
+def _carried_out_as(name: str) -> set[str]:
+    """Return how gloo names the range of a collective: it reduces everything where it scatters."""
+    kind = kind_of(name)
+    return {"all_reduce", "reduce_scatter"} if kind == "reduce_scatter" else {str(kind)}
 
 
 def _kernels(ranks: list[Rank]) -> dict[str, float | None]:

@@ -163,7 +163,9 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
             raise NotMeasurable(finding.message, fix=way_out(finding.code))
     _check_chosen(metric, evidence)
-    found = metric.compute(*(facts if need == "facts" else evidence.inputs[need] for need in metric.needs))
+    explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
+    needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
+    found = metric.compute(*needed, **explaining)
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:

@@ -387,4 +387,5 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     ways = [way for found in sensible for way in usable_sources(found, recorded, given)]
     computed = [way for way in ways if not missing_tables(way.needs, given)]
     needed = {need for found in computed for need in found.needs}
+    needed |= {name for found in computed for name in found.explained_by if not missing_tables([name], given)}
     return sorted({*needed, *_steps_behind(needed - given.keys())})

@@ -12,7 +12,7 @@ import pkgutil
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ccl_bench.base.registry import Registry
 from ccl_bench.catalog.metric_names import suggestion
@@ -64,11 +64,14 @@ class Metric:
     """Tables that give a better number: of two recorders of a run, the one that filled them counts."""
     otherwise: tuple[Callable[..., Measurement], ...] = ()
     """How it is computed from other sources where this one gives no value, the best first."""
+    explained_by: tuple[str, ...] = ()
+    """Tables for details alone, the parameters with a default: the number does not rest on them."""
 
     @property
     def sources(self) -> tuple[Metric, ...]:
         """The metric, and the same metric as each other source gives it."""
-        return (self, *(replace(self, compute=way, needs=_parameters(way)) for way in self.otherwise))
+        others = (replace(self, compute=way, **_parameters(way)) for way in self.otherwise)
+        return (self, *others)
 
     @property
     def summary(self) -> str:
@@ -90,8 +93,16 @@ class Metric:
         return next((reason for condition in self.conditions if (reason := condition(facts))), None)
 
 
-def _parameters(function: Callable[..., Measurement]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
+class _Parameters(TypedDict):
+    needs: tuple[str, ...]
+    explained_by: tuple[str, ...]
+
+
+def _parameters(function: Callable[..., Measurement]) -> _Parameters:
+    """Return what a function asks for: without a default for the number, with one for its details."""
+    asked = inspect.signature(function).parameters
+    optional = tuple(name for name, each in asked.items() if each.default is not inspect.Parameter.empty)
+    return {"needs": tuple(name for name in asked if name not in optional), "explained_by": optional}
 
 
 METRICS: Registry[Metric] = Registry("metric", GROUP, suggestion)
@@ -108,7 +119,7 @@ def metric(
     prefers: tuple[str, ...] = (),
     otherwise: tuple[Callable[..., Measurement], ...] = (),
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
-    """Declare the decorated function as the metric of its name.
+    """Declare the decorated function as the metric of its name; a parameter with a default explains only.
 
     `applies` are the conditions under which it makes sense. `variants` are the same number
     under another name and unit: name to (unit, factor). `prefers` are tables that give a better number.
@@ -121,13 +132,13 @@ def metric(
             name,
             unit,
             better,
-            _parameters(function),
-            function,
-            applies,
-            aliases,
+            compute=function,
+            conditions=applies,
+            aliases=aliases,
             revision=revision,
             prefers=prefers,
             otherwise=otherwise,
+            **_parameters(function),
         )
         METRICS.add(name, own, aliases)
         for other, (other_unit, scale) in variants.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import listed_parts, shares_by_step
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.rows import by_rank, each_rank, ranks_in, window_of
+from ccl_bench.metrics.shared.waiting import hidden_parts
 
 
 @metric(
@@ -19,7 +20,9 @@ from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows,
     aliases=("compute_comm_overlap",),
     variants={"comm_comp_overlap_16": ("ratio", 0.01)},
 )
-def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def comm_comp_overlap(
+    breakdown: pl.DataFrame, steps: pl.DataFrame, communication_parts: pl.DataFrame | None = None
+) -> Measurement:
     """Share of communication time that is hidden under compute.
 
     Formula:
@@ -31,15 +34,15 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
     Caveats:
         Kernels that multiply matrices and communicate in one are `fused`: neither hidden nor exposed, and
         no part of |U(communication)|. Communication beside them alone is neither hidden nor exposed either.
-        A communication kernel that waits for a late peer counts as communication, so a
-        straggler elsewhere raises the overlap. Kernels that overlap share the device, so hidden
-        time is not free. Exposed communication is not always waited for.
+        A communication kernel that waits for a late peer counts as communication, so a straggler elsewhere
+        raises the overlap: `hidden_pct_of_part` has the hidden share of waiting and of transfer. Kernels that
+        overlap share the device, so hidden time is not free. Exposed communication is not always waited for.
 
     Reference:
         HolisticTraceAnalysis `get_comm_comp_overlap`; it drops the last step and looks at the
         whole trace, this metric at every step. Exposed time as in TraceLens.
     """
-    need_rows(breakdown, "steps", RECORD)
+    need_communication(breakdown)
     totals = (
         breakdown.group_by(each_rank(), maintain_order=True)
         .agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))
@@ -47,11 +50,6 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
         .sort("rank", maintain_order=True)
     )
     communicating = totals.filter(pl.col("communication_ns") > 0)
-    if communicating.is_empty():
-        raise NotMeasurable(
-            "no communication is recognised in any step",
-            fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
-        )
     shares = communicating.select(
         "rank", (100 * pl.col("overlap_ns") / pl.col("communication_ns")).alias("overlap_pct")
     )
@@ -65,6 +63,7 @@ def comm_comp_overlap(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measureme
                 totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()
             ),
             "mean_step_s": {part: _per_step(totals, f"{part}_ns") for part in listed_parts(breakdown)},
+            **hidden_parts(breakdown, communication_parts, steps),
         },
         window=window_of(steps),
         ranks=ranks_in(communicating),

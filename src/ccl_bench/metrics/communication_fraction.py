@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import share_of_steps
+from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_in_percent
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
@@ -15,18 +17,25 @@ if TYPE_CHECKING:
 
 
 @metric(unit="%", better="lower", applies=(checks.several_ranks,), revision=2)
-def communication_fraction(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def communication_fraction(
+    breakdown: pl.DataFrame, steps: pl.DataFrame, communication_parts: pl.DataFrame | None = None
+) -> Measurement:
     """Share of the time of steps in which communication ran, hidden under compute or not.
 
     Formula:
         communication_fraction = 100 * |U(communication)| / time of steps, mean over ranks
 
     Caveats:
-        A communication kernel that waits for a late peer counts as communication. What of it
-        delays the step is `exposed_communication_time`.
+        A communication kernel that waits for a late peer counts as communication; `parts_pct` divides the
+        share into waiting, transfer and what is unknown. What of it delays the step is
+        `exposed_communication_time`.
 
     Reference:
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, as a share of steps.
     """
     need_communication(breakdown)
-    return share_of_steps(breakdown, steps, "communication_ns")
+    found = share_of_steps(breakdown, steps, "communication_ns")
+    if communication_parts is None:
+        return found
+    each = divided(breakdown, of_steps(communication_parts, steps), "communication_ns")
+    return replace(found, details={**found.details, "parts_pct": parts_in_percent(each, "window_ns")})

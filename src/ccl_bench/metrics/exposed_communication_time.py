@@ -1,14 +1,29 @@
-"""Communication that nothing hides."""
+"""Communication that nothing hides, and what of it waits for late ranks or moves data."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from ccl_bench.analysis.communication.call_parts import (
+    DISAGREES,
+    MEMBERS_LACK,
+    NO_OTHER,
+    NO_STEP,
+    SHOWS_NONE,
+    STEP_LACKS,
+    TRANSFER,
+    UNKNOWN,
+    WAITING,
+)
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, time_per_step
+from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by_rank, parts_by_step, parts_in_seconds
 
 if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
@@ -16,7 +31,10 @@ if TYPE_CHECKING:
 
 @metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=3)
 def exposed_communication_time(
-    breakdown: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
+    breakdown: pl.DataFrame,
+    exposed_calls: pl.DataFrame,
+    steps: pl.DataFrame,
+    communication_parts: pl.DataFrame | None = None,
 ) -> Measurement:
     """Time in one step in which a GPU communicated and did not compute.
 
@@ -24,7 +42,8 @@ def exposed_communication_time(
         exposed_communication_time = |U(communication) - U(compute)| in a step, mean over steps and ranks
 
     Caveats:
-        Waiting for a late peer is in it, and so is communication that nothing waits for. Copies that
+        Waiting for a late peer is in it: the details divide it into `exposed_wait_time`,
+        `exposed_transfer_time` and what is unknown. So is communication that nothing waits for. Copies that
         run meanwhile do not count as hiding it. In the details by collective, time in which several
         calls ran is that of the one that started first, so that they add up.
 
@@ -32,13 +51,21 @@ def exposed_communication_time(
         `exposed_comm_time` of AMD TraceLens, clipped to steps.
     """
     need_communication(breakdown)
-    details = {
+    details: dict[str, Any] = {
         "per_collective_s": _by_collective(exposed_calls, steps),
         "pct_of_step": mean_of(shares_by_rank(breakdown, "exposed_communication_ns", "window_ns"), "pct"),
         "pct_of_communication": mean_of(
             shares_by_rank(breakdown, "exposed_communication_ns", "communication_ns"), "pct"
         ),
     }
+    if communication_parts is not None:
+        parts = of_steps(communication_parts, steps)
+        each = divided(breakdown, parts, "exposed_communication_ns")
+        details |= {
+            "parts_s": parts_in_seconds(each, steps),
+            "per_step_parts_s": parts_by_step(each, steps),
+            "per_rank_parts_s": parts_by_rank(each, steps),
+        }
     return time_per_step(breakdown, steps, "exposed_communication_ns", details)
 
 
@@ -49,3 +76,120 @@ def _by_collective(exposed_calls: pl.DataFrame, steps: pl.DataFrame) -> dict[str
     return {
         kind: seconds(lengths.filter(pl.col("collective") == kind), steps, "exposed_ns") for kind in kinds
     }
+
+
+@metric(unit="s", better="lower", applies=(checks.several_ranks,))
+def exposed_wait_time(
+    breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Time in one step in which a GPU only waited in communication for ranks that came late.
+
+    Formula:
+        exposed_wait_time = |U(waiting) - U(transfer) - U(unknown) - U(compute)| in a step, mean over steps
+        and ranks
+        waiting of a call = its first (duration - shortest duration of a member) ns
+
+        exposed_communication_time = exposed_wait_time + exposed_transfer_time + what is unknown
+
+    Caveats:
+        A faster network does not shorten it; it ends where ranks arrive together. Waits need no common
+        clock. Of a message the shorter side moves data, and the longer one waits before. What no other rank
+        recorded, and broadcasts, batches of messages and uneven all-to-alls, are unknown; where members of a
+        group have no trace, waiting is a lower bound and the rest unknown. Where several calls run, transfer
+        counts first, then what is unknown. If more than half of exposed communication is unknown,
+        there is no number.
+
+    Reference:
+        Synchronising time of torch-tb-profiler; TraceLens `NcclAnalyser`; clipped to steps.
+    """
+    return _part_of_exposed(WAITING, breakdown, communication_parts, steps)
+
+
+@metric(unit="s", better="lower", applies=(checks.several_ranks,))
+def exposed_transfer_time(
+    breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Time in one step in which a GPU moved data in communication and did not compute.
+
+    Formula:
+        exposed_transfer_time = |U(transfer) - U(compute)| in a step, mean over steps and ranks
+        transfer of a call = its last (shortest duration of a member) ns
+
+        exposed_communication_time = exposed_wait_time + exposed_transfer_time + what is unknown
+
+    Caveats:
+        It is what a faster network, smaller messages or more overlap can shorten. The call starts and
+        synchronises in it too, so that small messages are bound by latency. A transfer is known where all
+        members of the call's group were recorded. Of a message it is the shorter side, which a send that
+        returns early makes too short. What is unknown is as in `exposed_wait_time`. If more
+        than half of exposed communication is unknown, there is no number.
+
+    Reference:
+        Communicating time of torch-tb-profiler without its synchronising time; clipped to steps.
+    """
+    return _part_of_exposed(TRANSFER, breakdown, communication_parts, steps)
+
+
+MOSTLY_UNKNOWN = 0.5
+"""Share of exposed communication from which the known rest is no measure of it."""
+
+WORTH_SAYING = 0.01
+"""Share of exposed communication from which an unknown part is a finding."""
+
+_FIXES = {
+    NO_OTHER: "give whole traces of all ranks, recorded with torch 2.2 or later",
+    MEMBERS_LACK: "give the traces of all members of each group",
+    SHOWS_NONE: "nothing to fix: broadcasts, batches and uneven all-to-alls show no waiting",
+    DISAGREES: "check that all traces are of one run and begin with the same call",
+    NO_STEP: "record whole steps, and call prof.step() in each",
+    STEP_LACKS: "give whole traces: one that broke off lacks calls",
+}
+
+
+def _part_of_exposed(
+    part: str, breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
+) -> Measurement:
+    """Return one part of exposed communication in a step; NotMeasurable where most of that is unknown."""
+    need_communication(breakdown)
+    parts = of_steps(communication_parts, steps)
+    each = divided(breakdown, parts, "exposed_communication_ns")
+    reasons = _reasons(parts, steps)
+    findings = list(_unknown(each, reasons))
+    details: dict[str, Any] = {
+        "exposed_communication_parts_s": parts_in_seconds(each, steps),
+        "pct_of_step": mean_of(shares_by_rank(each, f"{part}_ns", "window_ns"), "pct"),
+        "per_collective_s": _listed(parts, steps, part, "collective"),
+        "per_dimension_s": _listed(parts, steps, part, "dimension"),
+        "unknown_because_s": reasons,
+    }
+    found = time_per_step(each, steps, f"{part}_ns", details)
+    return replace(found, findings=findings)
+
+
+def _listed(parts: pl.DataFrame, steps: pl.DataFrame, part: str, key: str) -> dict[str, float]:
+    """Return {value of `key`: the part of exposed communication in a step, mean over ranks, s}."""
+    rows = parts.filter((pl.col("part") == part) & (pl.col("exposed_ns") > 0))
+    return {
+        name: seconds(rows.filter(pl.col(key) == name), steps, "exposed_ns")
+        for name in rows[key].unique().sort()
+    }
+
+
+def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
+    """Return {reason: exposed communication in a step that is unknown for it, mean over ranks, s}."""
+    unknown = _listed(parts.with_columns(pl.col("reason").fill_null("")), steps, UNKNOWN, "reason")
+    return dict(sorted(unknown.items(), key=lambda each: -each[1]))
+
+
+def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
+    """Return what to say of the unknown part; NotMeasurable where it is most."""
+    unknown, whole = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
+    share = unknown / whole if whole else 0.0
+    if share < WORTH_SAYING:
+        return []
+    reason = next(iter(reasons), NO_OTHER)
+    message = f"{100 * share:.3g} % of exposed communication is not known to wait or to move data: {reason}"
+    if share > MOSTLY_UNKNOWN:
+        raise NotMeasurable(message, fix=_FIXES[reason])
+    message += "; waiting and transfer are lower bounds"
+    return [Finding("waiting-unknown", "warning", message, touches=("communication_parts",))]

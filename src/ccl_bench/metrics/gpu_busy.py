@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared.per_step import parts_by_rank, parts_by_step, share_by_device, share_of_steps
+from ccl_bench.metrics.shared.waiting import divided, of_steps
 
 if TYPE_CHECKING:
     from ccl_bench.base.lazy_polars import pl
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 @metric(unit="%", better="higher", aliases=("aggregate_gpu_utilization",), revision=3)
-def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataFrame) -> Measurement:
+def gpu_busy(
+    breakdown: pl.DataFrame,
+    steps: pl.DataFrame,
+    device_used: pl.DataFrame,
+    communication_parts: pl.DataFrame | None = None,
+) -> Measurement:
     """Share of the time of steps in which the device had work: kernels, copies or memory sets.
 
     Formula:
@@ -22,16 +28,25 @@ def gpu_busy(breakdown: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataF
 
     Caveats:
         Busy means that something was resident, not that the multiprocessors were full: see `sm`.
-        Communication kernels that wait count as busy. On a run without a device the CPU stands in. A
+        Communication kernels that wait count as busy: `waiting_pct` is the share of the step in which nothing
+        computed and communication only waited for late ranks, as far as that is known; without it
+        `busy_without_waiting_pct` is left. On a run without a device the CPU stands in. A
         process that uses several devices has a share for each of them, and none for all of them.
 
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.
     """
     found = share_of_steps(breakdown, steps, "busy_ns")
-    parts = {
+    details = {
+        **found.details,
         "per_rank_parts_s_per_step": parts_by_rank(breakdown),
         "per_step_parts_s": parts_by_step(breakdown),
         **share_by_device(breakdown, device_used, "busy_ns", "window_ns"),
     }
-    return replace(found, details={**found.details, **parts})
+    if communication_parts is not None and breakdown["communication_ns"].sum():
+        each = divided(breakdown, of_steps(communication_parts, steps), "exposed_communication_ns")
+        waiting = share_of_steps(each, steps, "waiting_ns")
+        details["waiting_pct"] = waiting.value
+        details["busy_without_waiting_pct"] = found.value - waiting.value
+        details["per_rank_waiting_pct"] = waiting.details["per_rank_pct"]
+    return replace(found, details=details)

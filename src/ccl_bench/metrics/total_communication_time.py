@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
 from ccl_bench.metrics.shared.per_step import seconds, time_per_step
+from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by, parts_in_seconds
 
 
 @metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
 def total_communication_time(
-    breakdown: pl.DataFrame, communication_time: pl.DataFrame, steps: pl.DataFrame
+    breakdown: pl.DataFrame,
+    communication_time: pl.DataFrame,
+    steps: pl.DataFrame,
+    communication_parts: pl.DataFrame | None = None,
+    collective_parts: pl.DataFrame | None = None,
 ) -> Measurement:
     """Time in one step in which a GPU communicated, hidden or not.
 
@@ -20,7 +27,8 @@ def total_communication_time(
 
     Caveats:
         Calls that run at the same time count once; their durations added up are in the details, by
-        collective. Waiting for a late peer is in it.
+        collective. Waiting for a late peer is in it: the details divide it into waiting, transfer and what is
+        unknown, also for each collective by itself.
 
     Reference:
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, by step.
@@ -30,5 +38,13 @@ def total_communication_time(
     by_kind = {kind: communication_time.filter(pl.col("collective") == kind) for kind in kinds}
     unions = {kind: seconds(rows, steps, "union_ns") for kind, rows in by_kind.items()}
     sums = {kind: seconds(rows, steps, "duration_ns") for kind, rows in by_kind.items()}
-    details = {"summed_s": sum(sums.values()), "per_collective_s": unions, "per_collective_summed_s": sums}
+    details: dict[str, Any] = {
+        "summed_s": sum(sums.values()),
+        "per_collective_s": unions,
+        "per_collective_summed_s": sums,
+    }
+    if communication_parts is not None and collective_parts is not None:
+        each = divided(breakdown, of_steps(communication_parts, steps), "communication_ns")
+        details["parts_s"] = parts_in_seconds(each, steps)
+        details["per_collective_parts_s"] = parts_by(collective_parts, steps, "collective", "time_ns")
     return time_per_step(breakdown, steps, "communication_ns", details)

@@ -95,6 +95,7 @@ def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
         "also called": ", ".join(known),
         "variant of": f"{metric.variant_of}, times {metric.scale:g}" if metric.variant_of else "",
         "computed from": "; else ".join(", ".join(way.needs) for way in metric.sources),
+        "details from": ", ".join(metric.explained_by),
         "revision": str(metric.revision),
         "defined in": metric.defined_in,
     }

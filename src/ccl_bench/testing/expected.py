@@ -73,6 +73,7 @@ def time_without(lengths: dict[frozenset[str], int], *kinds: str) -> int:
 
 
 COMPUTE, COMMUNICATION, MEMORY = "compute", "communication", "memory"
+WAITING, TRANSFER, UNKNOWN = "waiting", "transfer", "unknown"
 _OTHER, _TRANSFER = "communication in groups", "transfer between stages"
 
 
@@ -282,6 +283,36 @@ class Expected:
                 spans.append((_OTHER, call.start_ns, operation.end_ns))
         return time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
 
+    def exposed_parts_ns(self, rank: int, step: int) -> dict[str, int]:
+        """Return how much of a step's exposed communication is waiting, transfer and unknown, ns.
+
+        While several calls run, it is transfer where one moves data, else unknown where one is unknown.
+        """
+        spans = [span for span in self._spans(rank) if span[0] == COMPUTE]
+        spans += [(UNKNOWN, *span) for span in self._calls_before(rank)]
+        spans += [part for call in self._calls.get(rank, []) for part in self._parts_of(call)]
+        window = self.windows(rank)[step - self.plan.first_step]
+        found = {WAITING: 0, TRANSFER: 0, UNKNOWN: 0}
+        for running, length in divide_window(window, spans).items():
+            if running and COMPUTE not in running:
+                found[next(part for part in (TRANSFER, UNKNOWN, WAITING) if part in running)] += length
+        return found
+
+    def _calls_before(self, rank: int) -> Iterator[tuple[int, int]]:
+        """Yield the calls that were launched before the recording, which belong to no step."""
+        items = self.timeline.program(rank).instructions
+        return ((start, end) for number, start, end in self.timeline.backlog(rank) if items[number].call)
+
+    def _parts_of(self, call: RankCall) -> list[Span]:
+        """Return the parts of a call: it waits first and moves data last."""
+        operation = call.operation
+        present = operation.members.keys() - self.plan.missing_ranks
+        if operation.collective == "all_to_allv" or len(present) == 1 < operation.group_size:
+            return [(UNKNOWN, call.start_ns, operation.end_ns)]
+        moves_ns = operation.end_ns - self.seen_transfer_ns(operation)
+        rest = TRANSFER if len(present) == len(operation.members) else UNKNOWN
+        return [(WAITING, call.start_ns, moves_ns), (rest, moves_ns, operation.end_ns)]
+
     def clock_offset_ns(self, rank: int) -> int:
         """Return what the clock in a rank's file is ahead of true time, ns."""
         return self.plan.clock_offset_ns(rank)
@@ -295,7 +326,7 @@ class Expected:
 def values(expected: Expected) -> dict[str, float]:
     """Return metric -> value, over the ranks that have a file; metrics that do not apply are absent."""
     plan = expected.plan
-    found = _of_steps(expected) | _of_calls(expected) | _of_waits(expected)
+    found = _of_steps(expected) | _of_calls(expected) | _of_waits(expected) | _of_exposed_parts(expected)
     if plan.pp > 1:
         bubbles = [
             fmean(expected.bubble_ns(rank, step) for rank in ranks) for ranks, step in _stages(expected)
@@ -361,6 +392,19 @@ def _of_calls(expected: Expected) -> dict[str, float]:
     if overlap is not None:
         found |= {"comm_comp_overlap": overlap, "comm_comp_overlap_16": overlap / 100}
     return found
+
+
+def _of_exposed_parts(expected: Expected) -> dict[str, float]:
+    """Return exposed waiting and transfer, unless more than half of exposed communication is neither."""
+    ranks, steps = expected.plan.present_ranks, expected.plan.step_numbers
+    each = [expected.exposed_parts_ns(rank, step) for rank in ranks for step in steps]
+    total = {part: sum(one[part] for one in each) for part in (WAITING, TRANSFER, UNKNOWN)}
+    if not any(expected.parts(rank, step).communication_ns for rank in ranks for step in steps):
+        return {}
+    if total[UNKNOWN] > sum(total.values()) / 2:
+        return {}
+    names = {"exposed_wait_time": WAITING, "exposed_transfer_time": TRANSFER}
+    return {name: total[part] / len(each) / SECOND_NS for name, part in names.items()}
 
 
 def _of_waits(expected: Expected) -> dict[str, float]:

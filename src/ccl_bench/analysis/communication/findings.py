@@ -71,7 +71,7 @@ def _lacking(matched: pl.DataFrame) -> list[Finding]:
         f"in {count} of {total} steps traces lack collectives that others of their groups have"
         f"{f' (ranks {ranks})' if ranks else ''}; {used}"
     )
-    return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits",))]
+    return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
 
 
 def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
@@ -143,7 +143,7 @@ def _without_size(traffic: pl.DataFrame) -> list[Finding]:
     return [Finding("calls-without-size", "warning", message, count=silent.height, touches=("traffic",))]
 
 
-def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
+def _even_assumed(table: pl.DataFrame, *touches: str) -> list[Finding]:
     """Report exchanges of which nothing says whether their parts are even."""
     silent = table.filter(pl.col("uneven").is_null()).height
     if not silent:
@@ -152,7 +152,7 @@ def _even_assumed(table: pl.DataFrame, touches: str) -> list[Finding]:
         f"{silent} all-to-alls of ranks record no split sizes and are taken as even: if they are not, their "
         "sizes and waiting are wrong"
     )
-    return [Finding("splits-unknown", "warning", message, count=silent, touches=(touches,))]
+    return [Finding("splits-unknown", "warning", message, count=silent, touches=touches)]
 
 
 def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
@@ -208,7 +208,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
         *_missing_members(matched),
         *_lacking(matched),
         *_assumed_groups(matched),
-        *_even_assumed(matched, "waits"),
+        *_even_assumed(matched, "waits", "call_parts"),
     ],
     "messages": _unequal_messages,
     "arrivals": _refused_arrivals,

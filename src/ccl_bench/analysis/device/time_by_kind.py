@@ -178,3 +178,25 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     return inside.with_columns(steps["step"].gather(inside["window"])).select(
         *DERIVED.get("exposed_calls").table.columns
     )
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    call=("Int64", "number of the call in this trace"),
+    start_ns=("Int64", "start of the stretch, ns"),
+    end_ns=("Int64", "end of the stretch, ns"),
+    is_exposed=("Boolean", "whether it is a stretch in which nothing computed; else one of the whole call"),
+)
+def call_stretches(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a call inside the device window of a step, and again each part that was exposed.
+
+    A call of several kernels communicates while one of them runs, not in between.
+    """
+    communicating = merge_intervals(work.filter(pl.col("kind") == COMMUNICATION))
+    ran = clip(calls.select("call", "start_ns", "end_ns"), communicating).drop("window")
+    inside = clip(ran, device_windows(steps))
+    placed = inside.with_columns(steps["step"].gather(inside["window"])).drop("window")
+    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
+    parts = ((placed, False), (subtract(placed, compute), True))
+    columns = [*DERIVED.get("call_stretches").table.columns]
+    return pl.concat([part.with_columns(is_exposed=pl.lit(flag)).select(columns) for part, flag in parts])

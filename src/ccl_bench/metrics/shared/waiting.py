@@ -1,0 +1,87 @@
+"""What the metrics of communication share: how much of a time was waiting, transfer, or unknown."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.communication.call_parts import PARTS, TRANSFER, UNKNOWN, WAITING
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.metrics.shared.per_step import (
+    mean_of,
+    seconds,
+    seconds_by_rank,
+    seconds_by_step,
+    shares_by_rank,
+)
+from ccl_bench.metrics.shared.rows import by_rank
+
+_STEP = ["trace", "step"]
+
+
+def of_steps(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of steps that count; a trace that is left out of numbers has none there."""
+    return table.join(steps.select(_STEP), on=_STEP, how="semi", maintain_order="left")
+
+
+def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.DataFrame:
+    """Return the steps of each trace with a column of `breakdown` divided: one column of ns for each part.
+
+    `whole` is `communication_ns` or `exposed_communication_ns`. What is not known is the rest of it.
+    """
+    column = {"communication_ns": "time_ns", "exposed_communication_ns": "exposed_ns"}[whole]
+    sums = parts.group_by(_STEP).agg(
+        pl.col(column).filter(pl.col("part") == part).sum().alias(f"{part}_ns") for part in PARTS
+    )
+    known = [pl.col(f"{part}_ns").fill_null(0) for part in (WAITING, TRANSFER)]
+    rows = breakdown.select("iteration", "rank", *_STEP, whole, "window_ns")
+    return rows.join(sums, on=_STEP, how="left", maintain_order="left").with_columns(
+        *known, (pl.col(whole) - known[0] - known[1]).alias(f"{UNKNOWN}_ns")
+    )
+
+
+def parts_in_seconds(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
+    """Return {part: time in a step, mean over ranks, s}."""
+    return {part: seconds(divided, steps, f"{part}_ns") for part in PARTS}
+
+
+def parts_by_step(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {step: {part: time, mean over ranks, s}}."""
+    return _turned({part: seconds_by_step(divided, steps, f"{part}_ns") for part in PARTS})
+
+
+def parts_by_rank(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {rank: {part: time in a step, s}}."""
+    return _turned({part: by_rank(seconds_by_rank(divided, steps, f"{part}_ns"), "s") for part in PARTS})
+
+
+def _turned(by_part: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {name: {part: by_part[part][name] for part in PARTS} for name in by_part[PARTS[0]]}
+
+
+def parts_in_percent(divided: pl.DataFrame, whole: str) -> dict[str, float]:
+    """Return {part: percent of a column over all steps, mean over ranks}."""
+    return {part: mean_of(shares_by_rank(divided, f"{part}_ns", whole), "pct") for part in PARTS}
+
+
+def hidden_parts(
+    breakdown: pl.DataFrame, communication_parts: pl.DataFrame | None, steps: pl.DataFrame
+) -> dict[str, dict[str, float]]:
+    """Return the detail {part: percent of its time that compute hides, mean over ranks that have it}."""
+    if communication_parts is None:
+        return {}
+    parts = of_steps(communication_parts, steps)
+    both = [divided(breakdown, parts, f"{name}_ns") for name in ("communication", "exposed_communication")]
+    found = {}
+    for part in PARTS:
+        hidden = both[0].with_columns(hidden_ns=pl.col(f"{part}_ns") - both[1][f"{part}_ns"])
+        shares = shares_by_rank(hidden, "hidden_ns", f"{part}_ns")
+        if shares.height:
+            found[part] = mean_of(shares, "pct")
+    return {"hidden_pct_of_part": found}
+
+
+def parts_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) -> dict[str, dict[str, float]]:
+    """Return {value of `key`: {part: a column in a step, mean over ranks, s}}, of parts that there are."""
+    found: dict[str, dict[str, float]] = {}
+    counted = of_steps(table, steps).filter(pl.col(column) > 0)
+    for (name, part), rows in counted.partition_by(key, "part", as_dict=True).items():
+        found.setdefault(str(name), {})[str(part)] = seconds(rows, steps, column)
+    return {name: {part: found[name].get(part, 0.0) for part in PARTS} for name in sorted(found)}
