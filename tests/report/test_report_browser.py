@@ -5,21 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from observations import observation_of, renamed
+from report_browser import opened, said_by
 
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page
 from ccl_bench.testing import Plan, Straggler, Style, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
     from ccl_bench.result.report_data import ReportData
 
@@ -45,33 +44,6 @@ def _run(name: str, folder: Path, request: pytest.FixtureRequest) -> Path:
     return folder / "run"
 
 
-@contextmanager
-def _opened(browser: Browser, file: Path, *, width: int, scheme: str) -> Iterator[tuple[Page, list[str]]]:
-    """Open a page whose charts are drawn, with everything that it said or asked for."""
-    complaints: list[str] = []
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.on("console", lambda message: complaints.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-    page.on(
-        "request",
-        lambda asked: None if asked.url == file.as_uri() else complaints.append(f"request: {asked.url[:60]}"),
-    )
-    page.goto(file.as_uri())
-    page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
-    yield page, complaints
-    context.close()
-
-
-def _said_by(page: Page, script: str) -> Any:
-    """Return what a script comes to; the page's own policy forbids playwright's way of asking."""
-    session = page.context.new_cdp_session(page)
-    return session.send("Runtime.evaluate", {"expression": script, "returnByValue": True})["result"].get(
-        "value"
-    )
-
-
 def _written(observed: ReportData, folder: Path) -> Path:
     file = folder / "report.html"
     file.write_text(run_page(report_page(observed)), encoding="utf-8")
@@ -88,14 +60,14 @@ def test_a_report_opens_without_a_network_and_draws_every_chart(
     assert len(charts) >= 4
     assert file.stat().st_size < MOST_BYTES
     for width, scheme in VIEWS[name]:
-        with _opened(browser, file, width=width, scheme=scheme) as (page, complaints):
+        with opened(browser, file, width=width, scheme=scheme) as (page, complaints):
             for chart in charts:
                 drawing = page.locator(f"#chart-{chart.key} svg")
                 assert drawing.locator(".mark-rect path, .mark-symbol path, .mark-line path").count() > 0
                 box = drawing.bounding_box()
                 assert box is not None
                 assert 250 < box["width"] <= width
-            assert _said_by(page, "document.documentElement.scrollWidth") <= width
+            assert said_by(page, "document.documentElement.scrollWidth") <= width
             assert complaints == []
 
 
@@ -107,28 +79,28 @@ def test_a_theme_is_chosen_and_kept_without_drawing_again(
         " getComputedStyle(document.querySelector('#chart-time-parts .mark-rect path')).fill]"
     )
     file = _written(observed, tmp_path)
-    with _opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
-        light = _said_by(page, colours)
-        _said_by(page, "window.drawn = document.querySelector('#chart-time-parts svg')")
+    with opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
+        light = said_by(page, colours)
+        said_by(page, "window.drawn = document.querySelector('#chart-time-parts svg')")
         switch = page.get_by_role("button", name="Theme")
         switch.press("Enter")
-        assert (switch.inner_text(), _said_by(page, colours)) == ("Theme: light", light)
+        assert (switch.inner_text(), said_by(page, colours)) == ("Theme: light", light)
         switch.press("Enter")
-        dark = _said_by(page, colours)
+        dark = said_by(page, colours)
         assert switch.inner_text() == "Theme: dark"
         assert all(before != after for before, after in zip(light, dark, strict=True))
-        assert _said_by(page, "window.drawn === document.querySelector('#chart-time-parts svg')") is True
+        assert said_by(page, "window.drawn === document.querySelector('#chart-time-parts svg')") is True
         page.emulate_media(media="print")
-        assert _said_by(page, colours)[1] == light[1]
+        assert said_by(page, colours)[1] == light[1]
         page.emulate_media(media="screen")
         page.reload()
         page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
-        assert _said_by(page, colours) == dark
+        assert said_by(page, colours) == dark
         assert complaints == []
 
 
 def test_a_number_leads_to_its_definition(browser: Browser, observed: ReportData, tmp_path: Path) -> None:
-    with _opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, complaints):
+    with opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, complaints):
         definition = page.locator("#metric-iteration_wall_clock_time pre")
         assert not definition.is_visible()
         page.locator("#headline").get_by_role("link", name="Step time").press("Enter")
@@ -140,9 +112,9 @@ def test_a_number_leads_to_its_definition(browser: Browser, observed: ReportData
 def test_the_keyboard_reaches_everything_and_every_chart_has_words(
     browser: Browser, observed: ReportData, tmp_path: Path
 ) -> None:
-    with _opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, _):
+    with opened(browser, _written(observed, tmp_path), width=WIDE, scheme="light") as (page, _):
         page.keyboard.press("Tab")
-        assert _said_by(page, "document.activeElement.textContent") == "Skip to the content"
+        assert said_by(page, "document.activeElement.textContent") == "Skip to the content"
         for chart in report_page(observed).charts():
             figure = page.locator(f"#chart-{chart.key}")
             drawing = figure.locator("[role=img]")
@@ -181,9 +153,9 @@ def _poisoned(folder: Path) -> Path:
 def test_hostile_names_in_card_and_traces_are_shown_and_do_nothing(browser: Browser, tmp_path: Path) -> None:
     observed = observation_of(_poisoned(tmp_path / HOSTILE.replace("/", "")))
     file = _written(observed, tmp_path)
-    with _opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
-        assert _said_by(page, "window.entered") is None
-        assert _said_by(page, "document.images.length") == 0
+    with opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
+        assert said_by(page, "window.entered") is None
+        assert said_by(page, "document.images.length") == 0
         assert page.locator("h1").inner_text() == HOSTILE
         assert page.locator("#kernels").get_by_text(HOSTILE).count() > 0
         for chart in report_page(observed).charts():
@@ -195,7 +167,7 @@ def test_a_script_that_got_in_would_not_run(browser: Browser, observed: ReportDa
     file = tmp_path / "report.html"
     text = run_page(report_page(renamed(observed, "planted")))
     file.write_text(text.replace("<h1>planted", "<h1><script>window.entered=1</script>planted"))
-    with _opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
-        assert _said_by(page, "window.entered") is None
+    with opened(browser, file, width=WIDE, scheme="light") as (page, complaints):
+        assert said_by(page, "window.entered") is None
         assert [complaint for complaint in complaints if "Content Security Policy" in complaint] == complaints
         assert len(complaints) == 1

@@ -9,6 +9,7 @@ from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.inspect import inspect_with_tables
+from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import label, step_labels
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
+    from ccl_bench.result.strip import Strip
     from ccl_bench.run import Run
 
 RANKS = 128
@@ -224,7 +226,7 @@ def collect_report_data(
 ) -> ReportData:
     """Return what is in `run`, the result of every metric, and series to draw: every trace is read once."""
     found, results, evidence = inspect_with_tables(
-        run, DRAWN_TABLES, jobs=jobs, use_cache=use_cache, progress=progress
+        run, (*DRAWN_TABLES, *STRIP_TABLES), jobs=jobs, use_cache=use_cache, progress=progress
     )
     return ReportData(found, results, _series(evidence, _drawable_metrics(results)))
 
@@ -255,7 +257,14 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
         bus_bandwidth(_with_bandwidth(tables["transfers"], measured)) if "transfers" in tables else [],
         curves,
         devices,
+        _strip(evidence.inputs) if "breakdown" in tables else None,
     )
+
+
+def _strip(inputs: dict[str, Any]) -> Strip | None:
+    """Return the strip of a step where all its tables could be computed."""
+    is_known = all(name in inputs for name in STRIP_TABLES)
+    return strip(inputs, inputs["facts"]) if is_known else None
 
 
 def _with_bandwidth(transfers: pl.DataFrame, measured: frozenset[str]) -> pl.DataFrame:

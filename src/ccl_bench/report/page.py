@@ -17,6 +17,7 @@ from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.reference import definitions, reference
 from ccl_bench.report.sections.serving import serving
 from ccl_bench.report.sections.steps import steps, time_breakdown
+from ccl_bench.report.sections.strip import strip
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 
@@ -61,6 +62,7 @@ SECTIONS = (
     serving,
     steps,
     time_breakdown,
+    strip,
     communication,
     bandwidth,
     waiting,

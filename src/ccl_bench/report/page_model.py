@@ -75,6 +75,20 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class Strip:
+    """What every rank did in one step, which readers zoom into."""
+
+    title: str
+    summary: str
+    """One or two sentences for those who do not see the drawing."""
+    data: dict[str, Any]
+    """What the page's script draws."""
+    table: Table
+    note: str = ""
+    """How the data was reduced, and what the clocks are."""
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     """A number with everything that a reader needs to take it in."""
 
@@ -105,6 +119,12 @@ class Section:
     """What the data says, in sentences."""
     absent: str = ""
     """Why there is nothing to show; the rest is empty then."""
+    strip: Strip | None = None
+    """Comes before the charts."""
+
+    def drawings(self) -> tuple[Strip | Chart, ...]:
+        """Return what is drawn, in order."""
+        return (*((self.strip,) if self.strip else ()), *self.charts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +175,10 @@ class Page:
         absent = [] if is_complete else [("not-shown", TITLES["not-shown"])]
         appendix = [(each.key, each.title) for each in self.appendix]
         return (*first, *shown, *absent, *appendix, (last, TITLES[last]))
+
+    def strip(self) -> Strip | None:
+        """Return the strip of a step, of which a page has at most one."""
+        return next((section.strip for section in self.sections if section.strip), None)
 
     def charts(self) -> Iterator[Chart]:
         """Yield every chart, in order."""

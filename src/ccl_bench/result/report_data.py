@@ -13,6 +13,7 @@ import msgspec
 from ccl_bench.base.errors import InputError
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.result.strip import Strip  # noqa: TC001
 
 SCHEMA_VERSION = 1
 
@@ -126,6 +127,8 @@ class Series:
     memory: list[MemoryCurve] = field(default_factory=list)
     memory_devices: int = 0
     """Devices with a history, of which `memory` has those with the highest peaks."""
+    strip: Strip | None = None
+    """What every rank did in one step."""
 
 
 @dataclass(frozen=True, slots=True)

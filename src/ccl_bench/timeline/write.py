@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ccl_bench import __version__, storage
+from ccl_bench.analysis.communication.common_clock import format_duration
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.timeline.clocks import format_duration
 from ccl_bench.timeline.load import load_common, load_ranks
 from ccl_bench.timeline.slices import assign_lanes
 from ccl_bench.timeline.trace_events import (

@@ -43,13 +43,15 @@ def html_page(
     body: str,
     *,
     charts: Mapping[str, Spec] | None = None,
+    strip: Mapping[str, Any] | None = None,
     navigation: Sequence[tuple[str, str]] = (),
     description: str = "",
     assets: str | None = None,
 ) -> str:
     """Return a whole page around `body`, which is HTML and trusted.
 
-    `charts` are Vega-Lite specifications by the key under which `figure` placed them in the body.
+    `charts` are Vega-Lite specifications by the key under which `figure` placed them in the body, `strip`
+    is the data of the strip of a step.
     `navigation` lists places on the page as (address, title). Without `assets` the page is one file that
     needs nothing else; with it styles and scripts are linked from that address, where `shared_files` are.
     """
@@ -62,6 +64,7 @@ def html_page(
             title=title,
             body=body,
             data={"config": CHART_CONFIG, "specs": specs} if specs else None,
+            strip=strip,
             navigation=navigation,
             description=description,
             version=__version__,
@@ -113,8 +116,8 @@ def icon() -> str:
 
 @cache
 def script() -> str:
-    """Return the script that switches themes and draws charts."""
-    return _asset("page.js")
+    """Return the script that switches themes, sorts tables, and draws charts and the strip of a step."""
+    return _asset("page.js") + _asset("strip.js")
 
 
 @cache
@@ -213,7 +216,7 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
 
     `before` are links, as (address, title), that precede those to the sections.
     """
-    shown = [each for each in page.sections if not each.absent]
+    shown, drawn = [each for each in page.sections if not each.absent], page.strip()
     body = (
         environment()
         .get_template("run.html")
@@ -235,6 +238,7 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
         f"{page.title} - ccl-bench report",
         body,
         charts={chart.key: chart.spec for chart in page.charts()},
+        strip=drawn.data if drawn else None,
         navigation=places,
         description=f"Report of one run, made by {page.made_by}",
         assets=assets,

@@ -10,7 +10,17 @@ from ccl_bench.report.page_model import TITLES, Quantity, Term
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ccl_bench.report.page_model import Cell, Chart, Definition, Finding, Number, Page, Section, Table
+    from ccl_bench.report.page_model import (
+        Cell,
+        Chart,
+        Definition,
+        Finding,
+        Number,
+        Page,
+        Section,
+        Strip,
+        Table,
+    )
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better"}
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": "&amp;"})
@@ -62,13 +72,13 @@ def _section(section: Section) -> Iterator[str]:
     if section.numbers:
         yield _numbers(section.numbers)
     yield from map(_text, section.notes)
-    for chart in section.charts:
-        yield from _chart(chart)
+    for drawn in section.drawings():
+        yield from _chart(drawn)
     for table in section.tables:
         yield from _table(table)
 
 
-def _chart(chart: Chart) -> Iterator[str]:
+def _chart(chart: Chart | Strip) -> Iterator[str]:
     yield f"### {_text(chart.title)}"
     yield _text(" ".join(filter(None, (chart.summary, chart.note))))
     yield from _table(chart.table)

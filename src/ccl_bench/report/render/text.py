@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Table
+    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Strip, Table
     from ccl_bench.result.inspection import Inspection
 
 COLUMNS = 100
@@ -72,7 +72,7 @@ def _section(section: Section) -> RenderableType:
     parts: list[RenderableType] = [Text(plain(section.about), "dim")] if section.about else []
     parts += [_numbers(section.numbers)] if section.numbers else []
     parts += [Text(plain(note)) for note in section.notes]
-    parts += map(_chart, section.charts)
+    parts += map(_chart, section.drawings())
     for table in section.tables:
         parts += [Text(), *_table(table)]
     return Group(*parts)
@@ -88,7 +88,7 @@ def _remarks(number: Number) -> str:
     return "; ".join(filter(None, (number.note, doubts)))
 
 
-def _chart(chart: Chart) -> RenderableType:
+def _chart(chart: Chart | Strip) -> RenderableType:
     said = " ".join(filter(None, (chart.summary, chart.note)))
     return Text.assemble((f"{plain(chart.title)}: ", "bold"), plain(said))
 

@@ -42,13 +42,18 @@
       console.error(error);
     }
   };
-  const drawAll = () => {
+  // Charts are drawn one after the other when nothing else is to be done, so that a page of many opens at once.
+  const idle = () => new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done));
+  const drawAll = async () => {
     const holder = document.getElementById("charts");
-    if (!holder) return [];
+    if (!holder) return;
+    await idle();
     const { config, specs } = JSON.parse(holder.textContent);
-    return [...document.querySelectorAll("[data-chart]")]
-      .filter((place) => specs[place.dataset.chart])
-      .map((place) => draw(place, specs[place.dataset.chart], config));
+    for (const place of document.querySelectorAll("[data-chart]")) {
+      if (!specs[place.dataset.chart]) continue;
+      await idle();
+      await draw(place, specs[place.dataset.chart], config);
+    }
   };
 
   // The theme is set before anything is shown, the rest waits for the page.
@@ -58,6 +63,6 @@
     document.querySelector("[data-theme-switch]")?.addEventListener("click", change);
     addEventListener("hashchange", unfold);
     // Charts take room, so what an address leads to is where it stays only once they are drawn.
-    Promise.all(drawAll()).then(unfold);
+    drawAll().then(unfold);
   });
 })();

@@ -1,0 +1,199 @@
+"""The strip of a step: what each stream or thread of each rank did in it, in a bounded number of pieces."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.communication.common_clock import clocks_of
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.short_names import short_name
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, MEMORY
+from ccl_bench.analysis.intervals import clip, device_windows
+from ccl_bench.base.lazy_polars import pl
+
+MOST_PIECES = 2_000
+"""Pieces of one trace at most, except where it has more streams."""
+
+WAITING, TRANSFER = "waiting", "transfer"
+"""Kinds of the two parts of a call whose waiting is known."""
+
+_SPAN = ("start_ns", "end_ns")
+
+
+@derived(
+    reads={"cpu_ops": ("start_ns", "end_ns", "name", "thread")},
+    step=("Int64", "number of the step, the middle one of those recorded"),
+    lane=("Int64", "stream of the device, or thread of the CPU"),
+    on_device=("Boolean", "whether it is a stream of a device"),
+    kind=("String", "`compute`, `communication`, `fused` or `memory`; of several the one that took longest"),
+    name=("String", "short name of the kernel, operator, collective or copy; of several the longest one's"),
+    call=("Int64", "number of the call in this trace; null for other work, and for several pieces in one"),
+    size_bytes=("Int64", "message, bytes; null as for `call`, and where it is unknown"),
+    start_ns=("Int64", "start, not before the step's device window, ns"),
+    end_ns=("Int64", "end, not after it, ns"),
+    count=("Int64", "pieces of work that it stands for"),
+    busy_ns=("Int64", "sum of their durations, ns"),
+    longest_ns=("Int64", "duration of the longest of them, ns"),
+)
+def step_pieces(
+    steps: pl.DataFrame,
+    device_work: pl.DataFrame,
+    memcpy: pl.DataFrame,
+    work: pl.DataFrame,
+    calls: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+) -> pl.DataFrame:
+    """One piece of work in the middle step of one trace; short neighbours of one stream are put together."""
+    ordered = steps.sort("device_start_ns")
+    middle = ordered.slice(ordered.height // 2, 1)
+    found = [_calls(calls)]
+    found += [_kernels(device_work), _copies(memcpy, device_work)] if device_work.height else []
+    found += [] if device_work.height else [_operators(work, cpu_ops)]
+    inside = clip(pl.concat(found), device_windows(middle)) if middle.height else pl.concat(found).clear()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    pieces = inside.with_columns(
+        step=pl.lit(middle["step"].item() if middle.height else None, dtype=pl.Int64),
+        on_device=pl.lit(value=device_work.height > 0),
+        count=pl.lit(1, dtype=pl.Int64),
+        busy_ns=length,
+        longest_ns=length,
+    )
+    window_ns = _window_ns(middle)
+    return fewer(pieces, window_ns, MOST_PIECES).select(*DERIVED.get("step_pieces").table.columns)
+
+
+def _window_ns(steps: pl.DataFrame) -> int:
+    return int(steps.select(pl.col("device_end_ns") - pl.col("device_start_ns")).sum().item())
+
+
+def _piece(table: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
+    """Return intervals as pieces; a number that is not given is unknown."""
+    unknown = pl.lit(None, dtype=pl.Int64)
+    given = {"call": unknown, "size_bytes": unknown, **columns}
+    return table.select(*_SPAN, *(expression.alias(name) for name, expression in sorted(given.items())))
+
+
+def _calls(calls: pl.DataFrame) -> pl.DataFrame:
+    return _piece(
+        calls,
+        lane=pl.col("stream"),
+        kind=pl.lit(COMMUNICATION),
+        name=pl.col("collective"),
+        call=pl.col("call"),
+        size_bytes=pl.col("size_bytes"),
+    )
+
+
+def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
+    computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
+    names = {name: short_name(name) for name in computing["name"].cast(pl.String).unique().drop_nulls()}
+    shown = pl.col("name").cast(pl.String).replace_strict(names, default=None, return_dtype=pl.String)
+    return _piece(computing, lane=pl.col("stream"), kind=pl.col("kind"), name=shown)
+
+
+def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
+    """Return the copies and sets, without those that carry out communication."""
+    place = ["start_ns", "end_ns", "stream", "correlation"]
+    copied = device_work.filter(pl.col("kind") == MEMORY).select(place).unique()
+    own = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
+    return _piece(own, lane=pl.col("stream"), kind=pl.lit(MEMORY), name=pl.col("kind"))
+
+
+def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """Return what the CPU computed on a run without a device, with the names of the operators."""
+    place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
+    names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
+    computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place, "kind")
+    named = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
+    return _piece(named, lane=pl.col("stream"), kind=pl.col("kind"), name=pl.col("name").cast(pl.String))
+
+
+_MOST_BINS = 1 << 12
+_ROW = ("trace", "rank", "iteration", "step", "lane", "on_device")
+"""Columns that say whose work a piece is, where a table has them."""
+
+_OF_ONE = ("call", "size_bytes", "awaits")
+"""What several pieces together do not have."""
+
+
+def fewer(pieces: pl.DataFrame, window_ns: int, most: int) -> pl.DataFrame:
+    """Return at most `most` pieces of one trace where that is possible, in order of lane and start.
+
+    The window is cut into bins, as fine as possible. What is shorter than a bin becomes one piece with
+    what starts in the same bin of its lane: it has the kind that took longest, and the name of the
+    longest piece of that kind.
+    """
+    found, bins = pieces, _MOST_BINS
+    while found.height > most and bins:
+        found = _binned(pieces, max(window_ns // bins, 1))
+        bins //= 2
+    return found.sort("lane", "start_ns", "end_ns", maintain_order=True)
+
+
+def _binned(pieces: pl.DataFrame, width_ns: int) -> pl.DataFrame:
+    is_short = pl.col("end_ns") - pl.col("start_ns") < width_ns
+    place = [*(key for key in _ROW if key in pieces.columns), "bin"]
+    short = pieces.filter(is_short).with_columns(bin=pl.col("start_ns") // width_ns)
+    by_kind = _together(short.sort("longest_ns", descending=True, maintain_order=True), [*place, "kind"])
+    mixed = _together(by_kind.sort("busy_ns", descending=True, maintain_order=True), place)
+    return pl.concat([pieces.filter(~is_short), mixed.select(pieces.columns)])
+
+
+def _together(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Return one piece for all with the same keys; the first of them gives it kind and name."""
+    alone = pl.col("count").sum() == 1
+    first = [name for name in ("kind", "name", "longest_ns") if name not in keys]
+    return ordered.group_by(keys, maintain_order=True).agg(
+        pl.col(first).first(),
+        *(pl.when(alone).then(pl.col(name).first()).alias(name) for name in _OF_ONE if name in ordered),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        pl.col("count", "busy_ns").sum(),
+    )
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    trace=("Int64", "trace"),
+    rank=("Int64", "rank"),
+    step=("Int64", "number of the step, the middle one of those recorded"),
+    lane=("Int64", "stream of the device, or thread of the CPU"),
+    on_device=("Boolean", "whether it is a stream of a device"),
+    kind=("String", "as of `step_pieces`, `waiting` and `transfer` where they are known apart"),
+    name=("String", "as of `step_pieces`"),
+    awaits=("Int64", "of `waiting`, the rank that arrived last; else null"),
+    size_bytes=("Int64", "message, bytes; null for several pieces in one and where it is unknown"),
+    start_ns=("Int64", "start on the clock of all ranks, ns"),
+    end_ns=("Int64", "end on the clock of all ranks, ns"),
+    count=("Int64", "pieces of work that it stands for"),
+    busy_ns=("Int64", "sum of their durations, ns"),
+    longest_ns=("Int64", "duration of the longest of them, ns"),
+)
+def strip_pieces(
+    step_pieces: pl.DataFrame, matched: pl.DataFrame, contents: pl.DataFrame, clock_offsets: pl.DataFrame
+) -> pl.DataFrame:
+    """One piece of work in the middle step of one rank, on the clock of all ranks; waits are pieces too."""
+    key = ["iteration", "group", "number"]
+    known = matched.drop_nulls("wait_ns").with_columns(
+        last=pl.col("rank").sort_by("wait_ns").first().over(key)
+    )
+    members = known.select("trace", "call", "last", moves_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    joined = step_pieces.join(members, on=["trace", "call"], how="left", maintain_order="left")
+    moves = pl.col("moves_ns")
+    none = pl.lit(None, dtype=pl.Int64)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    waiting = (
+        joined.filter(moves > pl.col("start_ns"))
+        .with_columns(kind=pl.lit(WAITING), end_ns=pl.min_horizontal("end_ns", "moves_ns"))
+        .with_columns(awaits="last", busy_ns=length, longest_ns=length)
+    )
+    moving = (
+        joined.filter(moves < pl.col("end_ns"))
+        .with_columns(kind=pl.lit(TRANSFER), start_ns=pl.max_horizontal("start_ns", "moves_ns"))
+        .with_columns(awaits=none, busy_ns=length, longest_ns=length)
+    )
+    others = joined.filter(moves.is_null()).with_columns(awaits=none)
+    columns = list(DERIVED.get("strip_pieces").table.columns)
+    together = pl.concat([each.select(columns) for each in (others, waiting, moving)])
+    clocks = clocks_of(contents, clock_offsets)
+    timed = together.with_columns(clocks.applied(together.select("trace", *_SPAN)).select(_SPAN))
+    return timed.sort("trace", "lane", "start_ns", maintain_order=True)

@@ -1,0 +1,114 @@
+"""One step of all ranks: what each did when, on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.report.context import absent, table
+from ccl_bench.report.formatting import counted, duration, size
+from ccl_bench.report.page_model import Quantity, Section
+from ccl_bench.report.page_model import Strip as Drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.strip import Strip, StripName, StripRank
+
+KEY, TITLE = "strip", "One step, rank by rank"
+
+_PARTS = {
+    "compute": "compute",
+    "fused": "fused",
+    "exposed_communication": "exposed communication",
+    "exposed_memory": "exposed memory",
+    "idle": "idle",
+}
+
+
+def strip(context: Context) -> Section:
+    """Return the section."""
+    found = context.series.strip
+    if found is None:
+        return absent(KEY, TITLE, context.why("gpu_busy"))
+    several = len(found.ranks) > 1
+    title = f"Step {found.step} of {'all ranks' if several else f'rank {found.ranks[0].rank}'}"
+    drawn = Drawn(title, _summary(found), _data(found), _table(found), " ".join(_notes(found)))
+    about = (
+        "What every rank did in the middle step of those recorded. A row has the colour of compute while "
+        "anything computes, else that of communication, else that of copies, as in the parts of a step. "
+        "Open a rank to see its streams or threads."
+    )
+    return Section(KEY, TITLE, about, strip=drawn)
+
+
+def _summary(found: Strip) -> str:
+    length = duration(found.length * found.unit_ns / SECOND_NS)
+    took = f"Step {found.step} takes {length} from the first rank's start to the last rank's end."
+    late = [rank for rank in found.ranks if rank.late_s]
+    if not late:
+        return took
+    latest = max(late, key=lambda rank: rank.late_s or 0.0)
+    least = f"Rank {latest.rank} waits least for others, {duration(latest.late_s or 0.0)} less than the one"
+    return f"{took} {least} that waits most."
+
+
+def _notes(found: Strip) -> Iterator[str]:
+    if found.drawn < found.pieces:
+        yield f"Short neighbours are drawn as one: {found.drawn:,} pieces for {found.pieces:,}."
+    if found.others:
+        yield f"{counted(found.others, 'trace')} without this step."
+    yield f"{found.clocks[0].upper()}{found.clocks[1:]}."
+
+
+def _data(found: Strip) -> dict[str, object]:
+    return {
+        "unit_ns": found.unit_ns,
+        "length": found.length,
+        "names": list(map(_name, found.names)),
+        "by_lateness": [rank.rank for rank in found.ranks] != [rank.rank for rank in _by_number(found)],
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "node": rank.node,
+                "start": rank.start,
+                "length": rank.length,
+                "late": duration(rank.late_s) if rank.late_s else "",
+                "lanes": list(map(asdict, rank.lanes)),
+            }
+            for rank in found.ranks
+        ],
+    }
+
+
+def _by_number(found: Strip) -> list[StripRank]:
+    return sorted(found.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else -1)
+
+
+def _name(name: StripName) -> str:
+    return name.text if name.size_bytes is None else f"{name.text}, {size(name.size_bytes)}"
+
+
+def _table(found: Strip) -> Table:
+    has_fused = any(rank.parts_s["fused"] for rank in found.ranks)
+    shown = {part: title for part, title in _PARTS.items() if part != "fused" or has_fused}
+    rows = [
+        (
+            rank.rank,
+            "-" if rank.node is None else str(rank.node),
+            *(_time(rank.parts_s[part]) for part in shown),
+            _time(sum(rank.parts_s.values())),
+            _time(rank.waited_s),
+            _time(rank.late_s),
+        )
+        for rank in found.ranks
+    ]
+    head = ("rank", "node", *shown.values(), "step", "waited", "waited less than the most")
+    return table(head, rows, left=(0, 1))
+
+
+def _time(seconds: float | None) -> Cell:
+    return "-" if seconds is None else Quantity(seconds, duration(seconds))
