@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MOST_MODULES = 360
+MOST_MODULES = 400
 LEAST_MEDIAN_LINES = 100
 
 
@@ -55,7 +55,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         raise AssertionError(" <- ".join(error.args[1])) from None
 
 
-def test_there_are_at_most_360_modules_of_at_least_100_lines_in_the_median() -> None:
+def test_there_are_at_most_400_modules_of_at_least_100_lines_in_the_median() -> None:
     lengths = [len(p.read_text(encoding="utf-8").splitlines()) for p in modules() if p.stem != "__init__"]
     assert len(lengths) <= MOST_MODULES
     assert median(lengths) >= LEAST_MEDIAN_LINES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ccl_bench.evaluate.strip import in_order
-from ccl_bench.result.strip import KINDS, Lane, Strip, StripName, StripRank
+from ccl_bench.result.drill_down import KINDS, Lane, Strip, StripName, StripRank
 
 
 class Piece(NamedTuple):

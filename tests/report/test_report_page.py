@@ -112,7 +112,7 @@ def test_a_subject_is_shown_or_says_in_one_sentence_why_not(observed: ReportData
             assert section.absent.endswith(".")
             assert (section.numbers, section.charts, section.tables) == ((), (), ())
         else:
-            assert section.numbers or section.charts or section.tables
+            assert section.numbers or section.drawings() or section.tables
     absent = {section.key: section.absent for section in page.sections if section.absent}
     assert absent["pipeline"] == "Not applicable: the run has no pipeline (pp is 1 in workload card)."
     assert set(absent) == {"serving", "pipeline", "kernels", "memory", "experts"}

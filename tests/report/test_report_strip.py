@@ -16,14 +16,14 @@ from ccl_bench.evaluate.strip import in_order
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page
 from ccl_bench.report.render.markdown import markdown
-from ccl_bench.result.strip import StripRank
+from ccl_bench.result.drill_down import StripRank
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
-    from ccl_bench.result.strip import Strip
+    from ccl_bench.result.drill_down import Strip
 
 RANKS = 8
 

@@ -47,7 +47,7 @@ def step_pieces(
     found = [_calls(calls)]
     found += [_kernels(device_work), _copies(memcpy, device_work)] if device_work.height else []
     found += [] if device_work.height else [_operators(work, cpu_ops)]
-    inside = clip(pl.concat(found), device_windows(middle)) if middle.height else pl.concat(found).clear()
+    inside = clip(pl.concat(found), device_windows(middle)).drop("window")
     length = pl.col("end_ns") - pl.col("start_ns")
     pieces = inside.with_columns(
         step=pl.lit(middle["step"].item() if middle.height else None, dtype=pl.Int64),
@@ -106,7 +106,7 @@ def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     return _piece(named, lane=pl.col("stream"), kind=pl.col("kind"), name=pl.col("name").cast(pl.String))
 
 
-_MOST_BINS = 1 << 12
+_MOST_BINS = 1 << 16
 _ROW = ("trace", "rank", "iteration", "step", "lane", "on_device")
 """Columns that say whose work a piece is, where a table has them."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
-    from ccl_bench.result.strip import Strip
+    from ccl_bench.result.drill_down import Strip
     from ccl_bench.run import Run
 
 RANKS = 128

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.common_clock import Clocks, clocks_of
 from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
@@ -10,14 +11,15 @@ from ccl_bench.analysis.strip import fewer
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.shared.rows import label, step_labels
-from ccl_bench.result.strip import KINDS, Lane, Strip, StripName, StripRank
+from ccl_bench.result.drill_down import KINDS, Lane, Strip, StripName, StripRank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccl_bench.analysis.facts import Facts
 
-STRIP_TABLES = ("strip_pieces", "clock_offsets", "contents", "steps", "breakdown", "waits")
+_BY_STEP = ("strip_pieces", "steps", "breakdown", "waits")
+STRIP_TABLES = (*_BY_STEP, "clock_offsets", "contents")
 
 _MOST_PIECES = 100_000
 _LEAST_OF_RANK = 150
@@ -30,105 +32,94 @@ _FEW_RANKS = 16
 _PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
 
 
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """Where a strip begins, and the unit of its times."""
+
+    zero_ns: int
+    end_ns: int
+
+    @property
+    def unit_ns(self) -> int:
+        """Unit, ns."""
+        return int(10 ** max(len(str(self.end_ns - self.zero_ns)) - _DIGITS, 0))
+
+    def length(self, ns: int) -> int:
+        """Return a length in units."""
+        return ns // self.unit_ns
+
+
 def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
     """Return the strip of the middle step that most traces have; None without one."""
     pieces = tables["strip_pieces"]
-    if pieces.is_empty():
-        return None
     place = ("iteration", "step")
-    common = (
-        pieces.group_by(place)
-        .agg(pl.col("trace").n_unique())
-        .sort("trace", *place, descending=[True, False, False])
-    )
-    chosen = common.head(1)
+    common = pieces.group_by(place).agg(pl.col("trace").n_unique())
+    common = common.sort("trace", *place, descending=[True, False, False])
+    of_step = {name: _of_step(table, common) for name, table in tables.items() if name in _BY_STEP}
     clocks = clocks_of(tables["contents"], tables["clock_offsets"])
-    own = _of_step(pieces, chosen)
-    windows = _windows(_of_step(tables["steps"], chosen), own, clocks)
-    zero, end = int(windows["start_ns"].min()), int(windows["end_ns"].max())  # type: ignore[arg-type]
-    unit = 10 ** max(len(str(end - zero)) - _DIGITS, 0)
-    most = max(_MOST_PIECES // windows.height, _LEAST_OF_RANK)
-    kept = pl.concat(
-        [fewer(each, end - zero, most) for each in own.partition_by("trace", maintain_order=True)]
-    )
-    names = kept.select("name", "size_bytes").unique(maintain_order=True).with_row_index("number")
-    lanes = _lanes(
-        kept.join(names, on=["name", "size_bytes"], nulls_equal=True, maintain_order="left"), zero, unit
-    )
-    known = _late(_of_step(tables["waits"], chosen))
-    parts = {row["trace"]: row for row in _of_step(tables["breakdown"], chosen).iter_rows(named=True)}
-    on_node = facts.devices_per_node.value if facts.devices_per_node else None
-    ranks = [
-        _rank(
-            row,
-            zero,
-            unit,
-            lanes.get(row["trace"], []),
-            parts[row["trace"]],
-            known.get(row["trace"]),
-            on_node,
-        )
-        for row in windows.iter_rows(named=True)
-        if row["trace"] in parts
-    ]
+    windows = _windows(of_step["steps"], of_step["breakdown"], of_step["strip_pieces"], clocks)
+    if windows.is_empty():
+        return None
+    ruler = Ruler(int(windows["start_ns"].min()), int(windows["end_ns"].max()))  # type: ignore[arg-type]
+    span_ns, most = ruler.end_ns - ruler.zero_ns, max(_MOST_PIECES // windows.height, _LEAST_OF_RANK)
+    by_trace = of_step["strip_pieces"].partition_by("trace", maintain_order=True)
+    kept = pl.concat([fewer(each, span_ns, most) for each in by_trace])
+    called = ["name", "size_bytes"]
+    names = kept.select(called).unique(maintain_order=True).with_row_index("number")
+    numbered = kept.join(names, on=called, nulls_equal=True, maintain_order="left")
     return Strip(
-        step_labels(common.head(1))[0],
-        unit,
-        -(-(end - zero) // unit),
+        step_labels(common)[0],
+        ruler.unit_ns,
+        ruler.length(span_ns),
         clocks.statement,
         [StripName(text or "unknown", size) for _, text, size in names.iter_rows()],
-        in_order(ranks),
-        int(own["count"].sum()),
+        in_order(_ranks(windows, _lanes(numbered, ruler), of_step["waits"], facts, ruler)),
+        int(of_step["strip_pieces"]["count"].sum()),
         kept.height,
-        tables["steps"]["trace"].n_unique() - len(ranks),
+        tables["steps"]["trace"].n_unique() - windows.height,
     )
 
 
 def _of_step(table: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    return table.join(
-        chosen.select("iteration", "step"),
-        on=["iteration", "step"],
-        how="semi",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    """Return the rows of the first of the chosen steps."""
+    place = ["iteration", "step"]
+    first = chosen.head(1).select(place)
+    return table.join(first, on=place, how="semi", nulls_equal=True, maintain_order="left")
 
 
-def _windows(steps: pl.DataFrame, pieces: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
-    """Return the device window of each trace with pieces, on the clock of all ranks, by rank."""
+def _windows(
+    steps: pl.DataFrame, breakdown: pl.DataFrame, pieces: pl.DataFrame, clocks: Clocks
+) -> pl.DataFrame:
+    """Return the device window and the parts of each trace with pieces, on the clock of all ranks, by rank."""
     own = steps.select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
     present = own.join(pieces.select("trace").unique(), on="trace", how="semi", maintain_order="left")
-    return clocks.applied(present).sort("rank", "trace", nulls_last=True)
+    parts = breakdown.select("trace", *(pl.col(f"{part}_ns").alias(part) for part in _PARTS))
+    timed = clocks.applied(present).join(parts, on="trace", maintain_order="left")
+    return timed.sort("rank", "trace", nulls_last=True)
 
 
-def _late(waits: pl.DataFrame) -> dict[int, tuple[float, float]]:
-    """Return how long each trace waited in the step, and how much less than the one that waited most."""
-    sums = waits_by_rank_and_step(waits).select("trace", "wait_ns")
-    most = sums["wait_ns"].max() or 0
-    return {trace: (wait / SECOND_NS, (most - wait) / SECOND_NS) for trace, wait in sums.iter_rows()}
-
-
-def _rank(
-    window: dict[str, Any],
-    zero: int,
-    unit: int,
-    lanes: list[Lane],
-    parts: dict[str, Any],
-    late: tuple[float, float] | None,
-    on_node: int | None,
-) -> StripRank:
-    waited, late_s = late or (None, None)
-    rank = window["rank"]
-    return StripRank(
-        label(rank),
-        (window["start_ns"] - zero) // unit,
-        (window["end_ns"] - window["start_ns"]) // unit,
-        lanes,
-        {part: parts[f"{part}_ns"] / SECOND_NS for part in _PARTS},
-        None if rank is None or on_node is None else rank // on_node,
-        waited,
-        late_s,
-    )
+def _ranks(
+    windows: pl.DataFrame, lanes: Mapping[int, list[Lane]], waits: pl.DataFrame, facts: Facts, ruler: Ruler
+) -> list[StripRank]:
+    waited = dict(waits_by_rank_and_step(waits).select("trace", "wait_ns").iter_rows())
+    most = max(waited.values(), default=0)
+    on_node = facts.devices_per_node.value if facts.devices_per_node else None
+    found = []
+    for row in windows.iter_rows(named=True):
+        own, rank = waited.get(row["trace"]), row["rank"]
+        found.append(
+            StripRank(
+                label(rank),
+                ruler.length(row["start_ns"] - ruler.zero_ns),
+                ruler.length(row["end_ns"] - row["start_ns"]),
+                lanes.get(row["trace"], []),
+                {part: row[part] / SECOND_NS for part in _PARTS},
+                None if rank is None or on_node is None else rank // on_node,
+                None if own is None else own / SECOND_NS,
+                None if own is None else (most - own) / SECOND_NS,
+            )
+        )
+    return found
 
 
 def in_order(ranks: list[StripRank]) -> list[StripRank]:
@@ -141,13 +132,14 @@ def in_order(ranks: list[StripRank]) -> list[StripRank]:
     return sorted(ranks, key=lambda rank: (-latest[rank.node], rank.node or 0, -(rank.late_s or 0.0)))
 
 
-def _lanes(pieces: pl.DataFrame, zero: int, unit: int) -> dict[int, list[Lane]]:
+def _lanes(pieces: pl.DataFrame, ruler: Ruler) -> dict[int, list[Lane]]:
     """Return the lanes of each trace, those with most work first."""
-    row = ("trace", "lane")
-    start, end = ((pl.col(side) - zero) // unit for side in ("start_ns", "end_ns"))
+    row = ("trace", "lane", "on_device")
+    start, end = ((pl.col(side) - ruler.zero_ns) // ruler.unit_ns for side in ("start_ns", "end_ns"))
     letters = {name: letter for letter, name in KINDS.items()}
     delta = (start - start.shift(1, fill_value=0)).over(row)
-    several = pl.when(pl.col("count") > 1).then(pl.format(",{},{}", "count", pl.col("busy_ns") // unit))
+    busy = pl.col("busy_ns") // ruler.unit_ns
+    several = pl.when(pl.col("count") > 1).then(pl.format(",{},{}", "count", busy))
     awaits = pl.when(pl.col("awaits").is_not_null()).then(pl.format(",@{}", "awaits"))
     kind = pl.col("kind").replace_strict(letters, return_dtype=pl.String)
     text = pl.concat_str(
@@ -157,12 +149,12 @@ def _lanes(pieces: pl.DataFrame, zero: int, unit: int) -> dict[int, list[Lane]]:
     )
     ordered = pieces.sort(*row, "start_ns", maintain_order=True).with_columns(text=text)
     joined = ordered.group_by(row, maintain_order=True).agg(
-        pl.col("text").str.join(" "), pl.col("busy_ns").sum(), pl.col("on_device").first()
+        pl.col("text").str.join(" "), pl.col("busy_ns").sum()
     )
     found: dict[int, list[Lane]] = {}
-    for trace, lane, pieces_text, _, on_device in joined.sort(
-        "trace", "busy_ns", "lane", descending=[False, True, False]
+    for trace, lane, on_device, drawn, _ in joined.sort(
+        "busy_ns", descending=True, maintain_order=True
     ).iter_rows():
         name = "unknown" if lane is None else f"{'stream' if on_device else 'thread'} {lane}"
-        found.setdefault(trace, []).append(Lane(name, pieces_text))
+        found.setdefault(trace, []).append(Lane(name, drawn))
     return found

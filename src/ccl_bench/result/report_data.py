@@ -12,8 +12,8 @@ import msgspec
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.drill_down import Strip  # noqa: TC001
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
-from ccl_bench.result.strip import Strip  # noqa: TC001
 
 SCHEMA_VERSION = 1
 

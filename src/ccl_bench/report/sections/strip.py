@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.strip import Strip, StripName, StripRank
+    from ccl_bench.result.drill_down import Strip, StripName, StripRank
 
 KEY, TITLE = "strip", "One step, rank by rank"
 

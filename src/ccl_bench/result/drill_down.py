@@ -1,4 +1,4 @@
-"""The strip of a step as plain data: what every rank did in one step, piece by piece."""
+"""What readers of a report look into, as plain data: the strip of a step, piece by piece."""
 
 from __future__ import annotations
 
