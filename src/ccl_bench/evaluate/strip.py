@@ -90,7 +90,7 @@ def _of_step(table: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
 def _windows(
     steps: pl.DataFrame, breakdown: pl.DataFrame, pieces: pl.DataFrame, clocks: Clocks
 ) -> pl.DataFrame:
-    """Return the device window and the parts of each trace with pieces, on the clock of all ranks, by rank."""
+    """Return device window and parts of each trace with pieces, on the clock of all ranks, by rank."""
     own = steps.select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
     present = own.join(pieces.select("trace").unique(), on="trace", how="semi", maintain_order="left")
     parts = breakdown.select("trace", *(pl.col(f"{part}_ns").alias(part) for part in _PARTS))
