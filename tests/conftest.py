@@ -45,6 +45,13 @@ CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 _numbers = itertools.count()  # `mktemp` would look through all former folders to find the next one
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Look for garbage that was left open once: pytest would look through all that is kept three times."""
+    gc.collect()
+    gc.freeze()
+
+
 TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/slurm/")
 """Folders whose modules share parsed modules, recorded traces, and the one Slurm of the machine."""
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
-
 STEPS = 3
 """Steps of one window."""
 
 
 def main(folder: str, windows: int) -> None:
     """Record so many windows of every rank."""
+    import torch
+    import torch.distributed as dist
+    from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))

@@ -11,7 +11,6 @@ from made_tables import BACKWARD_S, FORWARD_S, OPTIMIZER_S, TRANSFER_S, MadeTabl
 from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.result.step_choice import step_choice
 from ccl_bench.whatif import TableReplays, answer_what_if, parse_scenarios, read_operation_table
-from ccl_bench.whatif.operation_table import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,8 @@ def test_a_pipeline_replays_to_its_formula(tmp_path: Path, name: str) -> None:
     assert found.slowdown == pytest.approx(1)
     assert (found.m_w, found.m_s) == (None, None)
     # Each stage computes and exchanges a message in both directions for three microbatches, and applies them.
-    assert sizes(read) == {"steps": 3, "ranks": 2, "stages": 2, "operations": 3 * 2 * 2 * (3 * 4 + 1)}
+    assert (len(read.steps), {*read.rank}, {*read.stage}) == (3, {0, 1}, {0, 1})
+    assert read.graph.size == 2 * 2 * (3 * 4 + 1)
 
 
 def test_a_slow_rank_is_the_worst_and_without_it_the_step_is_that_of_the_others(tmp_path: Path) -> None:

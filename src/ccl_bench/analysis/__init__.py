@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 
+@cache
 def load() -> None:
     """Import every module of this package and those in it, so that each derived table is known."""
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):

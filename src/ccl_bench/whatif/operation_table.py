@@ -8,7 +8,7 @@ Training Using What-if Analysis" (OSDI'25) and its artifact, ByteDance-Seed/Stra
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -253,13 +253,3 @@ def _table(
         recorded_s=end.max(axis=0) - start.min(axis=0),
         findings=findings,
     )
-
-
-def sizes(table: OperationTable) -> dict[str, Any]:
-    """Return how many steps, ranks, stages and operations a table holds."""
-    return {
-        "steps": len(table.steps),
-        "ranks": len(np.unique(table.rank)),
-        "stages": len(np.unique(table.stage)),
-        "operations": table.graph.size * len(table.steps),
-    }
