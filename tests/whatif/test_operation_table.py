@@ -38,7 +38,7 @@ def test_a_pipeline_replays_to_its_formula(tmp_path: Path, name: str) -> None:
     assert (found.m_w, found.m_s) == (None, None)
     # Each stage computes and exchanges a message in both directions for three microbatches, and applies them.
     assert (len(read.steps), {*read.rank}, {*read.stage}) == (3, {0, 1}, {0, 1})
-    assert read.graph.size == 2 * 2 * (3 * 4 + 1)
+    assert len(read.operation) == 2 * 2 * (3 * 4 + 1)
 
 
 def test_a_slow_rank_is_the_worst_and_without_it_the_step_is_that_of_the_others(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ccl_bench.whatif import TableReplays, answer_what_if, read_operation_table
-from ccl_bench.whatif.graph import replay
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,8 +70,13 @@ def test_what_the_worst_workers_and_the_last_stage_explain(corpus: Path, job: st
 @JOBS
 def test_every_step_with_and_without_the_time_between_operations(corpus: Path, job: str) -> None:
     expected, read = published(corpus, f"result-{job}"), table(corpus, job)
-    without = replay(read.graph, read.duration).step_s
-    whole = replay(read.graph, read.duration, read.delay, read.start).step_s
+    replays = TableReplays(read)
+    (without,) = replays.steps_s([read.duration])
+    begun = np.where(np.isfinite(read.graph.earliest[: 2 * len(read.start) : 2, None]), read.start, -np.inf)
+    earliest = np.full((read.graph.size, len(read.steps)), -np.inf)
+    earliest[: 2 * len(read.start) : 2] = begun
+    values = np.concatenate([read.duration, read.delay, np.zeros((1, len(read.steps)))])
+    whole = replays.step_lengths(read.graph.replay(values, earliest))
     for found, name in (
         (without, "step_t_nodelay"),
         (whole, "step_t_base"),

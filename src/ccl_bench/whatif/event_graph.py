@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.whatif.graph import CyclicGraphError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,11 +16,34 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
 
+
+class CyclicGraphError(ValueError):
+    """Operations wait for each other, so that none of them can begin."""
+
+
 NEVER = -np.inf
 """Time of an event that nothing brings about."""
 
 _ROUNDS = 200
 """Rounds in which the order of events must settle; each mends what clocks of ranks contradict."""
+
+
+@dataclass(frozen=True)
+class _Incoming:
+    """Edges to some events, by event."""
+
+    sources: Numbers
+    values: Numbers
+    """Of each edge: the event that it comes from, and its value."""
+    targets: Numbers
+    """Which of the events have edges, by place."""
+    targets_at: Numbers
+    """Where the edges of each of them begin."""
+
+    def latest(self, moments: Times, values: Times) -> Times:
+        """Return when the last of what each event with edges waits for has passed."""
+        found: Times = np.maximum.reduceat(moments[self.sources] + values[self.values], self.targets_at, axis=0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -32,13 +54,37 @@ class _Segment:
     until: int
     continues: bool
     """Whether an event of the chain comes before."""
-    sources: Numbers
-    values: Numbers
-    """Of each edge from elsewhere: the event that it comes from, and its value."""
-    targets: Numbers
-    """Which events of the segment have such edges, by place."""
-    targets_at: Numbers
-    """Where the edges of each of them begin."""
+    incoming: _Incoming
+
+    def replay(self, moments: Times, values: Times, value: Numbers) -> None:
+        """Set the moments of the events, which hold the earliest ones."""
+        took = values[value[self.first : self.until]]
+        found = moments[self.first : self.until]
+        targets = self.incoming.targets
+        if targets.size:
+            found[targets] = np.maximum(found[targets], self.incoming.latest(moments, values))
+        if self.continues:
+            found[0] = np.maximum(found[0], moments[self.first - 1] + took[0])
+        took[0] = 0
+        passed = np.cumsum(took, axis=0, out=took)
+        found -= passed
+        np.maximum.accumulate(found, axis=0, out=found)
+        found += passed
+
+
+@dataclass(frozen=True)
+class _Singles:
+    """Events of which each is a segment, at one level."""
+
+    events: Numbers
+    incoming: _Incoming
+
+    def replay(self, moments: Times, values: Times, value: Numbers) -> None:
+        """Set the moments of the events, which hold the earliest ones."""
+        del value
+        reached = self.events[self.incoming.targets]
+        if reached.size:
+            moments[reached] = np.maximum(moments[reached], self.incoming.latest(moments, values))
 
 
 @dataclass(frozen=True)
@@ -54,7 +100,7 @@ class EventGraph:
     value: Numbers
     """Value of the time since the event before in the chain."""
     earliest: Times
-    """Time before which an event does not happen, ns."""
+    """Time before which an event does not happen."""
     source: Numbers
     """For each edge the event that is waited for."""
     target: Numbers
@@ -62,7 +108,7 @@ class EventGraph:
     edge_value: Numbers
     """For each edge the value of its time."""
     recorded: Times
-    """When each event happened, ns."""
+    """When each event happened; replays follow this order."""
 
     @property
     def size(self) -> int:
@@ -70,34 +116,35 @@ class EventGraph:
         return len(self.chain)
 
     @cached_property
-    def segments(self) -> tuple[_Segment, ...]:
+    def segments(self) -> tuple[_Segment | _Singles, ...]:
         """The events in an order of replay; raises CyclicGraphError where events wait for each other."""
         order = np.argsort(self._moments()[self.target], kind="stable")
         level = self._levels(order)
         opens = np.flatnonzero(np.append(True, (np.diff(self.chain) != 0) | (np.diff(level) != 0)))
+        if not self.size:
+            return ()
         until = np.append(opens[1:], self.size)
-        by_target = np.argsort(self.target, kind="stable")
-        targets = self.target[by_target]
-        begins, ends = np.searchsorted(targets, opens), np.searchsorted(targets, until)
-        continues = (
-            np.append(False, self.chain[opens[1:]] == self.chain[opens[1:] - 1]) if opens.size else opens
-        )
-        found = []
-        for number in np.argsort(level[opens], kind="stable").tolist():
-            mine = by_target[begins[number] : ends[number]]
-            places, at = np.unique(self.target[mine] - opens[number], return_index=True)
-            found.append(
-                _Segment(
-                    int(opens[number]),
-                    int(until[number]),
-                    bool(continues[number]),
-                    self.source[mine],
-                    self.edge_value[mine],
-                    places,
-                    at,
-                )
-            )
-        return tuple(found)
+        continues = np.append(False, self.chain[opens[1:]] == self.chain[opens[1:] - 1])
+        source, target, edge_value = self._edges_with_singles(opens[(until - opens == 1) & continues])
+        found: list[tuple[int, _Segment | _Singles]] = []
+        singles = opens[until - opens == 1]
+        for of in np.unique(level[singles]).tolist():
+            events = singles[level[singles] == of]
+            found.append((of, _Singles(events, _incoming(source, target, edge_value, events))))
+        for number in np.flatnonzero(until - opens > 1).tolist():
+            events = np.arange(opens[number], until[number])
+            incoming = _incoming(source, target, edge_value, events)
+            segment = _Segment(int(opens[number]), int(until[number]), bool(continues[number]), incoming)
+            found.append((int(level[opens[number]]), segment))
+        return tuple(segment for _, segment in sorted(found, key=lambda each: each[0]))
+
+    def _edges_with_singles(self, singles: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Return all edges in order of target, and among them those of the chain to events that stand alone."""
+        source = np.concatenate([self.source, singles - 1])
+        target = np.concatenate([self.target, singles])
+        value = np.concatenate([self.edge_value, self.value[singles]])
+        order = np.argsort(target, kind="stable")
+        return source[order], target[order], value[order]
 
     def _moments(self) -> Times:
         """Return times in which no event comes before one that it waits for, near those recorded."""
@@ -139,25 +186,26 @@ class EventGraph:
             found[first:last] = np.repeat(levels[number], np.diff(np.append(at, last)))
         return found
 
-    def replay(self, values: Times) -> Times:
-        """Return when each event happens, ns, `[event, column]`, for `values` of `[value, column]`, ns."""
-        moments = np.empty((self.size, values.shape[1]))
-        for each in self.segments:
-            took = values[self.value[each.first : each.until]]
-            found = np.repeat(self.earliest[each.first : each.until, None], values.shape[1], axis=1)
-            if each.targets.size:
-                arrived = moments[each.sources] + values[each.values]
-                latest = np.maximum.reduceat(arrived, each.targets_at, axis=0)
-                found[each.targets] = np.maximum(found[each.targets], latest)
-            if each.continues:
-                found[0] = np.maximum(found[0], moments[each.first - 1] + took[0])
-            took[0] = 0
-            passed = np.cumsum(took, axis=0, out=took)
-            found -= passed
-            np.maximum.accumulate(found, axis=0, out=found)
-            found += passed
-            moments[each.first : each.until] = found
+    def replay(self, values: Times, earliest: Times | None = None) -> Times:
+        """Return when each event happens, `[event, column]`, for `values` of `[value, column]`.
+
+        `earliest` may be other for each column. All times have the unit of the values.
+        """
+        first = self.earliest[:, None] if earliest is None else earliest
+        moments: Times = np.repeat(first, values.shape[1] // first.shape[1], axis=1)
+        for segment in self.segments:
+            segment.replay(moments, values, self.value)
         return moments
+
+
+def _incoming(source: Numbers, target: Numbers, value: Numbers, events: Numbers) -> _Incoming:
+    """Return the edges to some events; edges are in order of target, and events too."""
+    begins, ends = np.searchsorted(target, events), np.searchsorted(target, events, side="right")
+    counts = ends - begins
+    edges = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    reached = np.flatnonzero(counts)
+    at = np.cumsum(counts[reached]) - counts[reached]
+    return _Incoming(source[edges], value[edges], reached, at)
 
 
 def _ordered(moments: Times, apart: Times) -> Times:

@@ -16,17 +16,16 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.whatif.graph import CyclicGraphError, ExecutionGraph, last_before, last_start
+from ccl_bench.whatif.event_graph import NEVER, CyclicGraphError, EventGraph
 from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, ScheduleError, depend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from ccl_bench.result.step_choice import StepChoice
-    from ccl_bench.whatif.graph import Times
+    from ccl_bench.whatif.event_graph import Numbers, Times
 
 SUFFIXES = (".parquet", ".csv")
 
@@ -45,12 +44,14 @@ _META_FIX = "correct the file, or leave it out: sizes come from the table then"
 class OperationTable:
     """A run as operations: their graph, and for each operation and step how long it took.
 
-    Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s.
+    Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s. The
+    events of operation i are `2 i` (start) and `2 i + 1` (end), and its time is value i of the graph; the last
+    value is 0.
     """
 
     name: str
     steps: list[int]
-    graph: ExecutionGraph
+    graph: EventGraph
     rank: NDArray[np.int64]
     """Data-parallel rank of each operation."""
     stage: NDArray[np.int64]
@@ -61,6 +62,8 @@ class OperationTable:
     delay: Times
     """Time between the end of what an operation waits for and its start."""
     start: Times
+    """When each operation started, and below when it ended."""
+    end: Times
     recorded_s: NDArray[np.float64]
     """Length of each step."""
     findings: list[Finding] = field(default_factory=list)
@@ -109,8 +112,10 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
         raise InputError("has ranks with other operations than the first", where=str(path), fix=fix)
     operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
     try:
-        graph = _graph(operations, len(ranks), synchronises=len(ranks) * shards > 1)
-        return _table(path.name, rows, template, ranks, graph, findings)
+        waits = _waits(operations, len(ranks), synchronises=len(ranks) * shards > 1)
+        table = _table(path.name, rows, template, ranks, waits, findings)
+        table.graph.segments  # noqa: B018
+        return table
     except (CyclicGraphError, ScheduleError) as error:
         raise InputError(
             str(error), where=str(path), fix="check the start times and numbers of its rows"
@@ -208,48 +213,80 @@ def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.
     return rows.filter(pl.col("step").is_in(whole.implode()))
 
 
-def _graph(operations: list[Operation], ranks: int, *, synchronises: bool) -> ExecutionGraph:
-    """Return the graph of one step: the operations of the first rank, as often as there are ranks."""
+def _waits(
+    operations: list[Operation], ranks: int, *, synchronises: bool
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the meetings of operations, and for each dependency who is waited for and who waits.
+
+    They are those of one rank in one step, as often as there are ranks.
+    """
     dependencies, meeting = depend(operations)
     together = np.array([synchronises and each.optype in SYNCHRONISED for each in operations])
     rank = np.arange(ranks)
     meetings = np.where(together[:, None], meeting[:, None] * ranks, meeting[:, None] * ranks + rank)
     edges = np.array(dependencies, dtype=np.int64).reshape(-1, 2)[:, :, None] * ranks + rank
-    return ExecutionGraph(meetings.reshape(-1), edges[:, 1].reshape(-1), edges[:, 0].reshape(-1))
+    _, met = np.unique(meetings.reshape(-1), return_inverse=True)
+    return met, edges[:, 0].reshape(-1), edges[:, 1].reshape(-1)
+
+
+def _event_graph(met: Numbers, earlier: Numbers, later: Numbers, start: Times, end: Times) -> EventGraph:
+    """Return the events of operations and meetings; `start` and `end` are those of one step."""
+    size, meetings = len(met), met.max(initial=-1) + 1
+    rows, nothing = np.arange(size), np.full(len(met), 2 * len(met))
+    waits = np.zeros(size, dtype=np.bool_)
+    waits[later] = True
+    earliest = np.full(2 * size + meetings, NEVER)
+    earliest[2 * rows[~waits]] = 0
+    arrived = np.full(meetings, NEVER)
+    np.maximum.at(arrived, met, start)
+    return EventGraph(
+        chain=np.append(np.repeat(rows, 2), size + np.arange(meetings)),
+        value=np.full(2 * size + meetings, 2 * size),
+        earliest=earliest,
+        source=np.concatenate([2 * earlier + 1, 2 * rows, 2 * size + met]),
+        target=np.concatenate([2 * later, 2 * size + met, 2 * rows + 1]),
+        edge_value=np.concatenate([size + later, nothing, rows]),
+        recorded=np.append(np.stack([start, end], axis=1).reshape(-1), arrived),
+    )
 
 
 def _table(
     name: str,
     rows: pl.DataFrame,
     template: pl.DataFrame,
-    ranks: Iterable[int],
-    graph: ExecutionGraph,
+    ranks: list[int],
+    waits: tuple[Numbers, Numbers, Numbers],
     findings: list[Finding],
 ) -> OperationTable:
     """Return the table with its times laid out by operation and step."""
-    per_rank = list(ranks)
     order = template.select(*_KEY).with_row_index("number")
-    rank_order = pl.DataFrame({"dp_rank": per_rank}).with_row_index("place")
+    rank_order = pl.DataFrame({"dp_rank": ranks}).with_row_index("place")
     placed = rows.join(order, on=_KEY).join(rank_order, on="dp_rank").sort("number", "place", "step")
     steps = placed["step"].unique().sort().to_list()
-    shape = (graph.size, len(steps))
+    met, earlier, later = waits
+    shape = (len(met), len(steps))
     start = placed["start_ts"].to_numpy().reshape(shape)
     took = placed["duration"].to_numpy().reshape(shape)
     end = start + took
-    operation = np.repeat(template["optype"].to_numpy(), len(per_rank)).astype(np.str_)
+    operation = np.repeat(template["optype"].to_numpy(), len(ranks)).astype(np.str_)
     computes = np.isin(operation, COMPUTE)[:, None]
-    moved = end - last_start(graph, start)
-    waited = start - last_before(graph, end)
+    arrived = np.full((met.max(initial=-1) + 1, len(steps)), NEVER)
+    np.maximum.at(arrived, met, start)
+    moved = end - arrived[met]
+    ready = np.full_like(start, NEVER)
+    np.maximum.at(ready, later, end[earlier])
+    waited = start - ready
     return OperationTable(
         name=name,
         steps=steps,
-        graph=graph,
-        rank=np.tile(np.array(per_rank), template.height),
-        stage=np.repeat(template["stage"].to_numpy(), len(per_rank)),
+        graph=_event_graph(met, earlier, later, start[:, 0], end[:, 0]),
+        rank=np.tile(np.array(ranks), template.height),
+        stage=np.repeat(template["stage"].to_numpy(), len(ranks)),
         operation=operation,
         duration=np.where(computes, took, np.where(moved <= ODD_S, 0, moved)),
         delay=np.where((waited <= ODD_S) | np.isposinf(waited), 0, waited),
         start=start,
+        end=end,
         recorded_s=end.max(axis=0) - start.min(axis=0),
         findings=findings,
     )

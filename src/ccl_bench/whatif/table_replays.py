@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.whatif.graph import replay
 from ccl_bench.whatif.replays import Replays
 
 if TYPE_CHECKING:
@@ -85,6 +84,17 @@ class TableReplays(Replays):
         return {name: names == name for name in np.unique(names).tolist()}
 
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
-        width = len(self.steps)
-        steps = replay(self.table.graph, np.concatenate(variants, axis=1)).step_s
-        return np.split(steps, range(width, len(steps), width))
+        return [self.step_lengths(moments) for moments in self._moments(variants)]
+
+    def step_lengths(self, moments: Times) -> Times:
+        """Return the length of each step, s, from when its operations start and end."""
+        operations = moments[: 2 * len(self.table.operation)]
+        found: Times = operations[1::2].max(axis=0) - operations[::2].min(axis=0)
+        return found
+
+    def _moments(self, variants: Sequence[Times]) -> list[Times]:
+        width, delays = len(self.steps), np.zeros_like(self.recorded)
+        nothing = np.zeros((1, width * len(variants)))
+        values = np.concatenate([np.concatenate(variants, axis=1), np.tile(delays, len(variants)), nothing])
+        moments = self.table.graph.replay(values)
+        return np.split(moments, range(width, moments.shape[1], width), axis=1)

@@ -179,7 +179,8 @@ class _Rank:
             )
             if self.end[work] <= self.start[call] or not launched_before:
                 continue
-            if self.kind[call] == "wait" or self.launcher[work] == call:
+            copies = self.launcher[work] == call and self.kind[work] == "memory"
+            if self.kind[call] == "wait" or copies:
                 self.awaited[call], self.at_end[call], self.tier[call] = work, True, SYNCHRONISATION
             elif self.end[call] - self.end[work] <= JUST_BEFORE_NS:
                 self.awaited[call], self.at_end[call], self.tier[call] = work, True, INFERRED
