@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.what_if import Explained, WhatIf
+    from ccl_bench.result.what_if import CriticalPath, Explained, WhatIf
 
 ROWS = 8
 """Rows of a table that are shown; what is beyond is counted."""
@@ -34,6 +34,7 @@ def what_if_page(found: WhatIf) -> Group:
     ]
     if found.scenarios:
         parts += [Text(), heading("Scenarios"), indented(_scenarios(found))]
+    parts += [Text(), heading("Critical path"), indented(_critical_path(found.critical_path))]
     parts += [Text(), heading("Slowdown where all but one takes its ideal time"), indented(_slowdowns(found))]
     if found.findings:
         parts += [Text(), heading("Findings"), indented(issues(map(issue_of, found.findings)))]
@@ -71,6 +72,17 @@ def _scenarios(found: WhatIf) -> RenderableType:
         for each in found.scenarios
     ]
     return aligned(("scenario", "step", "gain", "of the step"), rows, right=(1, 2, 3), wide=(0,))
+
+
+def _critical_path(path: CriticalPath) -> RenderableType:
+    """Return what the step waited for, what a tenth less of it gains, and how much comes next."""
+    rows = []
+    for part in path.parts[:ROWS]:
+        gain = path.sensitivities.get(f"{part.worker} {part.kind}")
+        tenth = "" if gain is None else _seconds(gain)
+        rows.append((part.worker, part.kind, _seconds(part.took_s), f"{100 * part.share:.1f} %", tenth))
+    head = ("rank", "", "on the path", "of it", "a tenth less gains")
+    return aligned(head, rows, right=(2, 3, 4), wide=(1,))
 
 
 def _slowdowns(found: WhatIf) -> RenderableType:

@@ -36,6 +36,36 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class OnPath:
+    """What one kind of work of one worker takes of the critical path."""
+
+    worker: str
+    """Rank; of a table of operations rank and stage, as `rank/stage`."""
+    kind: str
+    """`host`, `compute`, `transfer`, `copies` or `unexplained`."""
+    took_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """What the last end of a step waited for, back to its begin; means over steps."""
+
+    length_s: float
+    parts: list[OnPath]
+    """The largest first."""
+    hops: float
+    """Changes from one worker to another."""
+    sensitivities: dict[str, float]
+    """Worker and kind → by how much the step gets shorter if it takes a tenth less, s."""
+    second_s: float
+    """Length of the path if the first of the parts took no time, s."""
+    second: list[OnPath]
+    slack_s: dict[str, float]
+    """Worker → how much later it could reach every meeting of a step and still not be the last, s."""
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIf:
     """The answer for one run; times are means over steps, s."""
 
@@ -61,6 +91,7 @@ class WhatIf:
     """Kind → name → slowdown where all but this takes its ideal time."""
     step_s: list[float]
     """Length of each step, replayed as recorded, s."""
+    critical_path: CriticalPath
     scenarios: list[ScenarioAnswer]
     steps: list[int]
     findings: list[Finding] = field(default_factory=list)

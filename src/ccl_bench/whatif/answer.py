@@ -12,6 +12,7 @@ import numpy as np
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.result.what_if import Explained, ScenarioAnswer, WhatIf
+from ccl_bench.whatif.critical_path import find_critical_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +53,10 @@ def answer_what_if(
     by: dict[str, dict[str, float]] = {kind: {} for kind in replays.answered}
     for (kind, name), found in zip(asked, alone, strict=True):
         by[kind][name] = float(found.mean()) / t_ideal
-    changed = replays.steps_s(each.variant() for each in scenarios)
+    changed = [
+        np.maximum(steps, each.at_least_s)
+        for steps, each in zip(replays.steps_s(each.variant() for each in scenarios), scenarios, strict=True)
+    ]
     slow = (t_original, t_ideal)
     return WhatIf(
         run=replays.name,
@@ -68,6 +72,7 @@ def answer_what_if(
         m_s=_last_stage(replays, slow),
         by={kind: names for kind, names in by.items() if names},
         step_s=original.tolist(),
+        critical_path=find_critical_path(replays),
         scenarios=[
             ScenarioAnswer(each.name, float(took.mean()), took.tolist(), t_original - float(took.mean()))
             for each, took in zip(scenarios, changed, strict=True)

@@ -1,80 +1,105 @@
-"""The critical path of a step: what, from its last end back to its begin, the next thing always waited for."""
+"""The critical path of steps: from the last end back to the begin, what the next thing waited for longest.
+
+A share of the path is an upper bound of what can be gained, since another path may be nearly as long: beside
+it stand what a tenth less of it gains, and the second path.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ccl_bench.result.what_if import CriticalPath, OnPath
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from ccl_bench.whatif.event_graph import EventGraph
+    from ccl_bench.whatif.replays import PathLabels, Replays
 
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
 
 _NONE = -1
 
+LESS = 0.9
+"""What a sensitivity lets things take of their time."""
+
+_ASKED = 6
+"""Parts of the path of which sensitivities are asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A stretch of the path, ns."""
+    """A stretch of the path."""
 
     start: float
     end: float
     event: int
     """Event that it leads to."""
     explained: bool
-    """Whether something that is known took so long; else the event came later than all it is known to wait for."""
+    """Whether something known took so long; else the event came later than all it is known to wait for."""
 
 
 @dataclass(frozen=True)
+class StepEvents:
+    """The events of a step, and when they happened."""
+
+    begins: Times
+    """For each event when the step begins on its rank."""
+    ends: Numbers
+    """Events with which something of the step ends."""
+    moments: Times
+    values: Times
+    """Times of edges."""
+    uncertain: Times
+    """For each event how far the clock of its rank may be wrong."""
+
+
 class PathFinder:
-    """Finds what events waited for."""
+    """Finds what the events of a graph waited for."""
 
-    graph: EventGraph
-    stays: Callable[[int, Numbers], bool] | None = None
-    """Whether clocks are too uncertain to leave the rank of an event for what it seems to have waited for."""
+    def __init__(self, graph: EventGraph) -> None:
+        self._graph = graph
+        self._order = np.argsort(graph.target, kind="stable")
+        self._at = np.searchsorted(graph.target[self._order], np.arange(graph.size + 1))
 
-    @cached_property
-    def _incoming(self) -> tuple[Numbers, Numbers]:
-        """The edges by the event that waits, and where those of each event begin."""
-        order = np.argsort(self.graph.target, kind="stable")
-        return order, np.searchsorted(self.graph.target[order], np.arange(self.graph.size + 1))
+    def path(self, step: StepEvents) -> list[PathSegment]:
+        """Return the segments that lead to the last end of a step, in order; they tile the time they span.
 
-    def path(self, last: int, begin: float, moments: Times, values: Times) -> list[PathSegment]:
-        """Return the segments from `begin`, ns, to the moment of an event, in order; they tile that time.
-
-        `moments` are of events, `values` the times of edges, ns. Where the path begins later than `begin`, the
-        first segment is unexplained.
+        The path begins where nothing is waited for, or where the step begins on the rank that it has reached.
         """
+        event = int(step.ends[np.argmax(step.moments[step.ends])])
+        until, own = float(step.moments[event]), _NONE
         found: list[PathSegment] = []
-        event, until = last, float(moments[last])
-        while until > begin:
-            before, took = self._binding(event, moments, values)
-            at = begin if before == _NONE else max(begin, min(until, float(moments[before])))
-            explained_from = at if before == _NONE else min(until, max(at, float(moments[before]) + took))
-            if before == _NONE:
-                explained_from = begin
-            if explained_from < until:
-                found.append(PathSegment(explained_from, until, event, explained=False))
-            if at < explained_from:
-                found.append(PathSegment(at, explained_from, event, explained=True))
+        while until > step.begins[event]:
+            before, took = self._binding(event, own, step)
             if before == _NONE:
                 break
+            ended = float(step.moments[before])
+            at = max(float(step.begins[before]), min(until, ended))
+            known_until = min(until, max(at, ended + took))
+            if known_until < until:
+                found.append(PathSegment(known_until, until, event, explained=False))
+            if at < known_until:
+                found.append(PathSegment(at, known_until, event, explained=True))
+            own = event - 1
             event, until = before, at
         return found[::-1]
 
-    def _binding(self, event: int, moments: Times, values: Times) -> tuple[int, float]:
-        """Return the event that this one waited for longest, and for how long after it; -1 for none."""
-        graph = self.graph
-        order, at = self._incoming
-        edges = order[at[event] : at[event + 1]]
+    def _binding(self, event: int, own: int, step: StepEvents) -> tuple[int, float]:
+        """Return the event that this one waited for longest, and for how long after it; -1 for none.
+
+        A meeting waited for the rank that the path comes from, whose start is event `own`, unless another
+        member came later by more than clocks are uncertain.
+        """
+        graph, moments, values = self._graph, step.moments, step.values
+        edges = self._order[self._at[event] : self._at[event + 1]]
         sources, took = graph.source[edges], values[graph.edge_value[edges]]
         if event and graph.chain[event] == graph.chain[event - 1]:
             sources = np.append(sources, event - 1)
@@ -82,12 +107,79 @@ class PathFinder:
         if not sources.size:
             return _NONE, 0.0
         best = int(np.argmax(moments[sources] + took))
+        if own in sources and own != event - 1:
+            last = int(sources[best])
+            uncertain = max(step.uncertain[last], step.uncertain[own])
+            if moments[last] - moments[own] <= uncertain:
+                return own, 0.0
         return int(sources[best]), float(took[best])
 
 
-def sum_segments(segments: Sequence[PathSegment], names: Sequence[str]) -> dict[str, float]:
-    """Return the time of segments by the name that each has, ns."""
-    found: dict[str, float] = {}
-    for segment, name in zip(segments, names, strict=True):
-        found[name] = found.get(name, 0.0) + segment.end - segment.start
-    return found
+def find_critical_path(replays: Replays) -> CriticalPath:
+    """Return the mean critical path of the steps of a run."""
+    finder, labels = PathFinder(replays.graph), replays.path_labels()
+    paths = [finder.path(step) for step in replays.step_events()]
+    length_s, on_path = _shares(replays, paths, labels)
+    asked = [part for part in on_path if part.kind != UNEXPLAINED][:_ASKED]
+    masks = [labels.mask(part.worker, part.kind) for part in asked]
+    original, *less = replays.steps_s([replays.recorded, *(replays.scaled(mask, LESS) for mask in masks)])
+    sensitivities = {
+        f"{part.worker} {part.kind}": float((original - steps).mean())
+        for part, steps in zip(asked, less, strict=True)
+    }
+    second: list[OnPath] = []
+    second_s = 0.0
+    if masks:
+        variant = replays.scaled(masks[0], 0.0)
+        others = [finder.path(step) for step in replays.step_events(variant)]
+        second_s, second = _shares(replays, others, labels)
+    slack = _slack(replays, labels)
+    hops = sum(_hops(path, labels) for path in paths) / max(1, len(paths))
+    return CriticalPath(length_s, on_path, hops, sensitivities, second_s, second, slack)
+
+
+UNEXPLAINED = "unexplained"
+
+
+def _shares(
+    replays: Replays, paths: Sequence[Sequence[PathSegment]], labels: PathLabels
+) -> tuple[float, list[OnPath]]:
+    """Return the mean length of paths, s, and what of it kinds of work of workers take, most first."""
+    times: dict[tuple[str, str], float] = {}
+    for segment in (each for path in paths for each in path):
+        key = labels.worker(segment.event), labels.kind(segment.event) if segment.explained else UNEXPLAINED
+        times[key] = times.get(key, 0.0) + segment.end - segment.start
+    unit = replays.unit_s / max(1, len(paths))
+    whole = sum(times.values())
+    ordered = sorted(times.items(), key=lambda item: -item[1])
+    return whole * unit, [OnPath(worker, kind, took * unit, took / whole) for (worker, kind), took in ordered]
+
+
+def _hops(path: Iterable[PathSegment], labels: PathLabels) -> int:
+    """Return how often a path changes from one worker to another."""
+    workers = [labels.worker(segment.event) for segment in path]
+    return sum(one != other for one, other in pairwise(workers))
+
+
+def _slack(replays: Replays, labels: PathLabels) -> dict[str, float]:
+    """Return for each worker how much later it could reach every meeting of a step and still not be last, s.
+
+    It is the least lead over the last member, mean over steps; a worker that is last anywhere has none.
+    """
+    graph, size = replays.graph, 2 * len(labels.workers)
+    to_meeting = graph.target >= size
+    sources, meetings = graph.source[to_meeting], graph.target[to_meeting]
+    members = np.bincount(meetings, minlength=graph.size)
+    several = members[meetings] > 1
+    sources, meetings = sources[several], meetings[several]
+    workers = labels.workers[sources // 2]
+    found: dict[str, list[float]] = {}
+    for step in replays.step_events():
+        inside = (step.moments[sources] >= step.begins[sources]) & (
+            step.moments[sources] <= step.moments[step.ends].max()
+        )
+        lead = step.moments[meetings] - step.moments[sources]
+        for worker in np.unique(workers[inside]).tolist():
+            least = lead[inside & (workers == worker)].min()
+            found.setdefault(worker, []).append(float(least) * replays.unit_s)
+    return {worker: float(np.mean(leads)) for worker, leads in found.items()}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -42,7 +41,9 @@ class _Incoming:
 
     def latest(self, moments: Times, values: Times) -> Times:
         """Return when the last of what each event with edges waits for has passed."""
-        found: Times = np.maximum.reduceat(moments[self.sources] + values[self.values], self.targets_at, axis=0)
+        found: Times = np.maximum.reduceat(
+            moments[self.sources] + values[self.values], self.targets_at, axis=0
+        )
         return found
 
 
@@ -139,7 +140,7 @@ class EventGraph:
         return tuple(segment for _, segment in sorted(found, key=lambda each: each[0]))
 
     def _edges_with_singles(self, singles: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Return all edges in order of target, and among them those of the chain to events that stand alone."""
+        """Return all edges in order of target, also those of the chain to events that stand alone."""
         source = np.concatenate([self.source, singles - 1])
         target = np.concatenate([self.target, singles])
         value = np.concatenate([self.edge_value, self.value[singles]])

@@ -44,9 +44,9 @@ _META_FIX = "correct the file, or leave it out: sizes come from the table then"
 class OperationTable:
     """A run as operations: their graph, and for each operation and step how long it took.
 
-    Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s. The
-    events of operation i are `2 i` (start) and `2 i + 1` (end), and its time is value i of the graph; the last
-    value is 0.
+    Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s. Of n
+    operations, number i has the events `2 i` (start) and `2 i + 1` (end); its time is value i of the graph,
+    its delay value `n + i`, and value `2 n` is 0.
     """
 
     name: str
@@ -62,8 +62,7 @@ class OperationTable:
     delay: Times
     """Time between the end of what an operation waits for and its start."""
     start: Times
-    """When each operation started, and below when it ended."""
-    end: Times
+    """When each operation started."""
     recorded_s: NDArray[np.float64]
     """Length of each step."""
     findings: list[Finding] = field(default_factory=list)
@@ -286,7 +285,6 @@ def _table(
         duration=np.where(computes, took, np.where(moved <= ODD_S, 0, moved)),
         delay=np.where((waited <= ODD_S) | np.isposinf(waited), 0, waited),
         start=start,
-        end=end,
         recorded_s=end.max(axis=0) - start.min(axis=0),
         findings=findings,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,9 +13,44 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ccl_bench.base.findings import Finding
+    from ccl_bench.whatif.critical_path import StepEvents
+    from ccl_bench.whatif.event_graph import EventGraph
 
     Mask = NDArray[np.bool_]
     Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PathLabels:
+    """What the events of a graph belong to; the events of operation i are `2 i` and `2 i + 1`."""
+
+    workers: NDArray[np.str_]
+    """Worker of each operation."""
+    starts: NDArray[np.str_]
+    """Kind of what comes before the start of each operation."""
+    ends: NDArray[np.str_]
+    """Kind of each operation."""
+    member: NDArray[np.int64]
+    """For each meeting a member; meetings are the events after those of operations."""
+
+    def _operation(self, event: int) -> int:
+        size = len(self.workers)
+        return event // 2 if event < 2 * size else int(self.member[event - 2 * size])
+
+    def worker(self, event: int) -> str:
+        """Return the worker of an event."""
+        return str(self.workers[self._operation(event)])
+
+    def kind(self, event: int) -> str:
+        """Return what kind of work leads to an event."""
+        before = event % 2 == 0 and event < 2 * len(self.workers)
+        return str((self.starts if before else self.ends)[self._operation(event)])
+
+    def mask(self, worker: str, kind: str) -> Mask:
+        """Return the operations of a kind of a worker."""
+        found: Mask = (self.workers == worker) & (self.ends == kind)
+        return found
+
 
 _BYTES = 1 << 28
 """Of one array of times; more variants are replayed one after the other."""
@@ -27,12 +63,17 @@ class Replays(ABC):
     """
 
     name: str
+    graph: EventGraph
+    unit_s: float
+    """What times are counted in, s."""
     steps: Sequence[int]
     findings: Sequence[Finding]
     idealisation: str
     """What an ideal time is, in words."""
     kinds: tuple[str, ...]
     """Kinds of names that operations have, such as `rank`."""
+    kinds_of_communication: str
+    """The one of them that names collectives."""
     answered: tuple[str, ...]
     """Those of them that answers list."""
     recorded_s: Times
@@ -73,10 +114,29 @@ class Replays(ABC):
     def ideal_but(self, mask: Mask) -> Times:
         """Return the variant in which all but some operations take their ideal time."""
 
+    @abstractmethod
+    def transfer_s(self, mask: Mask) -> Times:
+        """Return how long some operations move data in each step, on the worker where that is longest, s."""
+
+    @abstractmethod
+    def on_network(self, bandwidth: float, latency_s: float) -> Times:
+        """Return the variant in which communication of known size goes over another network.
+
+        `bandwidth` is a bus bandwidth, byte/s. Raises UsageError where no size is recorded.
+        """
+
     @property
     @abstractmethod
     def workers(self) -> dict[str, Mask]:
         """The operations of each worker, by rank and stage as `rank/stage`."""
+
+    @abstractmethod
+    def path_labels(self) -> PathLabels:
+        """Return what events belong to."""
+
+    @abstractmethod
+    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
+        """Return the events of each step, of a variant or as they were."""
 
     @abstractmethod
     def _replay(self, variants: Sequence[Times]) -> list[Times]:

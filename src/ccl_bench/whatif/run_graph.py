@@ -66,20 +66,38 @@ class RunGraph:
         """Return how long the slowest rank took for each step, `[step, column]`, s."""
         found = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
-            for begins, ends in self._bounds[step]:
+            for begins, ends in self._bounds[step].values():
                 length = moments[ends].max(axis=0) - moments[begins].min(axis=0)
                 found[number] = np.maximum(found[number], length / 1e9)
         return found
 
+    def step_begins(self, step: int, moments: Times) -> Times:
+        """Return for each event when a step begins on its rank; for meetings the first time of all."""
+        begins = {rank: moments[starts].min() for rank, (starts, _) in self._bounds[step].items()}
+        every = min(begins.values(), default=NEVER)
+        own = (
+            self.operations["trace"].replace_strict(begins, default=every, return_dtype=pl.Float64).to_numpy()
+        )
+        return np.append(np.repeat(own, 2), np.full(self.events.size - 2 * len(own), every))
+
+    def clock_error(self) -> Times:
+        """Return for each event how far the clock of its rank is off after alignment, ns; 0 for meetings."""
+        own = self.operations["residual_ns"].fill_null(0).to_numpy().astype(np.float64)
+        return np.append(np.repeat(own, 2), np.zeros(self.events.size - 2 * len(own)))
+
+    def step_ends(self, step: int) -> Numbers:
+        """Return the events with which something of a step ends."""
+        return np.concatenate([ends for _, ends in self._bounds[step].values()])
+
     @cached_property
-    def _bounds(self) -> dict[int, list[tuple[Numbers, Numbers]]]:
-        """For each step the events that begin and end what each rank does in it."""
-        found: dict[int, list[tuple[Numbers, Numbers]]] = {step: [] for step in self.steps}
+    def _bounds(self) -> dict[int, dict[int, tuple[Numbers, Numbers]]]:
+        """For each step the events that begin and end what each trace does in it."""
+        found: dict[int, dict[int, tuple[Numbers, Numbers]]] = {step: {} for step in self.steps}
         placed = self.operations.drop_nulls("step")
-        for (_, step), part in placed.group_by("trace", "step", maintain_order=True):
+        for (trace, step), part in placed.group_by("trace", "step", maintain_order=True):
             if step in found:
                 rows = part["row"].to_numpy()
-                found[step].append((2 * rows, 2 * rows + 1))
+                found[step][trace] = (2 * rows, 2 * rows + 1)
         return found
 
 
@@ -110,7 +128,7 @@ def load_run_graph(
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
     clocks = operations.join(
-        offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"]),
+        offsets.select("iteration", "rank", "offset_ns", "residual_ns").unique(["iteration", "rank"]),
         on=["iteration", "rank"],
         how="left",
         nulls_equal=True,

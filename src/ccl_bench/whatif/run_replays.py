@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ccl_bench.analysis.communication.bandwidth import known_bus_factor
+from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.whatif.critical_path import StepEvents
 from ccl_bench.whatif.ideal import IDEALISATION, comparable_values, ideal_values
-from ccl_bench.whatif.replays import Replays
+from ccl_bench.whatif.replays import PathLabels, Replays
 from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
+from ccl_bench.whatif.table_replays import COMPUTE, TRANSFER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.replays import Mask, Times
     from ccl_bench.whatif.run_graph import RunGraph
 
-HOST, COMPUTE, COPIES = "host", "compute", "copies"
+HOST, COPIES = "host", "copies"
 """What an operation is that does not communicate; communication is named by its collective."""
 
 _WHERE = {"memory": COPIES, "fused": COMPUTE, "operator": COMPUTE, "compute": COMPUTE}
@@ -32,21 +36,23 @@ class RunReplays(Replays):
 
     idealisation = IDEALISATION
     kinds = ("rank", "stage", "kernel", "comm", "dimension", "operation")
+    kinds_of_communication = "comm"
     answered = ("rank", "stage", "dimension", "operation")
 
     def __init__(self, graph: RunGraph) -> None:
-        self.graph = graph
+        self.run = graph
+        self.graph, self.unit_s = graph.events, 1e-9
         self.name, self.steps, self.findings = graph.name, graph.steps, graph.findings
         self.recorded_s = graph.step_lengths(graph.events.recorded[:, None])[:, 0]
 
     @property
     def recorded(self) -> Times:
         """The variant in which everything takes what it took, less what no operation explains."""
-        return self.graph.values
+        return self.run.values
 
     @cached_property
     def _comparable(self) -> pl.DataFrame:
-        return comparable_values(self.graph)
+        return comparable_values(self.run)
 
     @cached_property
     def ideal(self) -> Times:
@@ -79,7 +85,7 @@ class RunReplays(Replays):
             "operation": pl.coalesce(comm, what),
         }
         found: NDArray[np.str_] = (
-            self.graph.operations.select(columns[kind].fill_null("")).to_series().to_numpy().astype(np.str_)
+            self.run.operations.select(columns[kind].fill_null("")).to_series().to_numpy().astype(np.str_)
         )
         return found
 
@@ -101,7 +107,7 @@ class RunReplays(Replays):
         return found
 
     def _changed(self, ideal: pl.DataFrame) -> Times:
-        values = self.graph.values.copy()
+        values = self.run.values.copy()
         values[ideal["value"].to_numpy()] = ideal["ideal"].to_numpy()
         return values
 
@@ -111,16 +117,47 @@ class RunReplays(Replays):
 
     def scaled(self, mask: Mask, factor: float) -> Times:
         """Return the variant in which some operations, and the host's time before them, are scaled."""
-        values = self.graph.values.copy()
+        values = self.run.values.copy()
         rows = np.flatnonzero(mask)
         values[rows * VALUES + OWN] *= factor
-        on_host = rows[(self.graph.operations["place"] == "host").to_numpy()[rows]]
+        on_host = rows[(self.run.operations["place"] == "host").to_numpy()[rows]]
         values[on_host * VALUES + GAP] *= factor
         return values
 
     def ideal_but(self, mask: Mask) -> Times:
         """Return the variant in which all but some operations take their ideal time."""
-        return np.where(np.append(np.repeat(mask, VALUES), True), self.graph.values, self.ideal)
+        return np.where(np.append(np.repeat(mask, VALUES), True), self.run.values, self.ideal)
+
+    def transfer_s(self, mask: Mask) -> Times:
+        """Return how long some operations move data in each step, on the rank where that is longest, s."""
+        operations = self.run.operations.select("trace", "step", took=pl.Series(self.recorded[OWN:-1:VALUES]))
+        moved = operations.filter(pl.Series(mask)).group_by("trace", "step").agg(pl.col("took").sum())
+        most = dict(moved.group_by("step").agg(pl.col("took").max()).iter_rows())
+        return np.array([most.get(step, 0.0) for step in self.steps]) * self.unit_s
+
+    def on_network(self, bandwidth: float, latency_s: float) -> Times:
+        """Return the variant in which matched collectives take latency and size over bus bandwidth.
+
+        `t = alpha + size · factor / B`, with the factor of nccl-tests for the collective and its group.
+        """
+        known = (
+            self.run.operations.select("row", "collective", "size_bytes", "size")
+            .filter(pl.Series(self.run.meets >= 0))
+            .drop_nulls()
+        )
+        if known.is_empty():
+            fix = "record the arguments of calls: NCCL with torch 2.5 or later, or Execution Traces beside"
+            raise UsageError("no call of communication has a recorded size and group", fix=fix)
+        kinds = known.select("collective", "size").unique().rows()
+        factors = [(*kind, known_bus_factor(*kind)) for kind in kinds]
+        schema = {"collective": pl.String, "size": pl.Int64, "factor": pl.Float64}
+        rated = known.join(
+            pl.DataFrame(factors, schema, orient="row"), on=["collective", "size"]
+        ).drop_nulls()
+        moved = rated["size_bytes"] * rated["factor"] / bandwidth
+        values = self.recorded.copy()
+        values[rated["row"].to_numpy() * VALUES + OWN] = (latency_s + moved.to_numpy()) / self.unit_s
+        return values
 
     @property
     def workers(self) -> dict[str, Mask]:
@@ -129,6 +166,40 @@ class RunReplays(Replays):
         names = np.char.add(np.char.add(rank, "/"), stage)
         return {name: names == name for name in np.unique(names).tolist()}
 
+    def path_labels(self) -> PathLabels:
+        """Return what events belong to; a worker is a rank, or the trace of one that is not known."""
+        operations = self.run.operations
+        away = (operations["place"] != "host").to_numpy()
+        names = {
+            "communication": TRANSFER,
+            "memory": COPIES,
+            "operator": COMPUTE,
+            "fused": COMPUTE,
+            COMPUTE: COMPUTE,
+        }
+        ends = operations["kind"].replace_strict(names, default=HOST).to_numpy().astype(np.str_)
+        workers = operations.select(pl.coalesce("rank", -1 - pl.col("trace")).cast(pl.String)).to_series()
+        member = np.zeros(self.graph.size - 2 * len(ends), dtype=np.int64)
+        meets = self.run.meets >= 0
+        member[self.run.meets[meets]] = np.flatnonzero(meets)
+        starts = np.full(len(away), HOST)
+        return PathLabels(workers.to_numpy().astype(np.str_), starts, ends, member)
+
+    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
+        """Return the events of each step as they were recorded, or as a variant replays."""
+        moments = self.graph.recorded if variant is None else self.graph.replay(variant[:, None])[:, 0]
+        values = self.recorded if variant is None else variant
+        return [
+            StepEvents(
+                self.run.step_begins(step, moments),
+                self.run.step_ends(step),
+                moments,
+                values,
+                self.run.clock_error(),
+            )
+            for step in self.steps
+        ]
+
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
-        lengths = self.graph.step_lengths(self.graph.events.replay(np.stack(variants, axis=1)))
+        lengths = self.run.step_lengths(self.graph.replay(np.stack(variants, axis=1)))
         return list(lengths.T)

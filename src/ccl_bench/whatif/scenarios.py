@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 IDEALS = ("all", "compute", "comm")
 
 _SCALE = re.compile(r"(?P<what>[^=]+)=(?P<factor>[^=]+)")
+_NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_NETWORK = re.compile(rf"B=(?P<bandwidth>{_NUMBER}),alpha=(?P<alpha>{_NUMBER})")
 _LARGEST_FACTOR = 1e6
 
 
@@ -30,6 +32,8 @@ class Scenario:
     name: str
     variant: Callable[[], Times]
     """Computes the times that operations would take."""
+    at_least_s: Times | float = 0.0
+    """Length below which no step falls, s."""
 
 
 def parse_scenarios(
@@ -37,6 +41,8 @@ def parse_scenarios(
     without: Iterable[str] = (),
     scale: Iterable[str] = (),
     ideal: Iterable[str] = (),
+    overlap: Iterable[str] = (),
+    network: Iterable[str] = (),
 ) -> list[Scenario]:
     """Return the scenarios that were asked for; raise UsageError where one is not understood.
 
@@ -46,6 +52,8 @@ def parse_scenarios(
         *(_without(replays, text) for text in without),
         *(_scaled(replays, text) for text in scale),
         *(_ideal(replays, text) for text in ideal),
+        *(_overlapped(replays, text) for text in overlap),
+        *(_on_network(replays, text) for text in network),
     ]
 
 
@@ -71,6 +79,23 @@ def _ideal(replays: Replays, text: str) -> Scenario:
     chosen = {"compute": replays.is_compute, "comm": ~replays.is_compute}
     mask = chosen.get(text, np.ones_like(replays.is_compute))
     return Scenario(f"ideal {text}", lambda: replays.ideal_but(~mask))
+
+
+def _overlapped(replays: Replays, text: str) -> Scenario:
+    """Return the scenario in which computing hides a collective: a step is no shorter than its transfers."""
+    mask = _part(replays, f"{replays.kinds_of_communication}:{text}")
+    return Scenario(f"overlap {text}", lambda: replays.scaled(mask, 0.0), replays.transfer_s(mask))
+
+
+def _on_network(replays: Replays, text: str) -> Scenario:
+    """Return the scenario of another network: bus bandwidth B in 10^9 byte/s, latency alpha in µs."""
+    parts = _NETWORK.fullmatch(text)
+    bandwidth, alpha = (float(parts[name]) if parts else 0.0 for name in ("bandwidth", "alpha"))
+    if not bandwidth:
+        fix = "write bus bandwidth in GB/s and latency in µs, such as B=200,alpha=15"
+        raise UsageError(f"{text!r} is no network", fix=fix)
+    variant = replays.on_network(bandwidth * 1e9, alpha * 1e-6)
+    return Scenario(f"network {text}", lambda: variant)
 
 
 def _factor(text: str) -> float | None:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.whatif.replays import Replays
+from ccl_bench.base.errors import UsageError
+from ccl_bench.whatif.critical_path import StepEvents
+from ccl_bench.whatif.replays import PathLabels, Replays
+
+COMPUTE, TRANSFER = "compute", "transfer"
+"""Kinds of operations on the critical path."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +30,13 @@ class TableReplays(Replays):
         "computing takes the mean of its type over ranks, stages and steps, communication the median transfer"
     )
     kinds = answered = ("rank", "stage", "worker", "operation")
+    kinds_of_communication = "operation"
 
     def __init__(self, table: OperationTable) -> None:
         self.table = table
         self.name, self.steps, self.findings = table.name, table.steps, table.findings
         self.recorded_s = table.recorded_s
+        self.graph, self.unit_s = table.graph, 1.0
 
     @property
     def recorded(self) -> Times:
@@ -77,11 +84,47 @@ class TableReplays(Replays):
         """Return ideal times, recorded ones for some operations."""
         return np.where(mask[:, None], self.recorded, self.ideal)
 
+    def transfer_s(self, mask: Mask) -> Times:
+        """Return how long some operations move data in each step, on the worker where that is longest, s."""
+        moved = np.where(mask[:, None], self.recorded, 0)
+        found: Times = np.max([moved[mine].sum(axis=0) for mine in self.workers.values()], axis=0)
+        return found
+
+    def on_network(self, bandwidth: float, latency_s: float) -> Times:
+        """Refuse: a table of operations states no sizes."""
+        del bandwidth, latency_s
+        raise UsageError("a table of operations states no sizes of messages", fix="name a run with traces")
+
     @property
     def workers(self) -> dict[str, Mask]:
         """The operations of each stage of each rank."""
         names = self.labels("worker")[0]
         return {name: names == name for name in np.unique(names).tolist()}
+
+    def path_labels(self) -> PathLabels:
+        """Return what events belong to; a worker is a stage of a rank."""
+        kinds = np.where(self.is_compute, COMPUTE, TRANSFER)
+        meetings = self.table.graph.size - 2 * len(kinds)
+        return PathLabels(self.labels("worker")[0], kinds, kinds, np.zeros(meetings, dtype=np.int64))
+
+    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
+        """Return the events of each step, without the time between operations and what they wait for."""
+        durations = self.recorded if variant is None else variant
+        moments = self._moments([durations])[0]
+        size = len(self.table.operation)
+        begins = moments[: 2 * size : 2].min(axis=0)
+        values = np.concatenate([durations, np.zeros_like(durations), np.zeros((1, durations.shape[1]))])
+        ends = 2 * np.arange(size) + 1
+        return [
+            StepEvents(
+                np.full(len(moments), begins[step]),
+                ends,
+                moments[:, step],
+                values[:, step],
+                np.zeros(len(moments)),
+            )
+            for step in range(moments.shape[1])
+        ]
 
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
         return [self.step_lengths(moments) for moments in self._moments(variants)]

@@ -175,13 +175,14 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
 def _factors(found: pl.DataFrame) -> pl.Series:
     """Return the bus-bandwidth factor of each row; each kind and size of group is looked up once."""
     kinds = found.select("collective", "size", "own_sizes").unique(maintain_order=True)
-    factors = [_factor(*row) for row in kinds.iter_rows()]
+    factors = [known_bus_factor(*row) for row in kinds.iter_rows()]
     looked_up = kinds.with_columns(pl.Series("bus_factor", factors, dtype=pl.Float64))
     on = ["collective", "size", "own_sizes"]
     return found.join(looked_up, on=on, how="left", nulls_equal=True, maintain_order="left")["bus_factor"]
 
 
-def _factor(collective: str, size: int | None, own_sizes: bool | None) -> float | None:
+def known_bus_factor(collective: str, size: int | None, own_sizes: bool | None = None) -> float | None:
+    """Return the bus-bandwidth factor of a collective over a group, None where it has none."""
     name = UNEVEN if own_sizes and collective == "all_to_all" else collective
     if size is None or name not in collectives():
         return None

@@ -42,6 +42,14 @@ Ideal = Annotated[
     list[str] | None,
     Parameter(metavar="WHICH", help="Let all operations take their ideal time, or compute, or comm."),
 ]
+Overlap = Annotated[
+    list[str] | None,
+    Parameter(metavar="COLLECTIVE", help="Let computing hide a collective, as far as a step is long enough."),
+]
+Network = Annotated[
+    list[str] | None,
+    Parameter(metavar="B=GB/s,alpha=µs", help="Let collectives of known size go over another network."),
+]
 
 
 def app(program: str) -> App:
@@ -63,6 +71,8 @@ def what_if(
     without: Without = None,
     scale: Scale = None,
     ideal: Ideal = None,
+    overlap: Overlap = None,
+    network: Network = None,
     steps: options.Steps = options.EVERY_STEP,
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
@@ -89,7 +99,7 @@ def what_if(
         with use_engine(engine), progress_bar(len(opened.traces)) as progress:
             graph = load_run_graph(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
         replays = RunReplays(graph)
-    scenarios = parse_scenarios(replays, without or (), scale or (), ideal or ())
+    scenarios = parse_scenarios(replays, *(each or () for each in (without, scale, ideal, overlap, network)))
     with progress_bar(1, "replaying") as progress:
         found = answer_what_if(replays, scenarios, progress)
     if form == "json":
