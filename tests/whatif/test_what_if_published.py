@@ -83,3 +83,19 @@ def test_every_step_with_and_without_the_time_between_operations(corpus: Path, j
         (read.recorded_s, "step_t_base"),
     ):
         assert found == pytest.approx(np.array([expected[name][str(step)] for step in read.steps]), rel=3e-7)
+
+
+@JOBS
+def test_the_critical_path_leads_to_the_straggler(corpus: Path, job: str) -> None:
+    """The figures were worked out for the project by another program, on the same tables."""
+    parts = answer(corpus, job).critical_path.parts
+    shares = dict.fromkeys(("0/0", "1/3"), 0.0)
+    for part in parts:
+        shares[part.worker] = shares.get(part.worker, 0.0) + part.share
+    if job == "AR":
+        assert shares["0/0"] == pytest.approx(0.955, abs=5e-4)
+    else:
+        assert shares["1/3"] == pytest.approx(0.504, abs=5e-4)
+        assert sum(share for name, share in shares.items() if name.endswith("/3")) == pytest.approx(
+            0.647, abs=5e-4
+        )

@@ -48,7 +48,11 @@ def _seconds(seconds: float) -> str:
 
 def _explanations(found: WhatIf) -> Iterable[str]:
     if found.m_w:
-        names = ", ".join(f"rank {rank} of stage {stage}" for rank, stage in found.m_w.workers)
+        of_stage = "stage" in found.by
+        names = ", ".join(
+            f"rank {rank} of stage {stage}" if of_stage else f"rank {rank}"
+            for rank, stage in found.m_w.workers
+        )
         yield f"{names}: {_explained(found.m_w)}"
     if found.m_s:
         yield f"last stage: {_explained(found.m_s)}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ccl_bench.whatif.replays import Mask, Replays
+    from ccl_bench.whatif.replays import Mask, Replays, Times
     from ccl_bench.whatif.scenarios import Scenario
 
 MOST_UNEXPLAINED = 0.05
@@ -35,16 +35,10 @@ def answer_what_if(
     progress: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
     """Return what scenarios are worth; raise NotMeasurable where too little of a step is explained."""
-    original, ideal = replays.steps_s([replays.recorded, replays.ideal])
+    original, unexplained = replay_recorded(replays)
+    (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
     replay_error = t_original / t_recorded - 1
-    unexplained = float(np.abs(original / replays.recorded_s - 1).mean())
-    if unexplained > MOST_UNEXPLAINED:
-        message = (
-            f"the replayed step differs from the recorded one by {replay_error:+.1%}: operations are missing"
-        )
-        fix = "record every operation of a step, also those of the host, and begin to record before it"
-        raise NotMeasurable(message, where=replays.name, fix=fix)
     named = {kind: replays.labels(kind)[-1] for kind in replays.answered}
     asked = [(kind, name) for kind in replays.answered for name in _in_order(named[kind])]
     alone = replays.steps_s(
@@ -80,6 +74,25 @@ def answer_what_if(
         steps=list(replays.steps),
         findings=list(replays.findings),
     )
+
+
+def replay_recorded(replays: Replays) -> tuple[Times, float]:
+    """Return the length of each step as it replays, s, and the share of a step that this does not explain.
+
+    Raises NotMeasurable where that is too much, or where ranks meet at times that nothing shows.
+    """
+    if replays.unmet > MOST_UNEXPLAINED:
+        message = f"{replays.unmet:.0%} of a step is communication whose partners the traces do not show"
+        fix = "record every rank, with groups and peers: NCCL with torch 2.5 or later, or Execution Traces"
+        raise NotMeasurable(message, where=replays.name, fix=fix)
+    (original,) = replays.steps_s([replays.recorded])
+    unexplained = float(np.abs(original / replays.recorded_s - 1).mean())
+    if unexplained > MOST_UNEXPLAINED:
+        error = original.mean() / replays.recorded_s.mean() - 1
+        message = f"the replayed step differs from the recorded one by {error:+.1%}: operations are missing"
+        fix = "record every operation of a step, also those of the host, and begin to record before it"
+        raise NotMeasurable(message, where=replays.name, fix=fix)
+    return original, unexplained
 
 
 def _in_order(names: NDArray[np.str_]) -> list[str]:

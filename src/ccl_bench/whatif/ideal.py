@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 IDEALISATION = (
-    "an operation takes the median of the same operation of other ranks at the same place in the step, of "
-    "its pipeline stage where another rank has that stage"
+    "an operation takes the median of the same operation of all ranks at the same place in the step; what "
+    "is left out takes that of the others, first of its pipeline stage"
 )
 
 _DIGITS = r"\d+"
-_PLACES = (["key", "k", "step", "stage"], ["key", "k", "step"], ["key", "step"], ["key"])
+_PLACES = (["key", "k", "step"], ["key", "step"], ["key"])
 """What must be the same, the closest first."""
+
+_STAGE_PLACE = ["key", "k", "step", "stage"]
+"""What is closer still, where not all of a stage changes."""
 
 
 def comparable_values(graph: RunGraph) -> pl.DataFrame:
@@ -71,14 +74,15 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
 
     `changed` has one entry an operation. Those that change are not compared with each other.
     """
-    if changed is None:
-        wanted, others = values, values
-    else:
+    wanted, others = values, values
+    places: tuple[list[str], ...] = _PLACES
+    if changed is not None:
         is_changed = pl.Series(changed[values["row"].to_numpy()])
         wanted, others = values.filter(is_changed), values.filter(~is_changed)
+        places = (_STAGE_PLACE, *_PLACES)
     found = wanted.select("value", "key", "k", "step", "stage", "ns")
-    for number, place in enumerate(_PLACES):
+    for number, place in enumerate(places):
         typical = others.group_by(place).agg(pl.col("ns").median().alias(f"ideal_{number}"))
-        found = found.join(typical, on=place, how="left", nulls_equal=number > 0)
-    names = [f"ideal_{number}" for number in range(len(_PLACES))]
+        found = found.join(typical, on=place, how="left", nulls_equal="stage" not in place)
+    names = [f"ideal_{number}" for number in range(len(places))]
     return found.select("value", ideal=pl.coalesce(*names, "ns"))

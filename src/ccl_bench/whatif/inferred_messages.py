@@ -75,17 +75,29 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
 def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
     """Return the sends and receives of each rank: once for each number of messages that steps have.
 
-    What lies between two steps, or beside all, counts as a step too. Steps in which a rank lacks sends or
-    receives are left out.
+    What lies between two steps, or beside all, counts as steps too if it has the calls of several whole ones.
+    Steps in which a rank lacks sends or receives are left out.
     """
+    side = ["rank", "collective"]
     ordered = calls.sort("rank", "start_ns", maintain_order=True)
-    window = pl.col("step").rle_id().over("rank")
-    sizes = pl.len().over("rank", "collective", "window")
-    counted = ordered.with_columns(window=window).with_columns(size=sizes)
+    windowed = ordered.with_columns(window=pl.col("step").rle_id().over("rank"))
+    usual = (
+        windowed.drop_nulls("step")
+        .group_by(*side, "step")
+        .len()
+        .group_by(side)
+        .agg(usual=pl.col("len").first())
+    )
+    k = pl.int_range(pl.len()).over(*side, "window")
+    placed = windowed.join(usual, on=side, maintain_order="left").with_columns(
+        window=pl.struct("window", part=k // pl.col("usual")).rank("dense").over("rank")
+    )
+    counted = placed.with_columns(size=pl.len().over(*side, "window"))
     ranks = counted["rank"].n_unique()
-    sides = counted.select("rank", "collective", "window", "size").unique()
     kinds = (
-        sides.sort("rank", "collective")
+        counted.select(*side, "window", "size")
+        .unique()
+        .sort(side)
         .group_by("window", maintain_order=True)
         .agg(pl.len().alias("sides"), pl.col("size").alias("signature"))
         .filter(pl.col("sides") == 2 * ranks)

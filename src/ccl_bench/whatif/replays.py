@@ -78,6 +78,8 @@ class Replays(ABC):
     """Those of them that answers list."""
     recorded_s: Times
     """Length of each step as recorded, s."""
+    unmet: float = 0.0
+    """Share of the steps in communication of which nothing shows who takes part."""
 
     @property
     @abstractmethod

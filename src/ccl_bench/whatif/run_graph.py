@@ -66,14 +66,14 @@ class RunGraph:
         """Return how long the slowest rank took for each step, `[step, column]`, s."""
         found = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
-            for begins, ends in self._bounds[step].values():
-                length = moments[ends].max(axis=0) - moments[begins].min(axis=0)
+            for rows in self._rows_of_steps[step].values():
+                length = moments[2 * rows.inside + 1].max(axis=0) - rows.begin(moments)
                 found[number] = np.maximum(found[number], length / 1e9)
         return found
 
     def step_begins(self, step: int, moments: Times) -> Times:
         """Return for each event when a step begins on its rank; for meetings the first time of all."""
-        begins = {rank: moments[starts].min() for rank, (starts, _) in self._bounds[step].items()}
+        begins = {trace: rows.begin(moments) for trace, rows in self._rows_of_steps[step].items()}
         every = min(begins.values(), default=NEVER)
         own = (
             self.operations["trace"].replace_strict(begins, default=every, return_dtype=pl.Float64).to_numpy()
@@ -87,17 +87,37 @@ class RunGraph:
 
     def step_ends(self, step: int) -> Numbers:
         """Return the events with which something of a step ends."""
-        return np.concatenate([ends for _, ends in self._bounds[step].values()])
+        return np.concatenate([2 * rows.inside + 1 for rows in self._rows_of_steps[step].values()])
 
     @cached_property
-    def _bounds(self) -> dict[int, dict[int, tuple[Numbers, Numbers]]]:
-        """For each step the events that begin and end what each trace does in it."""
-        found: dict[int, dict[int, tuple[Numbers, Numbers]]] = {step: {} for step in self.steps}
-        placed = self.operations.drop_nulls("step")
-        for (trace, step), part in placed.group_by("trace", "step", maintain_order=True):
-            if step in found:
-                rows = part["row"].to_numpy()
-                found[step][trace] = (2 * rows, 2 * rows + 1)
+    def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
+        """For each step the rows of each trace that belong to it, and those since the step before."""
+        found: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
+        for _, part in self.operations.group_by("trace", maintain_order=True):
+            parts = {
+                since: rows for (since,), rows in part.sort("since").group_by("since", maintain_order=True)
+            }
+            before = np.zeros(0, dtype=np.int64)
+            for since, rows in parts.items():
+                inside = rows.drop_nulls("step")["row"].to_numpy()
+                if since in found and inside.size:
+                    found[since][rows["trace"][0]] = _Rows(inside, before)
+                before = rows["row"].to_numpy()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The operations of one trace in one step."""
+
+    inside: Numbers
+    before: Numbers
+    """Operations launched before the step, and since the one before."""
+
+    def begin(self, moments: Times) -> Times:
+        """Return when the step begins: with its first operation, once what was launched before has ended."""
+        first: Times = moments[2 * self.inside].min(axis=0)
+        found: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
         return found
 
 
@@ -146,7 +166,9 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     inside = pl.col("at_ns") <= pl.col("until_ns")
     return (
         stepped.with_columns(
-            pl.when(inside).then("step").alias("step"), pl.col("start_ns", "end_ns", "launch_ns") - offset
+            pl.when(inside).then("step").alias("step"),
+            pl.col("step").alias("since"),
+            pl.col("start_ns", "end_ns", "launch_ns") - offset,
         )
         .drop("until_ns", "at_ns", "offset_ns")
         .with_columns(alone=pl.when(pl.col("place") == "range").then("operation"))

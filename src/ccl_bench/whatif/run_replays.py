@@ -44,6 +44,19 @@ class RunReplays(Replays):
         self.graph, self.unit_s = graph.events, 1e-9
         self.name, self.steps, self.findings = graph.name, graph.steps, graph.findings
         self.recorded_s = graph.step_lengths(graph.events.recorded[:, None])[:, 0]
+        self.unmet = self._unmet()
+
+    def _unmet(self) -> float:
+        """Return the share of the steps in calls without partners, mean over ranks; 0 for one trace."""
+        operations = self.run.operations
+        ranks = operations["trace"].n_unique()
+        alone = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
+        # A range of a send ends when somebody asks for it, not when the message has left.
+        inside = alone.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
+        took = inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
+        return (
+            float(took * self.unit_s / self.recorded_s.sum()) if ranks > 1 and self.recorded_s.sum() else 0.0
+        )
 
     @property
     def recorded(self) -> Times:
@@ -164,7 +177,7 @@ class RunReplays(Replays):
         """The operations of each rank, by rank and stage."""
         rank, stage = self._label("rank"), self._label("stage")
         names = np.char.add(np.char.add(rank, "/"), stage)
-        return {name: names == name for name in np.unique(names).tolist()}
+        return {name: names == name for name in np.unique(names[rank != ""]).tolist()}
 
     def path_labels(self) -> PathLabels:
         """Return what events belong to; a worker is a rank, or the trace of one that is not known."""
@@ -178,7 +191,9 @@ class RunReplays(Replays):
             COMPUTE: COMPUTE,
         }
         ends = operations["kind"].replace_strict(names, default=HOST).to_numpy().astype(np.str_)
-        workers = operations.select(pl.coalesce("rank", -1 - pl.col("trace")).cast(pl.String)).to_series()
+        workers = operations.select(
+            pl.coalesce(pl.col("rank").cast(pl.String), pl.format("trace {}", "trace"))
+        ).to_series()
         member = np.zeros(self.graph.size - 2 * len(ends), dtype=np.int64)
         meets = self.run.meets >= 0
         member[self.run.meets[meets]] = np.flatnonzero(meets)
