@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 from functools import cache
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ccl_bench import __version__, analysis, metrics
+from ccl_bench import __version__, analysis, diagnosis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.catalog.devices import Device
+    from ccl_bench.diagnosis import Diagnosis
     from ccl_bench.metrics import Metric
     from ccl_bench.schema import Table
 
@@ -70,6 +72,7 @@ WRITTEN = {
         "Findings": "findings.md",
         "Comparing runs": "comparing.md",
         "A timeline of all ranks": "timeline.md",
+        "Diagnoses": "diagnoses.md",
         "What would it be worth?": "what-if.md",
         "Many ranks, many machines": "many-machines.md",
     },
@@ -147,6 +150,12 @@ def sections(manual: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def diagnosis_page(rule: Diagnosis) -> str:
+    """Return the page of one diagnosis, made from its docstring: its parts as headings."""
+    manual = re.sub(r"^(\w[\w ]+):$", r"## \1\n", rule.manual, flags=re.MULTILINE)
+    return f"# `{rule.name}`\n\n{manual}\n"
+
+
 def metrics_index(registry: Iterable[Metric]) -> str:
     """Return the list of metrics."""
     rows = [(f"[`{m.name}`]({m.name}.md)", m.unit, m.better, m.summary) for m in registry]
@@ -214,6 +223,7 @@ def _app(program: str) -> App:
 def settings(names: Sequence[str]) -> str:
     """Return the settings of the site."""
     pages: dict[str, object] = {part: list(found.items()) for part, found in WRITTEN.items()}
+    pages["Diagnoses"] = [f"diagnoses/{name}.md" for name in diagnosis.load().names()]
     pages["Metrics"] = ["metrics/index.md", *(f"metrics/{name}.md" for name in names)]
     pages["Reference"] = list((REFERENCE | GENERATED).items())
     pages["Project"] = list((PROJECT | STYLE).items())
@@ -279,6 +289,10 @@ def generate(folder: Path) -> None:
     }
     for name, text in made.items():
         (pages / name).write_text(text, encoding="utf-8")
+    rules = diagnosis.load()
+    (pages / "diagnoses").mkdir()
+    for rule in rules:
+        (pages / "diagnoses" / f"{rule.name}.md").write_text(diagnosis_page(rule), encoding="utf-8")
     draw_pictures(pages / "pictures")
     (folder / "zensical.toml").write_text(settings(registry.names()), encoding="utf-8")
 

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.findings import Finding
     from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.run import Run
 
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
 
-_TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
+TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
 
 ODD_NS = -10_000_000
 """A transfer of at most this, ns, comes from clocks that differ, and counts as 0."""
@@ -125,7 +126,12 @@ def load_run_graph(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> RunGraph:
     """Read the traces of a run and return its graph; raise NotMeasurable where they hold no operations."""
-    loaded = load_tables(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    loaded = load_tables(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    return graph_of(run, loaded)
+
+
+def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
+    """Return the graph of a run whose `TABLES` are loaded; raise NotMeasurable without operations."""
     tables = loaded.inputs
     operations = tables.get("operations")
     if operations is None or operations.is_empty():

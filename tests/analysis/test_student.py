@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ccl_bench.comparison.noise import student_quantile
+from ccl_bench.analysis.statistics import student_quantile
 
 # Two-sided 99 % and 95 %, as in Fisher and Yates' table of t.
 TABLE = [

@@ -1,0 +1,143 @@
+"""The command `ccl-bench diagnose`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cyclopts import App
+
+    from ccl_bench.result.diagnosis import Diagnosed
+
+ABOUT = """Show where the step goes, what costs time, and what changing that is worth.
+
+Each diagnosis is a rule. What it names is taken out of the recorded run, and the run is replayed: the gain \
+is the time of a step that this saves. Gains of several are not added. What is below the noise of the steps \
+is not reported.
+
+A LIMIT is NAME (the diagnosis is reported at all) or NAME:SHARE (its gain is a larger share of the step), \
+such as late_ranks:5%.
+
+Exit status: 0; 2 wrong usage; 3 where a limit cannot be judged; 4 where nothing can be read; 5 a limit is \
+crossed.
+"""
+
+CROSSED = 5
+
+_LIMIT = re.compile(r"(?P<name>\w+)(?::(?P<share>\d+\.?\d*|\.\d+)(?P<percent>\s*%)?)?")
+
+FailOn = Annotated[
+    list[str] | None,
+    Parameter(metavar="LIMIT", help="Limit with status 5 if it is crossed; repeat it for several."),
+]
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    run = "examples/runs/llama-tiny-pp4-gloo"
+    examples = [f"{program} diagnose {run}", f"{program} diagnose --explain late_ranks"]
+    made = options.app("diagnose", ABOUT, examples)
+    made.default(diagnose)
+    return made
+
+
+def diagnose(
+    run: Annotated[str | None, Parameter(metavar="", help="Directory, trace file or URL of the run.")] = None,
+    /,
+    *,
+    explain: Annotated[
+        str | None, Parameter(metavar="NAME", help="Show the manual page of a diagnosis.")
+    ] = None,
+    list_: Annotated[bool, Parameter(name="--list", help="List every diagnosis.")] = False,
+    why: Annotated[bool, Parameter(help="Also show why the other diagnoses are silent.")] = False,
+    fail_on: FailOn = None,
+    workload_card: options.Card = None,
+    steps: options.Steps = options.EVERY_STEP,
+    profile_mode: options.ProfileMode = "auto",
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
+    form: Annotated[
+        Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
+    ] = "text",
+) -> int:
+    """Diagnose one run."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.diagnosis.diagnose import diagnose as diagnosed
+    from ccl_bench.engine import use_engine
+    from ccl_bench.run import open_run
+
+    if list_ or explain is not None:
+        return _manual(explain)
+    if run is None:
+        raise UsageError("no run is given", fix="name a directory, trace file or URL")
+    limits = [_limit(text) for text in fail_on or ()]
+    opened = open_run(run, card=workload_card, profile_mode=profile_mode, choice=steps.choice)
+    with use_engine(engine), progress_bar(len(opened.traces)) as progress:
+        found = diagnosed(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+    _show(found, form, why=why)
+    return _judged(found, limits)
+
+
+def _manual(name: str | None) -> int:
+    """Print the manual page of a rule, or the list of all rules."""
+    from ccl_bench import diagnosis
+
+    registry = diagnosis.load()
+    if name is not None:
+        rule = registry.get(name)
+        sys.stdout.write(f"{rule.name}\n  kind: {rule.kind}\n\n{rule.manual}\n")
+        return 0
+    from ccl_bench.report.console import show
+    from ccl_bench.report.diagnosis import diagnosis_catalogue
+
+    show(diagnosis_catalogue((rule.name, rule.kind, rule.summary) for rule in registry))
+    return 0
+
+
+def _show(found: Diagnosed, form: str, *, why: bool) -> None:
+    if form == "json":
+        from ccl_bench.result.diagnosis import to_json
+
+        sys.stdout.write(to_json(found).decode() + "\n")
+        return
+    from ccl_bench.report.console import show
+    from ccl_bench.report.diagnosis import diagnose_page
+
+    show(diagnose_page(found, why=why))
+
+
+def _limit(text: str) -> tuple[str, float]:
+    """Return the rule and the share of the step that a limit names."""
+    from ccl_bench import diagnosis
+
+    parts = _LIMIT.fullmatch(text.strip())
+    if parts is None:
+        raise UsageError(f"{text!r} is no limit", fix="write NAME or NAME:SHARE, such as late_ranks:5%")
+    share = float(parts["share"] or 0)
+    share = share / 100 if parts["percent"] else share
+    if share > 1:
+        raise UsageError(f"{text!r} is more than the whole step", fix=f"write {text}% for percent")
+    return diagnosis.load().canonical(parts["name"]), share
+
+
+def _judged(found: Diagnosed, limits: Iterable[tuple[str, float]]) -> int:
+    """Return 5 where a limit is crossed, 3 where one cannot be judged, else 0."""
+    status = 0
+    for name, share in limits:
+        for each in found.diagnoses:
+            if each.name == name and (not share or (each.share is not None and each.share > share)):
+                return CROSSED
+        unknown = any(each.name == name and each.share is None for each in found.diagnoses)
+        if unknown or (found.why_no_gains and name in found.silent):
+            status = NotMeasurable.exit_status
+    return status

@@ -1,0 +1,78 @@
+"""Diagnoses: each a rule in a file of its own, which names a cause and replays the run without it.
+
+The function's name is the rule's name, its parameters are the tables, facts and replays it needs, its
+docstring is its manual page. `gains` replays the run, `verdict` says where a step goes, and `diagnose` asks
+every rule.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from ccl_bench.base.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ccl_bench.result.diagnosis import Opportunity
+
+    Look = Callable[..., Iterable[Opportunity]]
+
+GROUP = "ccl_bench.diagnoses"
+
+Kind = Literal["ranks", "communication", "pipeline", "host", "device", "run"]
+
+
+class Silent(Exception):  # noqa: N818  it is an answer
+    """A rule has nothing to look at in this run; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A rule as declared."""
+
+    name: str
+    kind: Kind
+    needs: tuple[str, ...]
+    look: Look
+
+    @property
+    def manual(self) -> str:
+        """The manual page."""
+        return inspect.cleandoc(self.look.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """First sentence of the manual page."""
+        return self.manual.split("\n\n", 1)[0].replace("\n", " ")
+
+
+DIAGNOSES: Registry[Diagnosis] = Registry("diagnosis", GROUP)
+
+
+def diagnosis(*, kind: Kind) -> Callable[[Look], Look]:
+    """Declare the decorated function as the rule of its name."""
+
+    def register(function: Look) -> Look:
+        name = function.__name__
+        needs = tuple(inspect.signature(function).parameters)
+        DIAGNOSES.add(name, Diagnosis(name, kind, needs, function))
+        return function
+
+    return register
+
+
+@cache
+def load() -> Registry[Diagnosis]:
+    """Import every rule of this package and of plug-ins; return the registry."""
+    from ccl_bench.diagnosis import rules
+
+    for module in pkgutil.iter_modules(rules.__path__):
+        importlib.import_module(f"{rules.__name__}.{module.name}")
+    DIAGNOSES.load_plugins()
+    return DIAGNOSES

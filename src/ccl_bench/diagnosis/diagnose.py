@@ -1,0 +1,114 @@
+"""Ask every rule what costs time in a run, and put the answers in order of what they are worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import diagnosis
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding, issue_of
+from ccl_bench.diagnosis.gains import Gains
+from ccl_bench.diagnosis.verdict import TABLES, find_verdict
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.result.diagnosis import Diagnosed, Opportunity
+from ccl_bench.whatif import run_graph
+from ccl_bench.whatif.answer import MOST_UNEXPLAINED
+from ccl_bench.whatif.graph import CyclicGraphError
+from ccl_bench.whatif.run_replays import RunReplays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.diagnosis import Diagnosis
+    from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.run import Run
+
+_REPLAYED = {"gains", "graph"}
+"""Inputs of rules that come from the graph of a run."""
+
+NOTHING = "nothing beyond the noise of the steps"
+
+
+def needed_tables() -> list[str]:
+    """Return the tables that verdict, replay and rules rest on."""
+    asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
+    return sorted({*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED)})
+
+
+def diagnose(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> Diagnosed:
+    """Return the verdict on a run and what would make it faster; its traces are read once."""
+    loaded = load_tables(run, needed_tables(), jobs=jobs, use_cache=use_cache, progress=progress)
+    return diagnose_loaded(run, loaded)
+
+
+def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
+    """Return the same of a run of which the needed tables are loaded."""
+    found = Diagnosed(str(run.path), None)
+    inputs: dict[str, Any] = dict(loaded.inputs)
+    notes = list(loaded.findings)
+    try:
+        graph = run_graph.graph_of(run, loaded)
+        inputs["graph"] = graph
+        notes = list(graph.findings)
+        found = replace(found, steps=list(graph.steps))
+        found = replace(found, verdict=find_verdict(graph, inputs))
+        found = _with_replay(found, Gains(RunReplays(graph)), inputs)
+    except NotMeasurable as error:
+        reason = str(error.args[0]) if error.args else str(error)
+        found = replace(found, why_no_verdict="" if found.verdict else reason, why_no_gains=reason)
+    except CyclicGraphError as error:
+        found = replace(found, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
+    found = replace(found, findings=[issue_of(each) for each in notes])
+    return _asked(found, diagnosis.load(), inputs)
+
+
+def _with_replay(found: Diagnosed, gains: Gains, inputs: dict[str, Any]) -> Diagnosed:
+    """Return the answer with the errors of the replay, which counts where they are small."""
+    found = replace(found, replay_error=gains.replay_error, unexplained=gains.unexplained)
+    if gains.unexplained <= MOST_UNEXPLAINED:
+        inputs["gains"] = gains
+        return found
+    if not math.isfinite(gains.unexplained):
+        known = replace(found, replay_error=None, unexplained=None)
+        return replace(known, why_no_gains="operations without a beginning cannot be replayed")
+    reason = f"the replayed step differs from the recorded one by {gains.replay_error:+.1%}"
+    return replace(found, why_no_gains=f"{reason}: operations are missing")
+
+
+def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:
+    """Return the answer with what each rule reports, or why it is silent."""
+    opportunities: list[Opportunity] = []
+    silent: dict[str, str] = {}
+    for rule in rules:
+        missing = [need for need in rule.needs if need not in inputs]
+        if missing:
+            known = found.why_no_gains or found.why_no_verdict
+            reason = known if _REPLAYED & {*missing} and known else f"there is no {', '.join(missing)}"
+            silent[rule.name] = reason
+            continue
+        try:
+            own = [replace(each, name=rule.name, kind=rule.kind) for each in _looked(rule, inputs)]
+        except diagnosis.Silent as answer:
+            silent[rule.name] = str(answer)
+            continue
+        except Exception as error:  # a plug-in's rule may raise anything
+            silent[rule.name] = f"it failed: {type(error).__name__}: {error}"
+            message = f"the diagnosis {rule.name} failed: {type(error).__name__}: {error}"
+            failed = issue_of(Finding("diagnosis-failed", "warning", message))
+            found = replace(found, findings=[*found.findings, failed])
+            continue
+        opportunities += own
+        if not own:
+            silent[rule.name] = NOTHING
+    ordered = sorted(opportunities, key=lambda each: (each.gain_s is None, -(each.gain_s or 0.0)))
+    return replace(found, diagnoses=ordered, silent=silent)
+
+
+def _looked(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
+    return list(rule.look(*(inputs[need] for need in rule.needs)))

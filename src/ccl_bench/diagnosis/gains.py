@@ -1,0 +1,232 @@
+"""What a change of a run is worth: the time of each step that the replay saves, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.analysis.statistics import student_quantile
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.result.diagnosis import Evidence, Opportunity
+from ccl_bench.whatif.run_graph import VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.whatif.run_graph import RunGraph
+    from ccl_bench.whatif.run_replays import RunReplays
+
+    Times = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+WORTH = 0.01
+"""Share of the step that a change must surely gain to be reported."""
+
+WORTH_ALONE = 0.03
+"""The same where there is one step, so that nothing shows how far steps differ."""
+
+SEEN = 0.02
+"""Share of a step that a change must gain in it for the cause to be seen there."""
+
+_OFTEN, _RARELY = 0.2, 0.1
+"""Share of the steps in which a cause that comes and goes is seen, and of those in which it may cost time."""
+
+_FEWEST = 3
+"""Steps in which such a cause is seen."""
+
+_INTERVAL = 0.975
+_SHOWN = 3
+_BYTES = 1 << 28
+"""Of one array of times; more variants are replayed one after the other."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one change saves."""
+
+    by_step: Times
+    """In each step, s."""
+    step_s: Times
+    """Length of each step as replayed, s."""
+    replay_error_s: float
+    """Mean error of the replayed steps, s."""
+
+    @property
+    def mean_s(self) -> float:
+        """Saved in the mean step, s."""
+        return float(self.by_step.mean())
+
+    @property
+    def error_s(self) -> float | None:
+        """Half of the interval that holds the mean in 95 of 100 runs; None for one step.
+
+        Of a cause that comes and goes it is that of the steps in which it is seen.
+        """
+        count = len(self.by_step)
+        if count == 1:
+            return None
+        which = self.seen if self.comes_and_goes else np.ones_like(self.seen)
+        share = which.sum() / count
+        spread = float(self.by_step[which].std(ddof=1)) / math.sqrt(which.sum())
+        return (
+            float(share * student_quantile(_INTERVAL, float(which.sum()) - 1) * spread) + self.replay_error_s
+        )
+
+    @property
+    def seen(self) -> Mask:
+        """In which steps it saves more than their noise."""
+        found: Mask = self.by_step > SEEN * self.step_s
+        return found
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """Whether it saves time in some steps, and costs none in nearly all others, as noise would."""
+        seen, lost = self.seen.sum(), (self.by_step < -SEEN * self.step_s).sum()
+        often = _FEWEST <= seen < len(self.seen) and seen >= _OFTEN * len(self.seen)
+        return bool(often and lost <= _RARELY * seen)
+
+    @property
+    def share(self) -> float:
+        """Saved in the mean step, as a share of it."""
+        return self.mean_s / float(self.step_s.mean())
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is worth reporting: beyond the noise of the steps, and the error of the replay."""
+        error, worth = self.error_s, WORTH
+        if error is None:
+            error, worth = self.replay_error_s, WORTH_ALONE
+        return self.mean_s - error > worth * float(self.step_s.mean())
+
+    def beyond(self, other: Times) -> Gain:
+        """Return the gain without what is saved anyway, in each step."""
+        return Gain(self.by_step - other, self.step_s, self.replay_error_s)
+
+
+class Gains:
+    """Replays a run with changes and compares the lengths of its steps.
+
+    A step of a rank lasts from its first operation, or the end of the step before where that is later, to the
+    end of its last one, so that time which a host gains by running ahead counts once.
+    """
+
+    def __init__(self, replays: RunReplays) -> None:
+        self.replays = replays
+        self.graph: RunGraph = replays.graph
+        self.steps = replays.steps
+        recorded = self._lengths(self.graph.events.recorded[:, None])[:, 0]
+        self.recorded_s: Times = recorded
+        self.step_s: Times = self.steps_s([self.graph.values])[0]
+        errors = np.abs(self.step_s / recorded - 1) if len(recorded) else recorded
+        self.unexplained = float(errors.mean()) if len(errors) else 0.0
+        self.replay_error = float(self.step_s.mean() / recorded.mean() - 1) if len(recorded) else 0.0
+
+    @cached_property
+    def operations(self) -> pl.DataFrame:
+        """The operations of the graph, one row each."""
+        return self.graph.operations
+
+    @cached_property
+    def on_host(self) -> Mask:
+        """Whether each operation runs on a thread of the host."""
+        return self.where(pl.col("place") == "host")
+
+    @cached_property
+    def has_device(self) -> bool:
+        """Whether any operation ran on a device."""
+        return bool((self.operations["place"] == "device").any())
+
+    def where(self, condition: pl.Expr) -> Mask:
+        """Return which operations fulfil a condition."""
+        found: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
+        return found
+
+    @cached_property
+    def _order(self) -> tuple[NDArray[np.int64], NDArray[np.int64], pl.DataFrame]:
+        """Rows of operations in steps by trace and step, where each step begins, and which it is."""
+        placed = (
+            self.operations.filter(pl.col("step").is_in(self.steps))
+            .select("row", "trace", "step")
+            .sort("trace", "step", "row")
+        )
+        bounds = (
+            placed.with_row_index("at")
+            .group_by("trace", "step", maintain_order=True)
+            .agg(pl.col("at").first())
+        )
+        return placed["row"].to_numpy(), bounds["at"].cast(pl.Int64).to_numpy(), bounds
+
+    def _lengths(self, moments: Times) -> Times:
+        """Return how long the slowest rank took for each step, `[step, column]`, s."""
+        rows, at, bounds = self._order
+        found = np.zeros((len(self.steps), moments.shape[1]))
+        if not rows.size:
+            return found
+        begins = np.minimum.reduceat(moments[2 * rows], at, axis=0)
+        ends = np.maximum.reduceat(moments[2 * rows + 1], at, axis=0)
+        places = {step: place for place, step in enumerate(self.steps)}
+        trace = None
+        reach = begins[0]
+        for number, (this, step) in enumerate(bounds.select("trace", "step").iter_rows()):
+            reach = begins[number] if this != trace else np.maximum(reach, begins[number])
+            trace, place = this, places[step]
+            found[place] = np.maximum(found[place], (ends[number] - reach) / 1e9)
+            reach = np.maximum(reach, ends[number])
+        return found
+
+    def steps_s(self, variants: Sequence[Times]) -> list[Times]:
+        """Return the length of each step, s, with other times of operations; many are replayed at once."""
+        at_once = max(1, _BYTES // max(1, 2 * self.graph.values.nbytes))
+        found: list[Times] = []
+        for first in range(0, len(variants), at_once):
+            some = np.stack(variants[first : first + at_once], axis=1)
+            found += list(self._lengths(self.graph.events.replay(some)).T)
+        return found
+
+    def of(self, *variants: Times) -> list[Gain]:
+        """Return what each of several variants saves."""
+        error_s = self.unexplained * float(self.step_s.mean())
+        return [Gain(self.step_s - took, self.step_s, error_s) for took in self.steps_s(variants)]
+
+    def opportunity(
+        self, gain: Gain, variant: Times, *, title: str, remedy: str, change: str, ranks: Sequence[int] = ()
+    ) -> Opportunity:
+        """Return an opportunity with the operations that the variant shortens most as evidence."""
+        seen = np.flatnonzero(gain.seen).tolist()
+        best = sorted(seen, key=lambda place: -gain.by_step[place])
+        return Opportunity(
+            "",
+            "",
+            title,
+            remedy,
+            sorted(ranks),
+            [self.steps[place] for place in seen],
+            gain.share,
+            gain.mean_s,
+            gain.error_s,
+            change,
+            [each for place in best[:_SHOWN] for each in self.shortened(variant, self.steps[place])],
+        )
+
+    def shortened(self, variant: Times, step: int) -> list[Evidence]:
+        """Return the operation of a step that a variant shortens most; none where it shortens none."""
+        saved = self.saved(variant).sum(axis=1)
+        mine = self.where(pl.col("step") == step)
+        row = int(np.where(mine, saved, -1.0).argmax()) if mine.any() else -1
+        if row < 0 or saved[row] <= 0:
+            return []
+        each = self.operations.row(row, named=True)
+        gap = max(0.0, float(self.graph.values[VALUES * row])) if each["place"] == "host" else 0.0
+        name = each["name"] or each["kind"]
+        return [Evidence(each["rank"], step, name, each["start_ns"] - round(gap), each["end_ns"])]
+
+    def saved(self, variant: Times) -> Times:
+        """Return by how much a variant shortens each part of each operation, `[operation, part]`, ns."""
+        found: Times = (self.graph.values - variant)[:-1].reshape(-1, VALUES)
+        return found

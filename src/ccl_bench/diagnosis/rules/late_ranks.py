@@ -1,0 +1,73 @@
+"""Ranks whose hosts come late to where ranks meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import diagnosis
+from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
+from ccl_bench.diagnosis.lateness import slow_ranks
+from ccl_bench.diagnosis.wording import ranks_do
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.result.diagnosis import Opportunity
+
+
+@diagnosis(kind="ranks")
+def late_ranks(gains: Gains) -> Iterator[Opportunity]:
+    """Some ranks reach collectives or messages late because their host takes longer than that of others.
+
+    How it is seen:
+    The ranks that come latest to where ranks meet are replayed with the host's times of the other ranks: the
+    median of the same operation at the same place in the step. What any rank would gain that way is
+    subtracted before the gain is compared with the noise.
+
+    Why it costs:
+    All members of a collective wait for the last one. One slow process sets the pace of all.
+
+    What to do:
+    Look at the range that is named. Bind processes to the cores and the NUMA node of their device
+    (torchrun --numa-binding node, numactl, srun --cpu-bind), give the data loader its own cores, and compare
+    clock speed and other users of that machine. Megatron: --distributed-timeout-minutes hides nothing of
+    this; --log-straggler names the rank. torchtitan: [comm] trace_buf_size and its flight recorder do.
+
+    When it is no problem:
+    The gain is small where other ranks are nearly as late. In a pipeline stages differ by design: a rank is
+    compared with those of its stage, where it has any.
+
+    Reference:
+    "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
+    """
+    found = slow_ranks(gains, gains.on_host)
+    if found is None:
+        return
+    where = _longest_range(gains, found.ranks, found.variant)
+    title = (
+        f"{ranks_do(found.ranks, 'comes', 'come')} late: the host takes {found.ratio:.1f} times as long as "
+        f"on other ranks{where}"
+    )
+    yield gains.opportunity(
+        found.gain,
+        found.variant,
+        title=title,
+        remedy="look at what the host does there: binding to cores, data loading, other load on the machine",
+        change="its host takes what hosts of other ranks take",
+        ranks=found.ranks,
+    )
+
+
+def _longest_range(gains: Gains, ranks: tuple[int, ...], variant: Times) -> str:
+    """Return in words the range in which most is saved; empty where the program has none."""
+    saved = gains.saved(variant).sum(axis=1)
+    sums: dict[str, float] = {}
+    traces = gains.operations.filter(pl.col("rank").is_in(ranks))["trace"].unique()
+    for trace in traces.sort():
+        for row, name in ranges_of_rows(gains.graph, trace).items():
+            sums[name] = sums.get(name, 0.0) + float(saved[row])
+    sums.pop(OUTSIDE, None)
+    name, most = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
+    return f", most of it in {name}" if most > 0 else ""

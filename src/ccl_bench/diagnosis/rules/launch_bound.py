@@ -1,0 +1,103 @@
+"""Devices that idle because their hosts launch too slowly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
+from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.result.diagnosis import Opportunity
+
+_FACTOR = 0.5
+"""Time of the host in the replay, of the recorded one."""
+
+_UNEVEN = 1.25
+"""Times the middle of all ranks that a host takes if its rank is late for reasons of its own."""
+
+_WORTH = 0.05
+"""Share of the step that it must gain: hosts twice as fast make any step a little shorter."""
+
+
+@diagnosis(kind="host")
+def launch_bound(gains: Gains) -> Iterator[Opportunity]:
+    """The devices idle because the hosts have not launched their work yet: the step is host-bound.
+
+    How it is seen:
+    The run is replayed with hosts that take half their time for everything they do between waiting for the
+    device. The gain is that of hosts twice as fast, not the most that can be gained. A rank whose host
+    takes longer than most counts with the middle of all: late_ranks says what it costs.
+
+    Why it costs:
+    A device that has finished its queue does nothing, and the other ranks wait for it in collectives.
+
+    What to do:
+    Launch less or sooner: CUDA graphs (torch.cuda.make_graphed_callables, torch.compile
+    (mode="reduce-overhead"); Megatron --enable-cuda-graph or --cuda-graph-impl; vLLM without
+    --enforce-eager), fused kernels and optimizers (torch.compile, AdamW(fused=True)), larger microbatches,
+    fewer Python callbacks in the step. Record again without --with-stack and record_shapes: the profiler
+    itself slows hosts.
+
+    When it is no problem:
+    If the profiler is what makes the host slow. Compare the traced step with the untraced one
+    (step_times_per_rank.json, or the overhead that ccl-bench collect prints).
+
+    Reference:
+    Lumos (MLSys'25); PyTorch CUDA graphs, pytorch.org/docs/stable/notes/cuda.html
+    """
+    if not gains.has_device:
+        raise Silent("the traces show no work of a device")
+    even = _host_times(gains, _even_factors(gains))
+    variant = _host_times(gains, _FACTOR * _even_factors(gains))
+    late, whole = gains.of(even, variant)
+    gain = whole.beyond(late.by_step)
+    if not gain.is_sure or gain.share < _WORTH:
+        return
+    yield gains.opportunity(
+        gain,
+        variant,
+        title=f"The devices wait for their hosts to launch work{_where(gains)}",
+        remedy="use CUDA graphs or torch.compile, fuse small kernels, or give each launch more work",
+        change="hosts take half their time",
+    )
+
+
+def _even_factors(gains: Gains) -> Times:
+    """Return for each operation by what its rank's host must be faster to be no slower than most."""
+    own = gains.graph.values[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
+    ranks = gains.operations["rank"].fill_null(-1).to_numpy()
+    numbers, place = np.unique(ranks, return_inverse=True)
+    totals = np.bincount(place, weights=own * gains.on_host, minlength=len(numbers))
+    typical = float(np.median(totals))
+    factors = np.where(totals > _UNEVEN * typical, typical / np.maximum(totals, 1), 1.0)
+    found: Times = factors[place]
+    return found
+
+
+def _host_times(gains: Gains, factors: Times) -> Times:
+    """Return the variant in which the hosts' times before and in calls change by factors."""
+    variant = gains.graph.values.copy()
+    rows = gains.on_host.nonzero()[0]
+    for part in (GAP, OWN):
+        variant[rows * VALUES + part] *= factors[rows]
+    return variant
+
+
+def _where(gains: Gains) -> str:
+    """Return in words the range of the program in which hosts spend most of their time."""
+    operations = gains.operations
+    first = operations.filter(pl.col("place") == "host")["trace"].head(1).to_list()
+    own = gains.graph.values[:-1].reshape(-1, VALUES)[:, : OWN + 1].sum(axis=1)
+    sums: dict[str, float] = {}
+    for row, name in (item for trace in first for item in ranges_of_rows(gains.graph, trace).items()):
+        sums[name] = sums.get(name, 0.0) + float(own[row])
+    sums.pop(OUTSIDE, None)
+    return f", most of all in {max(sums, key=lambda each: sums[each])}" if sums else ""

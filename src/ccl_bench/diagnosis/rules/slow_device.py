@@ -1,0 +1,59 @@
+"""Ranks whose device takes longer for the same work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.lateness import slow_ranks
+from ccl_bench.diagnosis.wording import ranks_do
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.result.diagnosis import Opportunity
+
+
+@diagnosis(kind="ranks")
+def slow_device(gains: Gains) -> Iterator[Opportunity]:
+    """The same kernels take longer on the device of some ranks, and others wait for them.
+
+    How it is seen:
+    The ranks that come latest to where ranks meet are replayed with kernel times of the other ranks: the
+    median of the same kernel at the same place in the step.
+
+    Why it costs:
+    All members of a collective wait for the last one. One slow device sets the pace of all.
+
+    What to do:
+    Compare clocks, temperature and power limits (nvidia-smi -q -d CLOCK,PERFORMANCE,POWER; dcgmi diag -r 3),
+    ECC retirements, and other jobs on the device. Replace or exclude a device that stays slow. If the rank
+    has more work than the others, balance that: sequence lengths, experts, layers.
+
+    When it is no problem:
+    If the rank has more work by design, such as the last pipeline stage with the output layer. Ranks are
+    compared within their stage, where it has several.
+
+    Reference:
+    "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
+    """
+    if not gains.has_device:
+        raise Silent("the traces show no work of a device")
+    computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
+    found = slow_ranks(gains, computes)
+    if found is None:
+        return
+    title = (
+        f"{ranks_do(found.ranks, 'computes', 'compute')} slowly: the same kernels take {found.ratio:.2f} "
+        "times as long as on other ranks"
+    )
+    yield gains.opportunity(
+        found.gain,
+        found.variant,
+        title=title,
+        remedy="compare clocks, temperature and power of the devices, and the work that ranks get",
+        change="its kernels take what they take on other ranks",
+        ranks=found.ranks,
+    )

@@ -1,0 +1,91 @@
+"""Pipeline stages that compute longer than others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+    from ccl_bench.result.diagnosis import Opportunity
+
+_MOST_RANKS = 8
+"""Ranks of a stage that are replayed one by one."""
+
+
+@diagnosis(kind="pipeline")
+def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
+    """One pipeline stage takes longer than the others, which wait for it.
+
+    How it is seen:
+    Each stage is replayed with the times of the other stages: the median of the same operation. What any
+    stage would gain that way, or one rank of it alone, is subtracted before the gain is compared with the
+    noise. On a run without a device the time of the host is meant.
+
+    Why it costs:
+    A pipeline runs at the pace of its slowest stage, in every microbatch.
+
+    What to do:
+    Move layers from that stage to others. The last stage also has the output layer and the loss, the first
+    the embedding. Megatron: --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers,
+    --pipeline-model-parallel-layout, --account-for-loss-in-pipeline-split. torchtitan:
+    parallelism.pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers. DeepSpeed:
+    PipelineModule(partition_method="parameters").
+
+    When it is no problem:
+    When layers cannot be divided, the gain cannot be had in full: it is that of an even division.
+
+    Reference:
+    "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), M_S
+    """
+    ranks_of = {
+        stage: sorted(ranks)
+        for stage, ranks in gains.operations.select("stage", "rank")
+        .unique()
+        .drop_nulls()
+        .group_by("stage")
+        .agg("rank")
+        .sort("stage")
+        .iter_rows()
+    }
+    if len(ranks_of) < 2:
+        raise Silent("there are no pipeline stages, or they are not known")
+    computes = stage_work(gains)
+    variants = [gains.replays.without(computes & gains.where(pl.col("stage") == each)) for each in ranks_of]
+    found = gains.of(*variants)
+    for place, (stage, ranks) in enumerate(ranks_of.items()):
+        others = [gain.by_step for number, gain in enumerate(found) if number != place]
+        beyond = found[place].beyond(np.maximum(0.0, np.median(others, axis=0)))
+        if not (beyond.is_sure and found[place].beyond(_best_alone(gains, computes, ranks)).is_sure):
+            continue
+        which = " (the last)" if place == len(ranks_of) - 1 else " (the first)" if place == 0 else ""
+        yield gains.opportunity(
+            found[place],
+            variants[place],
+            title=f"Stage {stage}{which} of {len(ranks_of)} takes longer than the other stages",
+            remedy="move layers from it to other stages",
+            change="the stage takes what the other stages take",
+            ranks=ranks,
+        )
+
+
+def stage_work(gains: Gains) -> Mask:
+    """Return the operations that belong to the work of a stage: kernels, without a device the host's time."""
+    if gains.has_device:
+        return gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
+    return gains.on_host
+
+
+def _best_alone(gains: Gains, computes: Mask, ranks: list[int]) -> Times:
+    """Return what the best of a stage's ranks would gain alone, in each step; nothing for one rank."""
+    if len(ranks) == 1:
+        return np.zeros(len(gains.steps))
+    masks = [computes & gains.where(pl.col("rank") == rank) for rank in ranks[:_MOST_RANKS]]
+    found = gains.of(*(gains.replays.without(mask) for mask in masks))
+    return max((gain.by_step for gain in found), key=lambda by_step: float(by_step.sum()))

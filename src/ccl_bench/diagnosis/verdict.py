@@ -1,0 +1,138 @@
+"""Where the time of a step goes: computing, waiting for other ranks, moving data, copies, nothing."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.intervals import union_lengths
+from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.result import WHOLE_TRACE
+from ccl_bench.result.diagnosis import PARTS, Verdict
+from ccl_bench.whatif.meetings import MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccl_bench.whatif.run_graph import RunGraph
+
+TABLES = ("steps", "step_times", "matched", "devices", "clock_offsets")
+
+_ALIKE = 0.01
+"""Share by which two lengths of a step may differ and be the same."""
+
+_KIND = {"compute": "compute", "fused": "compute", "operator": "compute", "memory": "copies"}
+
+
+def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
+    """Return where the time of the mean step goes; raise NotMeasurable where no step shows it."""
+    steps: pl.DataFrame = tables["steps"]
+    lengths = slowest(tables["step_times"])["duration_ns"]
+    intervals = _intervals(graph, tables["matched"])
+    windows = _windows(steps, tables["clock_offsets"])
+    of_trace = {key[0]: part for key, part in intervals.partition_by("trace", as_dict=True).items()}
+    shares = [
+        _shares(of_trace.get(trace, intervals.clear()), mine)
+        for (trace,), mine in windows.filter(pl.col("start_ns") < pl.col("end_ns"))
+        .partition_by("trace", as_dict=True)
+        .items()
+    ]
+    if not shares or lengths.is_empty():
+        raise NotMeasurable("no step shows what ran in it", fix="record at least one whole step")
+    means = {part: fmean(each[part] for each in shares) for part in shares[0]}
+    parts = {part: means[part] for part in PARTS[:-1]}
+    mean_ns = lengths.mean()
+    return Verdict(
+        float(mean_ns) / SECOND_NS,  # type: ignore[arg-type]
+        {**parts, "idle": 1 - sum(parts.values())},
+        steps["rank"].n_unique(),
+        steps["step"].n_unique(),
+        bool((graph.operations["place"] == "device").any()),
+        _devices(tables["devices"]),
+        means["unattributed"],
+        _traced_s(steps, float(mean_ns) / SECOND_NS),  # type: ignore[arg-type]
+        bool((steps["source"] == WHOLE_TRACE).all()),
+    )
+
+
+def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
+    """Return the length of the mean step in the traces, s; None where it is the one that is known."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    traced = slowest(steps.select("iteration", "rank", "step", duration_ns=length))["duration_ns"]
+    found = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
+    return found if abs(found - step_s) > _ALIKE * step_s else None
+
+
+def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps' windows on the device, on the clock of all ranks."""
+    shift = offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"])
+    moved = steps.join(shift, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left")
+    offset = pl.col("offset_ns").fill_null(0)
+    return moved.select(
+        "trace", start_ns=pl.col("device_start_ns") - offset, end_ns=pl.col("device_end_ns") - offset
+    )
+
+
+def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
+    """Return when each trace computed, waited, moved data and copied; `unattributed` is one of the last two.
+
+    What a call waited is what the analysis knows of it, else what passed until the last rank came that meets
+    it. A message has arrived when it is received, however late its sender asks for that.
+    """
+    known = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
+    arrived = pl.DataFrame({"row": graph.operations["row"], "meeting": graph.meets}).filter(
+        pl.col("meeting") >= 0
+    )
+    communicates = graph.operations.filter(
+        (pl.col("kind") == "communication") & (pl.col("place") != "host")
+    ).join(known, on=["trace", "call"], how="left", maintain_order="left")
+    met = communicates.join(arrived, on="row", how="left", maintain_order="left").with_columns(
+        last_ns=_of_meeting(pl.col("start_ns").max()),
+        end_ns=pl.when(pl.col("collective").is_in(MESSAGES))
+        .then(pl.min_horizontal("end_ns", _of_meeting(pl.col("end_ns").min())))
+        .otherwise("end_ns"),
+    )
+    wait = pl.coalesce("wait_ns", pl.col("last_ns") - pl.col("start_ns"))
+    until = pl.min_horizontal("end_ns", pl.col("start_ns") + wait)
+    waiting = met.filter(wait.is_not_null()).select(
+        "trace", "start_ns", until.alias("end_ns"), part=pl.lit("waiting")
+    )
+    moving = met.select(
+        "trace",
+        pl.coalesce(until, "start_ns").alias("start_ns"),
+        "end_ns",
+        part=pl.when(wait.is_null()).then(pl.lit("unattributed")).otherwise(pl.lit("transfer")),
+    )
+    rest = graph.operations.filter(pl.col("kind").is_in([*_KIND])).select(
+        "trace", "start_ns", "end_ns", part=pl.col("kind").replace_strict(_KIND)
+    )
+    return pl.concat([rest, waiting, moving])
+
+
+def _of_meeting(value: pl.Expr) -> pl.Expr:
+    return pl.when(pl.col("meeting").is_not_null()).then(value.over("meeting"))
+
+
+def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
+    """Return the share of each part in the windows of one trace, each instant in one part."""
+    ordered = windows.sort("start_ns")
+    whole = int((ordered["end_ns"] - ordered["start_ns"]).sum())
+    found: dict[str, float] = {}
+    before, taken = 0, []
+    for part in ("compute", "transfer", "unattributed", "waiting", "copies"):
+        taken.append(part)
+        some = intervals.filter(pl.col("part").is_in(taken))
+        upto = int(union_lengths(some, ordered).sum())
+        found[part], before = (upto - before) / whole, upto
+    found["transfer"] += found["unattributed"]
+    return found
+
+
+def _devices(devices: pl.DataFrame) -> str:
+    """Return the devices of all ranks, such as `8 x NVIDIA A100`."""
+    used = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
+    counts = used.group_by("name").len().sort("len", descending=True)
+    return ", ".join(f"{count} x {name}" for name, count in counts.iter_rows())

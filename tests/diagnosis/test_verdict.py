@@ -1,0 +1,100 @@
+"""The verdict: where a step goes, against times by hand, an independent count, and the metrics."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from injected import TOGETHER, diagnosed, healthy
+
+from ccl_bench.diagnosis.diagnose import diagnose
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.run import open_run
+from ccl_bench.testing import Straggler, timeline
+from ccl_bench.testing.plans import two_ranks
+
+if TYPE_CHECKING:
+    from ccl_bench.testing import Plan
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+
+
+def test_a_step_by_hand(tmp_path: Path) -> None:
+    """Gathered twice for 0.1 ms, reduced for 0.2 ms, computed for 0.4 + 0.6 + 0.05 ms, nothing hidden."""
+    found = diagnosed(two_ranks(), tmp_path).verdict
+    assert found is not None
+    assert found.step_s == pytest.approx(0.00145)
+    assert found.parts["compute"] == pytest.approx(1.05 / 1.45)
+    assert found.parts["transfer"] == pytest.approx(0.4 / 1.45)
+    assert sum(found.parts.values()) == pytest.approx(1)
+    assert (found.ranks, found.steps, found.devices) == (2, 2, "2 x NVIDIA A100-SXM4-80GB")
+
+
+def test_waiting_is_what_the_plan_makes_ranks_wait(tmp_path: Path) -> None:
+    plan = healthy(stragglers=(Straggler(2, host_ns=2_000_000),), host=TOGETHER)
+    found = diagnosed(plan, tmp_path).verdict
+    assert found is not None
+    assert found.parts == pytest.approx(_painted(plan), abs=1e-6)
+    assert found.parts["waiting"] > 0.2
+
+
+def _painted(plan: Plan) -> dict[str, float]:
+    """Return the parts of the mean step, by painting each ten nanoseconds of each rank's steps."""
+    made = timeline(plan)
+    sums = dict.fromkeys(("compute", "waiting", "transfer", "copies", "idle"), 0)
+    for records in made.steps:
+        come: dict[tuple[str, object], int] = {}
+        for rank, record in enumerate(records):
+            for item, start in zip(made.program(rank).instructions, record.starts, strict=True):
+                if item.call is not None:
+                    key = (item.call.dimension, item.call.match)
+                    come[key] = max(come.get(key, 0), start)
+        for rank, record in enumerate(records):
+            canvas = np.zeros((record.host_end_ns - record.host_start_ns) // 10, dtype=np.int8)
+            spans: list[tuple[int, int, int]] = []
+            for item, start, end in zip(
+                made.program(rank).instructions, record.starts, record.ends, strict=True
+            ):
+                if item.call is not None:
+                    last = come[item.call.dimension, item.call.match]
+                    spans += [(2, start, last), (3, last, end)]
+                else:
+                    spans.append((1 if item.phase == "copy" else 4, start, end))
+            for colour, start, end in sorted(spans):
+                first, until = ((at - record.host_start_ns) // 10 for at in (start, end))
+                canvas[first:until] = colour
+            counts = np.bincount(canvas, minlength=5)
+            for part, colour in (("idle", 0), ("copies", 1), ("waiting", 2), ("transfer", 3), ("compute", 4)):
+                sums[part] += int(counts[colour])
+    return {part: count / sum(sums.values()) for part, count in sums.items()}
+
+
+CORPUS = os.environ.get("CCL_BENCH_CORPUS")
+RECORDED = [EXAMPLE, *([Path(CORPUS) / "kineto" / "megatron-tp8"] if CORPUS else [])]
+
+
+@pytest.mark.parametrize("run", RECORDED, ids=lambda run: run.name)
+def test_the_parts_are_those_of_the_metrics(run: Path) -> None:
+    opened = open_run(run)
+    found = diagnose(opened, jobs=1).verdict
+    assert found is not None
+    names = ("gpu_busy", "exposed_communication_time", "iteration_wall_clock_time")
+    busy, exposed, step = evaluate(opened, names, jobs=1)
+    assert step.value == found.step_s
+    if busy.value is not None:
+        assert 100 * (1 - found.parts["idle"]) == pytest.approx(busy.value, abs=0.01)
+    share = 100 * (found.parts["waiting"] + found.parts["transfer"])
+    assert share == pytest.approx(exposed.details["pct_of_step"], abs=0.01)
+
+
+@pytest.mark.skipif(not CORPUS, reason="CCL_BENCH_CORPUS is not set")
+def test_megatron_waits_for_more_than_half_of_its_step() -> None:
+    """Kernel sums of its README: NCCL takes 241 to 495 ms of 626, of which the shortest is near transfer."""
+    found = diagnose(open_run(Path(str(CORPUS)) / "kineto" / "megatron-tp8"), jobs=1)
+    assert found.verdict is not None
+    shown = {part: round(100 * share) for part, share in found.verdict.parts.items()}
+    assert shown == {"compute": 21, "waiting": 59, "transfer": 8, "copies": 0, "idle": 12}
+    assert [each.name for each in found.diagnoses] == ["launch_bound"]
