@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,7 @@ from ccl_bench.diagnosis.verdict import TABLES, find_verdict
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result.diagnosis import Diagnosed, Opportunity
 from ccl_bench.whatif import run_graph
-from ccl_bench.whatif.answer import MOST_UNEXPLAINED
-from ccl_bench.whatif.graph import CyclicGraphError
+from ccl_bench.whatif.event_graph import CyclicGraphError
 from ccl_bench.whatif.run_replays import RunReplays
 
 if TYPE_CHECKING:
@@ -58,7 +56,8 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
         notes = list(graph.findings)
         found = replace(found, steps=list(graph.steps))
         found = replace(found, verdict=find_verdict(graph, inputs))
-        found = _with_replay(found, Gains(RunReplays(graph)), inputs)
+        gains = inputs["gains"] = Gains(RunReplays(graph))
+        found = replace(found, replay_error=gains.replay_error, unexplained=gains.unexplained)
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)
         found = replace(found, why_no_verdict="" if found.verdict else reason, why_no_gains=reason)
@@ -66,19 +65,6 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
         found = replace(found, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
     found = replace(found, findings=[issue_of(each) for each in notes])
     return _asked(found, diagnosis.load(), inputs)
-
-
-def _with_replay(found: Diagnosed, gains: Gains, inputs: dict[str, Any]) -> Diagnosed:
-    """Return the answer with the errors of the replay, which counts where they are small."""
-    found = replace(found, replay_error=gains.replay_error, unexplained=gains.unexplained)
-    if gains.unexplained <= MOST_UNEXPLAINED:
-        inputs["gains"] = gains
-        return found
-    if not math.isfinite(gains.unexplained):
-        known = replace(found, replay_error=None, unexplained=None)
-        return replace(known, why_no_gains="operations without a beginning cannot be replayed")
-    reason = f"the replayed step differs from the recorded one by {gains.replay_error:+.1%}"
-    return replace(found, why_no_gains=f"{reason}: operations are missing")
 
 
 def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:

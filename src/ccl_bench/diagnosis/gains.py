@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.analysis.statistics import student_quantile
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.diagnosis import Evidence, Opportunity
+from ccl_bench.whatif.answer import replay_recorded
 from ccl_bench.whatif.run_graph import VALUES
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ccl_bench.whatif.run_graph import RunGraph
     from ccl_bench.whatif.run_replays import RunReplays
 
     Times = NDArray[np.float64]
@@ -42,8 +43,6 @@ _FEWEST = 3
 
 _INTERVAL = 0.975
 _SHOWN = 3
-_BYTES = 1 << 28
-"""Of one array of times; more variants are replayed one after the other."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +111,17 @@ class Gain:
 class Gains:
     """Replays a run with changes and compares the lengths of its steps.
 
-    A step of a rank lasts from its first operation, or the end of the step before where that is later, to the
-    end of its last one, so that time which a host gains by running ahead counts once.
+    Raises NotMeasurable where the replay explains too little of a step.
     """
 
     def __init__(self, replays: RunReplays) -> None:
         self.replays = replays
-        self.graph: RunGraph = replays.graph
+        self.graph = replays.run
         self.steps = replays.steps
-        recorded = self._lengths(self.graph.events.recorded[:, None])[:, 0]
-        self.recorded_s: Times = recorded
-        self.step_s: Times = self.steps_s([self.graph.values])[0]
-        errors = np.abs(self.step_s / recorded - 1) if len(recorded) else recorded
-        self.unexplained = float(errors.mean()) if len(errors) else 0.0
-        self.replay_error = float(self.step_s.mean() / recorded.mean() - 1) if len(recorded) else 0.0
+        self.step_s, self.unexplained = replay_recorded(replays)
+        if not math.isfinite(self.unexplained):
+            raise NotMeasurable("operations that nothing begins cannot be replayed", where=replays.name)
+        self.replay_error = float(self.step_s.mean() / replays.recorded_s.mean() - 1)
 
     @cached_property
     def operations(self) -> pl.DataFrame:
@@ -147,52 +143,10 @@ class Gains:
         found: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
         return found
 
-    @cached_property
-    def _order(self) -> tuple[NDArray[np.int64], NDArray[np.int64], pl.DataFrame]:
-        """Rows of operations in steps by trace and step, where each step begins, and which it is."""
-        placed = (
-            self.operations.filter(pl.col("step").is_in(self.steps))
-            .select("row", "trace", "step")
-            .sort("trace", "step", "row")
-        )
-        bounds = (
-            placed.with_row_index("at")
-            .group_by("trace", "step", maintain_order=True)
-            .agg(pl.col("at").first())
-        )
-        return placed["row"].to_numpy(), bounds["at"].cast(pl.Int64).to_numpy(), bounds
-
-    def _lengths(self, moments: Times) -> Times:
-        """Return how long the slowest rank took for each step, `[step, column]`, s."""
-        rows, at, bounds = self._order
-        found = np.zeros((len(self.steps), moments.shape[1]))
-        if not rows.size:
-            return found
-        begins = np.minimum.reduceat(moments[2 * rows], at, axis=0)
-        ends = np.maximum.reduceat(moments[2 * rows + 1], at, axis=0)
-        places = {step: place for place, step in enumerate(self.steps)}
-        trace = None
-        reach = begins[0]
-        for number, (this, step) in enumerate(bounds.select("trace", "step").iter_rows()):
-            reach = begins[number] if this != trace else np.maximum(reach, begins[number])
-            trace, place = this, places[step]
-            found[place] = np.maximum(found[place], (ends[number] - reach) / 1e9)
-            reach = np.maximum(reach, ends[number])
-        return found
-
-    def steps_s(self, variants: Sequence[Times]) -> list[Times]:
-        """Return the length of each step, s, with other times of operations; many are replayed at once."""
-        at_once = max(1, _BYTES // max(1, 2 * self.graph.values.nbytes))
-        found: list[Times] = []
-        for first in range(0, len(variants), at_once):
-            some = np.stack(variants[first : first + at_once], axis=1)
-            found += list(self._lengths(self.graph.events.replay(some)).T)
-        return found
-
     def of(self, *variants: Times) -> list[Gain]:
         """Return what each of several variants saves."""
         error_s = self.unexplained * float(self.step_s.mean())
-        return [Gain(self.step_s - took, self.step_s, error_s) for took in self.steps_s(variants)]
+        return [Gain(self.step_s - took, self.step_s, error_s) for took in self.replays.steps_s(variants)]
 
     def opportunity(
         self, gain: Gain, variant: Times, *, title: str, remedy: str, change: str, ranks: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""Ranks that others wait for: how late each comes to where ranks meet, and what it is worth to mend that."""
+"""Ranks that others wait for: how late each comes to where ranks meet, and what the step is without them."""
 
 from __future__ import annotations
 

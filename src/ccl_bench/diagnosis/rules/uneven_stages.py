@@ -44,16 +44,7 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), M_S
     """
-    ranks_of = {
-        stage: sorted(ranks)
-        for stage, ranks in gains.operations.select("stage", "rank")
-        .unique()
-        .drop_nulls()
-        .group_by("stage")
-        .agg("rank")
-        .sort("stage")
-        .iter_rows()
-    }
+    ranks_of = stages(gains)
     if len(ranks_of) < 2:
         raise Silent("there are no pipeline stages, or they are not known")
     computes = stage_work(gains)
@@ -73,6 +64,15 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
             change="the stage takes what the other stages take",
             ranks=ranks,
         )
+
+
+def stages(gains: Gains) -> dict[int, list[int]]:
+    """Return the ranks of each pipeline stage, in order."""
+    placed = gains.operations.select("stage", "rank").unique().drop_nulls().sort("stage", "rank")
+    found: dict[int, list[int]] = {}
+    for stage, rank in placed.iter_rows():
+        found.setdefault(stage, []).append(rank)
+    return found
 
 
 def stage_work(gains: Gains) -> Mask:
