@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 BEGIN, END = "<s>", "</s>"
-DOCUMENTS, WORDS, LETTERS = 2000, 400, "abcdefghij"
+DOCUMENTS, WORDS, LENGTH, LETTERS = 2000, 400, 5, "abcdefghij"
 
 
 def tokenizer() -> Tokenizer:
@@ -33,8 +33,13 @@ def tokenizer() -> Tokenizer:
 def documents() -> list[str]:
     """Return lines of JSON with one text each, the same every time."""
     chance = random.Random(0)  # noqa: S311 (a text, no secret)
-    texts = (" ".join("".join(chance.choices(LETTERS, k=5)) for _ in range(WORDS)) for _ in range(DOCUMENTS))
-    return [json.dumps({"text": text}) + "\n" for text in texts]
+    return [json.dumps({"text": text(chance)}) + "\n" for _ in range(DOCUMENTS)]
+
+
+def text(chance: random.Random) -> str:
+    """Return words of letters by chance."""
+    letters = "".join(chance.choices(LETTERS, k=WORDS * LENGTH))
+    return " ".join(letters[begin : begin + LENGTH] for begin in range(0, len(letters), LENGTH))
 
 
 def written(path: Path, text: str) -> None:

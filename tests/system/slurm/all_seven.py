@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from statistics import fmean
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
 from slurm_cluster import cluster
 from slurm_site import ROOT, Site
 from slurm_statements import ON_PROCESSORS, broken_by_run, user_of

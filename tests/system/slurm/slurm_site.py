@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commands import invoke
 from slurm_cluster import processes_with
 
 if TYPE_CHECKING:
@@ -212,10 +213,14 @@ class Site:
     def measured(self, run: Path, *metrics: str) -> dict[str, dict[str, object]]:
         """Return what ccl-metrics says of a run."""
         named = [word for metric in metrics for word in ("--metric", metric)]
-        done = self.ran("ccl-metrics", "--trace", str(run), *named, "--format", "json")
+        done = self.called("ccl-metrics", "--trace", str(run), *named, "--format", "json")
+        return {result["metric"]: result for result in json.loads(done)}
+
+    def called(self, *command: str) -> str:
+        """Return what a command of ours prints that is called in this process, where no job is asked for."""
+        done = invoke([*command], CCL_BENCH_CACHE=self.environment["CCL_BENCH_CACHE"])
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        return {result["metric"]: result for result in found}
+        return done.stdout
 
 
 def _logs(job: Job) -> list[str]:

@@ -162,7 +162,7 @@ def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site,
 def _is_measurable_without_the_end(job: Job, trace: Path) -> None:
     with pytest.raises(json.JSONDecodeError):
         json.loads(trace.read_text())
-    shown = job.site.ran("ccl-bench", "inspect", str(job.run)).stdout
+    shown = job.site.called("ccl-bench", "inspect", str(job.run))
     assert trace.name in shown
     assert "file-truncated" in shown
     found = job.site.measured(job.run, "coll_call_num_16", "iter_time_16", "throughput_tokens_16")
