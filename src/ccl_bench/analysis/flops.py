@@ -69,8 +69,8 @@ def hardware_with_recompute(architecture: Architecture) -> float:
 )
 def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
-    costs = _costs(_innermost(products))
-    sums = assign_window(costs, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
+    done = costs(innermost(products))
+    sums = assign_window(done, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
     found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
     return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
 
@@ -89,7 +89,7 @@ def et_product_work(
     outer = _ancestors(et_products["node"], et_nodes)
     done = et_products.filter(~pl.col("node").is_in(outer.implode()))
     begins = et_steps.select("step", node="first_node").sort("node")
-    placed = _costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
+    placed = costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
     sums = placed.group_by("step").agg(_sums())
     found = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
     return found.with_columns(pl.exclude("step").fill_null(0))
@@ -126,7 +126,7 @@ def _sums() -> list[pl.Expr]:
     ]
 
 
-def _costs(done: pl.DataFrame) -> pl.DataFrame:
+def costs(done: pl.DataFrame) -> pl.DataFrame:
     """Return products with their `flops` and `bytes`; null where shape or element type are unknown."""
     batch, rows, inner, columns = (
         pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
@@ -139,7 +139,7 @@ def _costs(done: pl.DataFrame) -> pl.DataFrame:
     return costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
 
 
-def _innermost(products: pl.DataFrame) -> pl.DataFrame:
+def innermost(products: pl.DataFrame) -> pl.DataFrame:
     """Return the products that call no other: one of distributed tensors has the shapes of the whole job."""
     ordered = products.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     following = pl.col("start_ns").shift(-1).over("thread")

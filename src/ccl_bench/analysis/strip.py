@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.call_parts import TRANSFER, WAITING
 from ccl_bench.analysis.communication.common_clock import clocks_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.short_names import short_name
@@ -12,8 +13,8 @@ from ccl_bench.base.lazy_polars import pl
 MOST_PIECES = 2_000
 """Pieces of one trace at most, except where it has more streams."""
 
-WAITING, TRANSFER = "waiting", "transfer"
-"""Kinds of the two parts of a call whose waiting is known."""
+_OF_PARTS = {WAITING: WAITING, TRANSFER: TRANSFER}
+"""Part of a call → kind of its piece, where it is known what the part is."""
 
 _SPAN = ("start_ns", "end_ns")
 
@@ -169,31 +170,37 @@ def _together(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     longest_ns=("Int64", "duration of the longest of them, ns"),
 )
 def strip_pieces(
-    step_pieces: pl.DataFrame, matched: pl.DataFrame, contents: pl.DataFrame, clock_offsets: pl.DataFrame
+    step_pieces: pl.DataFrame,
+    call_parts: pl.DataFrame,
+    matched: pl.DataFrame,
+    contents: pl.DataFrame,
+    clock_offsets: pl.DataFrame,
 ) -> pl.DataFrame:
     """One piece of work in the middle step of one rank, on the clock of all ranks; waits are pieces too."""
-    key = ["iteration", "group", "number"]
-    known = matched.drop_nulls("wait_ns").with_columns(
-        last=pl.col("rank").sort_by("wait_ns").first().over(key)
+    key, call = ["iteration", "group", "number"], ["trace", "call"]
+    last = matched.drop_nulls("wait_ns").select(
+        *call, awaits=pl.col("rank").sort_by("wait_ns").first().over(key)
     )
-    members = known.select("trace", "call", "last", moves_ns=pl.col("start_ns") + pl.col("wait_ns"))
-    joined = step_pieces.join(members, on=["trace", "call"], how="left", maintain_order="left")
-    moves = pl.col("moves_ns")
-    none = pl.lit(None, dtype=pl.Int64)
+    parts = call_parts.select(*call, "part", from_ns="start_ns", until_ns="end_ns")
+    split = (
+        step_pieces.join(parts, on=call, maintain_order="left")
+        .join(last, on=call, how="left", maintain_order="left")
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "from_ns"), end_ns=pl.min_horizontal("end_ns", "until_ns")
+        )
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
     length = pl.col("end_ns") - pl.col("start_ns")
-    waiting = (
-        joined.filter(moves > pl.col("start_ns"))
-        .with_columns(kind=pl.lit(WAITING), end_ns=pl.min_horizontal("end_ns", "moves_ns"))
-        .with_columns(awaits="last", busy_ns=length, longest_ns=length)
+    apart = split.with_columns(
+        kind=pl.col("part").replace_strict(_OF_PARTS, default=COMMUNICATION),
+        awaits=pl.when(pl.col("part") == WAITING).then("awaits"),
+        busy_ns=length,
+        longest_ns=length,
     )
-    moving = (
-        joined.filter(moves < pl.col("end_ns"))
-        .with_columns(kind=pl.lit(TRANSFER), start_ns=pl.max_horizontal("start_ns", "moves_ns"))
-        .with_columns(awaits=none, busy_ns=length, longest_ns=length)
-    )
-    others = joined.filter(moves.is_null()).with_columns(awaits=none)
+    whole = step_pieces.join(split.select(call).unique(), on=call, how="anti", maintain_order="left")
     columns = list(DERIVED.get("strip_pieces").table.columns)
-    together = pl.concat([each.select(columns) for each in (others, waiting, moving)])
+    rest = whole.with_columns(awaits=pl.lit(None, dtype=pl.Int64))
+    together = pl.concat([rest.select(columns), apart.select(columns)])
     clocks = clocks_of(contents, clock_offsets)
     timed = together.with_columns(clocks.applied(together.select("trace", *_SPAN)).select(_SPAN))
     return timed.sort("trace", "lane", "start_ns", maintain_order=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
+from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
@@ -212,6 +213,7 @@ DRAWN_WITH = {
     "waits": "straggler_lag_16",
     "transfers": "total_communication_time",
     "memory_outline": "peak_memory_allocated",
+    **LISTED_WITH,
 }
 """Table that is drawn → the metric of the same numbers: where that is refused, nothing is drawn."""
 
@@ -258,6 +260,7 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
         curves,
         devices,
         _strip(evidence.inputs) if "breakdown" in tables else None,
+        drill_down(tables, evidence.inputs["breakdown"].height),
     )
 
 

@@ -10,6 +10,7 @@ from ccl_bench.report.context import context_of
 from ccl_bench.report.formatting import counted, ranges, size
 from ccl_bench.report.page_model import Page
 from ccl_bench.report.sections.communication import bandwidth, communication
+from ccl_bench.report.sections.drill_down import calls, operators, products
 from ccl_bench.report.sections.headline import findings, headline
 from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
@@ -65,9 +66,12 @@ SECTIONS = (
     strip,
     communication,
     bandwidth,
+    calls,
     waiting,
     pipeline,
     kernels,
+    operators,
+    products,
     memory,
     experts,
     training,

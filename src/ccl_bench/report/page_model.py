@@ -38,7 +38,15 @@ class Term:
     """What to show in place of the metric's name."""
 
 
-Cell = str | Quantity | Term
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A name in short, whose whole text shows when it is pointed at."""
+
+    text: str
+    full: str
+
+
+Cell = str | Quantity | Term | Short
 
 
 @dataclass(frozen=True, slots=True)

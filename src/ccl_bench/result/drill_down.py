@@ -1,4 +1,4 @@
-"""What readers of a report look into, as plain data: the strip of a step, piece by piece."""
+"""What readers of a report look into, as plain data: the strip of a step, and lists of what took the time."""
 
 from __future__ import annotations
 
@@ -81,3 +81,155 @@ class Strip:
     """Pieces that are left, each for one or several."""
     others: int = 0
     """Traces without that step."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """One operator in a mean step of a rank."""
+
+    name: str
+    calls: float
+    host_s: float
+    """Its time on the CPU, s."""
+    own_s: float
+    """Of this, time in no operator that it calls, s."""
+    launched: float
+    """Kernels, copies and sets that it launched itself."""
+    device_s: float
+    """Sum of their durations, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Kernels of one name in a mean step of a rank."""
+
+    name: str
+    short: str
+    """The name without template arguments."""
+    type: str
+    calls: float
+    time_s: float
+    """Sum of their durations, s."""
+    pct: float
+    """Share of the time of all kernels, %."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductShape:
+    """Matrix products of one shape in a mean step of a rank."""
+
+    name: str
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    dtype: str
+    is_tf32: bool
+    """Whether its kernels worked in TF32."""
+    calls: float
+    flops: float
+    """Operations of one product."""
+    time_s: float
+    """Time of its kernels; on a run without a device of its operators, s."""
+    on_device: bool
+    flops_per_s: float | None
+    """Operations of the products that are timed over that time; None without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTime:
+    """One named range in a mean step of a rank."""
+
+    path: list[str]
+    """Names of the ranges around it, the outermost first, and its own."""
+    calls: float
+    host_s: float
+    launched: float
+    """Kernels, copies and sets launched in it and in no range inside it."""
+    device_s: float
+    """Sum of their durations, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallKind:
+    """Calls of one collective, element type, size and kind of group in a mean step of a rank."""
+
+    collective: str
+    dtype: str
+    size_bytes: int | None
+    dimension: str
+    size: int | None
+    """Members of the group."""
+    calls: float
+    time_s: float
+    waiting_s: float
+    transfer_s: float
+    unknown_s: float
+    """Time that is either; the three add up to `time_s`."""
+    skew_s: float | None
+    """Median time from the first to the last arrival, s."""
+    bus_gb_per_s: float | None
+    """Median bus bandwidth, 10^9 bytes/s."""
+    is_wait_free: bool
+    """Whether that is on the transfer of every call; else on whole durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairTraffic:
+    """What one rank sent to another in the whole recording."""
+
+    source: int
+    target: int
+    calls: int
+    """Messages and all-to-alls."""
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """What one call stack holds at the peak."""
+
+    frames: list[str]
+    """The outermost first; empty where no stack was recorded."""
+    bytes: int
+    blocks: int
+    category: str
+    is_before_history: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAtPeak:
+    """Who holds the memory of one device when most is allocated."""
+
+    device: str
+    allocated_bytes: int
+    sites: list[CallSite]
+    """The largest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryCurves:
+    """Memory of one device by what it is for, over time."""
+
+    device: str
+    is_timed: bool
+    """Whether `at` is in s since the first event; else it counts events."""
+    at: list[float]
+    allocated_bytes: dict[str, list[int]]
+    """Category → bytes at each of these moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrillDown:
+    """Lists of what took time and memory, the largest first."""
+
+    operators: list[OperatorTime] = field(default_factory=list)
+    kernels: list[KernelTime] = field(default_factory=list)
+    products: list[ProductShape] = field(default_factory=list)
+    ranges: list[RangeTime] = field(default_factory=list)
+    calls: list[CallKind] = field(default_factory=list)
+    pairs: list[PairTraffic] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Name of a list → entries of it that are left out because they are the least."""
+    memory: MemoryAtPeak | None = None
+    categories: CategoryCurves | None = None

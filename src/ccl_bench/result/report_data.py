@@ -12,7 +12,7 @@ import msgspec
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.result import Result  # noqa: TC001
-from ccl_bench.result.drill_down import Strip  # noqa: TC001
+from ccl_bench.result.drill_down import DrillDown, Strip
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
 
 SCHEMA_VERSION = 1
@@ -129,6 +129,8 @@ class Series:
     """Devices with a history, of which `memory` has those with the highest peaks."""
     strip: Strip | None = None
     """What every rank did in one step."""
+    drill_down: DrillDown = field(default_factory=DrillDown)
+    """What took the time, and what holds the memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def transfers(
     ]
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
     found = pl.concat(parts).drop_nulls("step").filter(moved)
-    return found.with_columns(_factors(found)).select(*DERIVED.get("transfers").table.columns)
+    return found.with_columns(factors(found)).select(*DERIVED.get("transfers").table.columns)
 
 
 _KEYS = ("iteration", "group", "number")
@@ -172,8 +172,8 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
     )
 
 
-def _factors(found: pl.DataFrame) -> pl.Series:
-    """Return the bus-bandwidth factor of each row; each kind and size of group is looked up once."""
+def factors(found: pl.DataFrame) -> pl.Series:
+    """Return the bus-bandwidth factor of each call; each kind and size of group is looked up once."""
     kinds = found.select("collective", "size", "own_sizes").unique(maintain_order=True)
     factors = [known_bus_factor(*row) for row in kinds.iter_rows()]
     looked_up = kinds.with_columns(pl.Series("bus_factor", factors, dtype=pl.Float64))

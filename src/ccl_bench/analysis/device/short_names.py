@@ -11,7 +11,7 @@ FOLDED = "<…>"
 """What stands for template arguments."""
 
 _RETURNS = re.compile(r"^(?:void|int|bool|auto|static|unsigned|float) +")
-_OPERATION = re.compile(r"\b(?:\w+Functor\w*|\w+_kernel_cuda\b|\w+Ops\b|Memory\w+|func_wrapper_t)")
+_OPERATION = re.compile(r"\b(?:\w+Functor\w*|\w+_kernel_cuda\b|\w+Ops\b|cutlass_\w+)")
 """What template arguments name that sets one kernel apart from others of its template."""
 
 

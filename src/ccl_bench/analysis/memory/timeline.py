@@ -128,6 +128,31 @@ def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derived(
+    device=("Int64", "device number"),
+    category=("String", "what the memory is for; `unknown` where no profiler knew"),
+    point=("Int64", "number of the point, from 0; those of `memory_outline`"),
+    order=("Int64", "order of the last event of the point"),
+    time_ns=("Int64", "time of that event, ns; null where none is recorded"),
+    allocated_bytes=("Int64", "bytes of blocks in tensors of this category after that event"),
+)
+def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFrame) -> pl.DataFrame:
+    """One category of memory on a device at the end of each stretch of its history."""
+    numbered = memory_timeline.sort("device", "order").with_columns(
+        pl.int_range(pl.len()).over("device").alias("number"),
+        ((pl.len() + POINTS - 1) // POINTS).over("device").alias("each"),
+    )
+    ends = numbered.group_by(
+        "device", (pl.col("number") // pl.col("each")).cast(pl.Int64).alias("point")
+    ).agg(pl.col("order", "time_ns").last())
+    kinds = memory_categories.select("device", "category").unique()
+    asked = ends.join(kinds, on="device").sort("order")
+    states = memory_categories.select("device", "category", "order", "allocated_bytes").sort("order")
+    found = asked.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
+    rows = found.with_columns(pl.col("allocated_bytes").fill_null(0)).sort("device", "category", "point")
+    return rows.select(*DERIVED.get("category_outline").table.columns)
+
+
 _PEAKS_PARTS = ("allocated", "active", "requested", "reserved")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.formatting import plain
-from ccl_bench.report.page_model import TITLES, Quantity, Term
+from ccl_bench.report.page_model import TITLES, Quantity, Short, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -118,7 +118,7 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[
 
 
 def _cell(cell: Cell) -> str:
-    if isinstance(cell, Quantity):
+    if isinstance(cell, Quantity | Short):
         return _text(cell.text)
     if isinstance(cell, Term):
         return f"[{_text(cell.text or cell.metric)}](#{cell.metric})"

@@ -8,6 +8,7 @@ from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.sections.drill_down import kernel_table
 
 if TYPE_CHECKING:
     from ccl_bench.report.context import Context
@@ -35,7 +36,11 @@ def kernels(context: Context) -> Section:
             *tile(context, "launch_overhead", "Launching, host time"),
         ),
         (_types(total),),
-        (_top(top),) if top else (),
+        (kernel_table(context.series.drill_down),)
+        if context.series.drill_down.kernels
+        else (_top(top),)
+        if top
+        else (),
     )
 
 

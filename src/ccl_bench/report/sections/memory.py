@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
+from ccl_bench.report.charts.flames import flame, stacked_areas
 from ccl_bench.report.charts.lines import memory_curve
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, size
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.details import FragmentationDetails, PeakMemoryDetails
+    from ccl_bench.result.drill_down import CallSite
     from ccl_bench.result.report_data import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
@@ -46,7 +48,7 @@ def memory(context: Context) -> Section:
                 note=f"at the {left['basis']}" if left else "",
             ),
         ),
-        (*_curves(context), *_peaks(held)),
+        (*_curves(context), *_categories(context), *_peaks(held), *_call_sites(context)),
         (
             *_layouts(left),
             *_holders(held),
@@ -67,6 +69,57 @@ def _curves(context: Context) -> Iterator[Chart]:
             of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
             note += f"Shown are the {of_all} with the highest peaks."
         yield _curve(curve, f"memory-{place}", note if curve.events_each > 1 else "")
+
+
+_INSIDE_TORCH = ("_wrapped_call_impl (", "_call_impl (", "inner (", "wrapper (", "decorate_context (")
+"""How frames begin that only pass a call on."""
+
+
+def _call_sites(context: Context) -> Iterator[Chart]:
+    """Yield the flame graph of what holds the peak."""
+    found = context.series.drill_down.memory
+    if found is None or not any(site.frames for site in found.sites):
+        return
+    rows = [(_stack(site), site.bytes / GIGA) for site in found.sites]
+    frames = {frame for stack, _ in rows for frame in stack}
+    short = {frame: frame.partition(" (")[0] for frame in frames}
+    spec = flame(rows, of="frame", unit="GB", shorter=short)
+    largest = found.sites[0]
+    innermost = largest.frames[-1] if largest.frames else "memory without a stack"
+    summary = (
+        f"{size(found.allocated_bytes)} are allocated on {found.device} at the peak. "
+        f"Most of one call site, {size(largest.bytes)}, was allocated in {innermost}."
+    )
+    cells = [
+        (Quantity(site.bytes, size(site.bytes)), amount(site.blocks), " › ".join(_stack(site)))
+        for site in found.sites
+    ]
+    data = table(("bytes", "blocks", "call stack, the outermost first"), cells, left=(2,), wide=(2,))
+    title = "What holds the peak, by call stack"
+    yield Chart("memory-sites", title, spec, summary, data, is_wide=True)
+
+
+def _stack(site: CallSite) -> list[str]:
+    """Return the frames of a site without those that only pass a call on."""
+    if not site.frames:
+        return ["allocated before the history" if site.is_before_history else "no stack was recorded"]
+    return [frame for frame in site.frames if not frame.startswith(_INSIDE_TORCH)] or site.frames
+
+
+def _categories(context: Context) -> Iterator[Chart]:
+    """Yield memory by what it is for, over time."""
+    found = context.series.drill_down.categories
+    if found is None:
+        return
+    rows = {name: [each / GIGA for each in values] for name, values in found.allocated_bytes.items()}
+    x = "time since the first event, s" if found.is_timed else "events of the allocator"
+    spec = stacked_areas(found.at, rows, x=x, y="allocated, GB", of="category")
+    peaks = {name: max(values) for name, values in found.allocated_bytes.items()}
+    most = max(peaks, key=lambda name: peaks[name])
+    summary = f"Most is {most}, at most {size(peaks[most])} on {found.device}."
+    cells = [(name, Quantity(peak, size(peak))) for name, peak in peaks.items()]
+    data = table(("category", "most"), cells)
+    yield Chart("memory-categories", "Allocated memory by what it is for", spec, summary, data)
 
 
 def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:

@@ -1,4 +1,4 @@
-// Switches between light and dark, draws the charts, and opens what an address leads to.
+// Switches between light and dark, draws the charts, sorts tables, and opens what an address leads to.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -56,12 +56,53 @@
     }
   };
 
+  // A table is sorted by a column whose cells compare: text, exact values, or numbers without a unit. What is
+  // unknown comes last in both directions.
+  const number = (cell) => {
+    const exact = cell.querySelector("data[value]");
+    if (exact) return Number(exact.getAttribute("value"));
+    const text = cell.textContent.trim();
+    return /^-?[\d,]*\.?\d+( %)?$/.test(text) ? Number(text.replace(/[,% ]/g, "")) : NaN;
+  };
+  const isUnknown = (cell) => ["", "-", "unknown"].includes(cell.textContent.trim());
+  const sortBy = (table, column, head) => {
+    const descends = head.getAttribute("aria-sort") === "none" ? head.classList.contains("number") : head.getAttribute("aria-sort") === "ascending";
+    for (const other of table.tHead.rows[0].cells) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", descends ? "descending" : "ascending");
+    const compare = (one, other) => {
+      const [a, b] = [one.cells[column], other.cells[column]];
+      if (isUnknown(a) || isUnknown(b)) return isUnknown(a) - isUnknown(b);
+      const way = descends ? -1 : 1;
+      const apart = number(a) - number(b);
+      return way * (Number.isNaN(apart) ? a.textContent.trim().localeCompare(b.textContent.trim(), "en", { numeric: true }) : apart);
+    };
+    const body = table.tBodies[0];
+    body.append(...[...body.rows].sort(compare));
+  };
+  const makeSortable = (table) => {
+    const rows = [...(table.tBodies[0]?.rows ?? [])];
+    if (rows.length < 2 || !table.tHead) return;
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const cells = rows.map((row) => row.cells[column]).filter((cell) => cell && !isUnknown(cell));
+      const compares = !head.classList.contains("number") || cells.every((cell) => !Number.isNaN(number(cell)));
+      if (!cells.length || !compares || !head.textContent.trim()) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sortBy(table, column, head));
+      head.setAttribute("aria-sort", "none");
+      head.append(button);
+    });
+  };
+
   // The theme is set before anything is shown, the rest waits for the page.
   apply();
   addEventListener("DOMContentLoaded", () => {
     apply();
     document.querySelector("[data-theme-switch]")?.addEventListener("click", change);
     addEventListener("hashchange", unfold);
+    document.querySelectorAll("table").forEach(makeSortable);
     // Charts take room, so what an address leads to is where it stays only once they are drawn.
     drawAll().then(unfold);
   });

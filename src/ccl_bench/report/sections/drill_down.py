@@ -1,0 +1,271 @@
+"""Lists to look into: operators, named ranges, kernels, matrix products, kinds of calls, who sends whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.report.charts.bars import heat_map
+from ccl_bench.report.charts.flames import flame
+from ccl_bench.report.context import absent, table
+from ccl_bench.report.formatting import amount, counted, duration, percent, size, time_unit
+from ccl_bench.report.page_model import Chart, Quantity, Section, Short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.result.drill_down import CallKind, DrillDown, PairTraffic, ProductShape, RangeTime
+
+_LONGEST = 64
+_TERA = 1e12
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_MOST_DRAWN = 64
+"""Ranks up to which who sends to whom is drawn."""
+
+
+def _time(seconds: float | None) -> Cell:
+    return "-" if seconds is None else Quantity(seconds, duration(seconds))
+
+
+def _amount(value: float) -> Quantity:
+    return Quantity(value, amount(value))
+
+
+def _left_out(found: DrillDown, name: str, noun: str) -> str:
+    count = found.left_out.get(name, 0)
+    return f"{counted(count, noun)} with less time left out." if count else ""
+
+
+def _short(name: str, full: str = "") -> Cell:
+    """Return a name that is not too long, with its whole text where that is another."""
+    cut = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    whole = full or name
+    return cut if cut == whole else Short(cut, whole)
+
+
+def operators(context: Context) -> Section:
+    """Return the section of operators and named ranges."""
+    key, title = "operators", "Operators and named ranges"
+    found = context.series.drill_down
+    if not found.operators and not found.ranges:
+        return absent(key, title, context.why("gpu_busy"))
+    about = (
+        "One rank in a mean step. Own time is that on the CPU in no operator inside. Device time is the sum "
+        "of the durations of what an operator or range launched itself, without what those inside launched."
+    )
+    tables = [_operators(found)] if found.operators else []
+    drawn = tuple(_range_flame(found.ranges)) if found.ranges else ()
+    tables += [_ranges(found)] if found.ranges else []
+    return Section(key, title, about, charts=drawn, tables=tuple(tables))
+
+
+def _operators(found: DrillDown) -> Table:
+    rows = [
+        (
+            _short(each.name),
+            _amount(each.calls),
+            _time(each.own_s),
+            _time(each.host_s),
+            _amount(each.launched),
+            _time(each.device_s),
+        )
+        for each in found.operators
+    ]
+    head = ("operator", "calls", "own time", "time with callees", "launched", "device time")
+    note = _left_out(found, "operators", "operator")
+    return table(head, rows, caption="Operators", note=note)
+
+
+def _ranges(found: DrillDown) -> Table:
+    rows = [
+        (
+            _short(" › ".join(each.path)),
+            _amount(each.calls),
+            _time(each.host_s),
+            _amount(each.launched),
+            _time(each.device_s),
+        )
+        for each in found.ranges
+    ]
+    head = ("range", "calls", "time on the CPU", "launched", "device time")
+    note = _left_out(found, "ranges", "range")
+    return table(head, rows, caption="Named ranges", note=note, wide=(0,))
+
+
+def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
+    """Yield the flame graph of device time; on a run without a device of time on the CPU."""
+    on_device = any(each.device_s for each in ranges)
+    own = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
+    if sum(value > 0 for _, value in own) < 2:
+        return
+    per, unit = time_unit(value for _, value in own)
+    spec = flame([(path, value * per) for path, value in own if value > 0], of="range", unit=unit, shorter={})
+    what = "Device time" if on_device else "Time on the CPU"
+    largest = max(own, key=lambda item: item[1])
+    summary = f"Most is in {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
+    rows = [(_short(" › ".join(path)), _time(value)) for path, value in own if value > 0]
+    data = table(("range", "own time"), rows)
+    yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
+
+
+def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]:
+    """Yield the time on the CPU of each path in none of those right inside it."""
+    inside: dict[tuple[str, ...], float] = {}
+    for each in ranges:
+        around = tuple(each.path[:-1])
+        inside[around] = inside.get(around, 0.0) + each.host_s
+    for each in ranges:
+        yield each.path, max(each.host_s - inside.get(tuple(each.path), 0.0), 0.0)
+
+
+def kernel_table(found: DrillDown) -> Table:
+    """Return the kernels of a mean step, the longest first."""
+    rows = [
+        (
+            _short(each.short, each.name),
+            each.type,
+            _amount(each.calls),
+            _time(each.time_s),
+            _time(each.time_s / each.calls if each.calls else None),
+            Quantity(each.pct, percent(each.pct)),
+        )
+        for each in found.kernels
+    ]
+    head = ("kernel", "type", "calls", "time", "mean", "share of kernel time")
+    note = _left_out(found, "kernels", "kernel")
+    return table(head, rows, caption="Kernels of one rank in a mean step", note=note, left=(0, 1))
+
+
+def products(context: Context) -> Section:
+    """Return the section of matrix products."""
+    key, title = "products", "Matrix products"
+    found = context.series.drill_down
+    if not found.products:
+        why = "No shapes of matrix products were recorded: record_shapes=True of torch.profiler adds them."
+        return absent(key, title, why if context.valued("gpu_busy") else context.why("gpu_busy"))
+    on_device = found.products[0].on_device
+    time = "of the kernels that it launched" if on_device else "of its operators on the CPU"
+    about = (
+        f"One rank in a mean step, by shape; time is {time}. A product of M × K and K × N counts as 2·M·K·N "
+        "operations. The peak is the dense one of the element type in the device catalog."
+    )
+    rows = [_product(each, _peak(context, each)) for each in found.products]
+    head = (
+        *("operator", "batch", "M", "K", "N", "element type", "calls", "time"),
+        *("mean", "TFLOP/s", "of the peak"),
+    )
+    note = _left_out(found, "products", "shape")
+    shown = table(head, rows, caption="Matrix products by shape", note=note, left=(0, 5))
+    return Section(key, title, about, tables=(shown,))
+
+
+def _product(each: ProductShape, peak: float | None) -> tuple[Cell, ...]:
+    rate = each.flops_per_s
+    share = None if rate is None or peak is None else 100 * rate / peak
+    return (
+        each.name,
+        *(Quantity(side, f"{side:,}") for side in (each.batch, each.rows, each.inner, each.columns)),
+        _dtype(each),
+        _amount(each.calls),
+        _time(each.time_s),
+        _time(each.time_s / each.calls if each.calls else None),
+        "-" if rate is None else Quantity(rate / _TERA, amount(rate / _TERA)),
+        "-" if share is None else Quantity(share, percent(share)),
+    )
+
+
+def _dtype(each: ProductShape) -> str:
+    from ccl_bench.catalog.dtypes import canonical
+
+    return "tf32" if each.is_tf32 else canonical(each.dtype)
+
+
+def _peak(context: Context, each: ProductShape) -> float | None:
+    """Return the dense peak for a product in operations per second, where the devices of the run have one."""
+    from ccl_bench.catalog import devices
+
+    for seen in context.found.devices if each.on_device else ():
+        try:
+            return devices.device(seen.name, memory_bytes=seen.memory_bytes).peak_flops(_dtype(each))
+        except NotMeasurable:
+            continue
+    return None
+
+
+def calls(context: Context) -> Section:
+    """Return the section of kinds of calls and of who sends to whom."""
+    key, title = "calls", "Kinds of calls"
+    found = context.series.drill_down
+    if not found.calls:
+        return absent(key, title, context.why("total_communication_time"))
+    about = (
+        "One rank in a mean step. Waiting, transfer and what is either add up to the time. Skew is the time "
+        "from the first member's arrival to the last, bandwidth that of the bus; both are medians."
+    )
+    rows = [_call(each) for each in found.calls]
+    head = (
+        *("collective", "element type", "message", "dimension", "members", "calls", "time"),
+        *("waiting", "transfer", "either", "skew", "bus, GB/s", "over"),
+    )
+    note = _left_out(found, "calls", "kind")
+    shown = table(head, rows, caption="Calls by kind", note=note, left=(0, 1, 3, 12))
+    return Section(
+        key,
+        title,
+        about,
+        charts=tuple(_pair_map(found.pairs)),
+        tables=(shown, *([_pairs(found)] if found.pairs else ())),
+        notes=() if found.pairs else (_NO_PAIRS,),
+    )
+
+
+_NO_PAIRS = (
+    "No trace shows who sends to whom: messages and all-to-alls name partners, other collectives do not."
+)
+
+
+def _call(each: CallKind) -> tuple[Cell, ...]:
+    speed = each.bus_gb_per_s
+    return (
+        each.collective,
+        each.dtype,
+        "unknown" if each.size_bytes is None else Quantity(each.size_bytes, size(each.size_bytes)),
+        each.dimension,
+        "unknown" if each.size is None else Quantity(each.size, str(each.size)),
+        _amount(each.calls),
+        *map(_time, (each.time_s, each.waiting_s, each.transfer_s, each.unknown_s, each.skew_s)),
+        "-" if speed is None else Quantity(speed, amount(speed)),
+        "-" if speed is None else "transfer" if each.is_wait_free else "whole calls",
+    )
+
+
+def _pairs(found: DrillDown) -> Table:
+    rows = [
+        (str(each.source), str(each.target), f"{each.calls:,}", Quantity(each.bytes, size(each.bytes)))
+        for each in found.pairs
+    ]
+    note = _left_out(found, "pairs", "pair").replace("less time", "fewer bytes")
+    head = ("from rank", "to rank", "calls", "bytes")
+    return table(head, rows, caption="Who sends to whom, in the whole recording", note=note, left=(0, 1))
+
+
+def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
+    sent = {(each.source, each.target): each.bytes for each in pairs}
+    ranks = sorted({rank for pair in sent for rank in pair})
+    if not sent or len(ranks) > _MOST_DRAWN or len(ranks) < 3:
+        return
+    names = list(map(str, ranks))
+    values = [[sent.get((source, target)) for target in ranks] for source in ranks]
+    scale, unit = next((each for each in _UNITS if max(sent.values()) >= each[0]), _UNITS[-1])
+    drawn = [[None if value is None else value / scale for value in row] for row in values]
+    spec = heat_map(names, names, drawn, of=("from rank", "to rank", f"sent, {unit}"))
+    (source, target), most = max(sent.items(), key=lambda item: item[1])
+    summary = f"Most goes from rank {source} to rank {target}: {size(most)}."
+    cells = [
+        (name, *("" if value is None else Quantity(value, size(value)) for value in row))
+        for name, row in zip(names, values, strict=True)
+    ]
+    data = table(("from rank", *(f"to rank {name}" for name in names)), cells)
+    yield Chart("pairs", "Bytes that each rank sends to each other", spec, summary, data)
