@@ -7,7 +7,7 @@ import re
 LONGEST = 120
 """Characters of a short name at most."""
 
-FOLDED = "<…>"
+FOLDED = "<...>"
 """What stands for template arguments."""
 
 _RETURNS = re.compile(r"^(?:void|int|bool|auto|static|unsigned|float) +")
@@ -18,14 +18,14 @@ _OPERATION = re.compile(r"\b(?:\w+Functor\w*|\w+_kernel_cuda\b|\w+Ops\b|cutlass_
 def short_name(name: str) -> str:
     """Return the name of a kernel with its template arguments folded, at most `LONGEST` characters.
 
-    Of folded arguments the name of the operation stays, as in `elementwise_kernel<…CUDAFunctor_add…>`.
+    Of folded arguments the name of the operation stays, as in `elementwise_kernel<...CUDAFunctor_add...>`.
     """
     plain = name.replace("(anonymous namespace)::", "")
     text, folded = _without_brackets(_RETURNS.sub("", plain))
     found = _OPERATION.search(folded)
     if found and FOLDED in text:
-        text = text.replace(FOLDED, f"<…{found[0]}…>", 1)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        text = text.replace(FOLDED, f"<...{found[0]}...>", 1)
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 def _without_brackets(name: str) -> tuple[str, str]:

@@ -45,50 +45,53 @@ def flame(
     boxes = list(_boxes(root, 0.0, 0, root.value or 1.0))
     for box in boxes:
         box["short"] = shorter.get(box["name"], box["name"])
-    width = "scale('x', datum.x2) - scale('x', datum.x) - 6"
-    place = {
-        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}},
-        "x2": {"field": "x2"},
-        "y": {"field": "level", "type": "ordinal", "axis": None},
-    }
-    tooltip = [
-        {"field": "name", "title": of},
-        {"field": "value", "title": unit, "format": ",.4~g"},
-        {"field": "pct", "title": "share, %", "format": ".3~g"},
-    ]
     levels = 1 + max((box["level"] for box in boxes), default=0)
     return {
         "width": "container",
         "height": levels * _LEVEL,
         "data": {"values": boxes},
-        "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "var(--surface)", "strokeWidth": 1},
-                "encoding": {
-                    **place,
-                    "color": {
-                        "field": "colour",
-                        "type": "nominal",
-                        "scale": {"domain": list(range(len(_WARM))), "range": list(_WARM)},
-                        "legend": None,
-                    },
-                    "tooltip": tooltip,
-                },
-            },
-            {
-                "transform": [{"filter": "datum.x2 - datum.x > 0.02"}],
-                "mark": {
-                    "type": "text",
-                    "align": "left",
-                    "dx": 4,
-                    "fontSize": 11,
-                    "color": "var(--surface)",
-                    "limit": {"expr": width},
-                    "tooltip": None,
-                },
-                "encoding": {"x": place["x"], "y": place["y"], "text": {"field": "short"}},
-            },
-        ],
+        "layer": [_filled(of, unit), _named()],
+    }
+
+
+_PLACE: dict[str, Any] = {
+    "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}},
+    "y": {"field": "level", "type": "ordinal", "axis": None},
+}
+
+
+def _filled(of: str, unit: str) -> Spec:
+    """Return the boxes."""
+    colour = {"domain": list(range(len(_WARM))), "range": list(_WARM)}
+    return {
+        "mark": {"type": "rect", "stroke": "var(--surface)", "strokeWidth": 1},
+        "encoding": {
+            **_PLACE,
+            "x2": {"field": "x2"},
+            "color": {"field": "colour", "type": "nominal", "scale": colour, "legend": None},
+            "tooltip": [
+                {"field": "name", "title": of},
+                {"field": "value", "title": unit, "format": ",.4~g"},
+                {"field": "pct", "title": "share, %", "format": ".3~g"},
+            ],
+        },
+    }
+
+
+def _named() -> Spec:
+    """Return the names in boxes that have room for some."""
+    return {
+        "transform": [{"filter": "datum.x2 - datum.x > 0.02"}],
+        "mark": {
+            "type": "text",
+            "align": "left",
+            "dx": 4,
+            "fontSize": 11,
+            "color": "var(--surface)",
+            "limit": {"expr": "scale('x', datum.x2) - scale('x', datum.x) - 6"},
+            "tooltip": None,
+        },
+        "encoding": {**_PLACE, "text": {"field": "short"}},
     }
 
 

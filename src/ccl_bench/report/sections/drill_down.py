@@ -39,10 +39,9 @@ def _left_out(found: DrillDown, name: str, noun: str) -> str:
 
 
 def _short(name: str, full: str = "") -> Cell:
-    """Return a name that is not too long, with its whole text where that is another."""
-    cut = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    """Return a name with its whole text, where it may not fit into a column or is another."""
     whole = full or name
-    return cut if cut == whole else Short(cut, whole)
+    return name if len(name) <= _LONGEST and name == whole else Short(name, whole)
 
 
 def operators(context: Context) -> Section:
