@@ -14,6 +14,7 @@ from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import label, step_labels
+from ccl_bench.metrics.shared.waiting import divided
 from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,
@@ -116,16 +117,24 @@ def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
     return [Spread(names[place], *numbers) for place, *numbers in found.iter_rows()]
 
 
-def time_parts(breakdown: pl.DataFrame) -> tuple[list[TimeParts], int]:
+def time_parts(
+    breakdown: pl.DataFrame, communication_parts: pl.DataFrame | None = None
+) -> tuple[list[TimeParts], int]:
     """Return where the time of each rank's mean step went, and the ranks behind each entry.
 
     Means of ranks are means of their means, so that the parts still add up to the window.
     """
-    means = breakdown.group_by("rank").agg(
-        (pl.col(f"{part}_ns").mean() / SECOND_NS).alias(part) for part in _PARTS
+    parts, table = list(_PARTS), breakdown
+    if communication_parts is not None:
+        each_step = divided(breakdown, communication_parts, "exposed_communication_ns")
+        waited, moved = each_step["waiting_ns"], each_step["transfer_ns"]
+        table = breakdown.with_columns(exposed_wait_ns=waited, exposed_transfer_ns=moved)
+        parts += ["exposed_wait", "exposed_transfer"]
+    means = table.group_by("rank").agg(
+        (pl.col(f"{part}_ns").mean() / SECOND_NS).alias(part) for part in parts
     )
     rows, names, each = ranks_of(means)
-    found = rows.group_by("row").agg(pl.col(_PARTS).mean()).sort("row")
+    found = rows.group_by("row").agg(pl.col(parts).mean()).sort("row")
     return [TimeParts(names[place], *parts) for place, *parts in found.iter_rows()], each
 
 
@@ -210,6 +219,7 @@ def bus_bandwidth(transfers: pl.DataFrame) -> list[MessageSize]:
 DRAWN_WITH = {
     "step_times": "iteration_wall_clock_time",
     "breakdown": "gpu_busy",
+    "communication_parts": "exposed_wait_time",
     "waits": "straggler_lag_16",
     "transfers": "total_communication_time",
     "memory_outline": "peak_memory_allocated",
@@ -249,7 +259,10 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
         for name, metric in DRAWN_WITH.items()
         if metric in measured and name in evidence.inputs
     }
-    parts, ranks_each = time_parts(tables["breakdown"]) if "breakdown" in tables else ([], 1)
+    parts: list[TimeParts] = []
+    ranks_each = 1
+    if "breakdown" in tables:
+        parts, ranks_each = time_parts(tables["breakdown"], tables.get("communication_parts"))
     curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
     return Series(
         step_times(tables["step_times"]) if "step_times" in tables else None,

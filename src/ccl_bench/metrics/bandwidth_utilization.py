@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying, rates
+from ccl_bench.analysis.communication.call_parts import PARTS
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.per_step import by_step
+from ccl_bench.metrics.shared.per_step import by_step, seconds
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
+from ccl_bench.metrics.shared.waiting import of_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +44,8 @@ Caveats:
     none could be matched the "raw" duration, waiting included; `basis` says which, and they are never
     mixed. Nor are calls inside a node and between nodes: the value is that of the `reach` with most
     bytes, `by_reach` has each. Small messages are bound by latency: look at the sizes. A group of one
-    moves nothing. Calls outside steps do not count. A few calls that take far longer than others of their
+    moves nothing. Calls outside steps do not count; `time_parts_s` has how long those inside wait, move data
+    and do what is unknown in a step. A few calls that take far longer than others of their
     size carry a finding; the median beside the value is that of single calls. More than the link can do
     is a finding: the stated link, a size or a time is wrong.
 
@@ -53,8 +57,18 @@ Reference:
 def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
     """Return the metric of one kind of collective."""
 
-    def bandwidth(transfers: pl.DataFrame, facts: Facts) -> Measurement:
-        return _bandwidth(transfers.filter(pl.col("collective").is_in(collectives)), suffix, facts)
+    def bandwidth(
+        transfers: pl.DataFrame,
+        facts: Facts,
+        collective_parts: pl.DataFrame | None = None,
+        steps: pl.DataFrame | None = None,
+    ) -> Measurement:
+        found = _bandwidth(transfers.filter(pl.col("collective").is_in(collectives)), suffix, facts)
+        if collective_parts is None or steps is None:
+            return found
+        own = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
+        times = {part: seconds(own.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
+        return replace(found, details={**found.details, "time_parts_s": times})
 
     bandwidth.__name__ = f"bandwidth_utilization_{suffix}"
     bandwidth.__doc__ = _MANUAL.format(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ccl_bench.analysis.communication.call_parts import PARTS, part_lengths
 from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
@@ -96,7 +97,10 @@ def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.Data
     revision=3,
 )
 def traffic_distribution(
-    traffic: pl.DataFrame, exposed_calls: pl.DataFrame, steps: pl.DataFrame
+    traffic: pl.DataFrame,
+    exposed_calls: pl.DataFrame,
+    steps: pl.DataFrame,
+    call_parts: pl.DataFrame | None = None,
 ) -> Measurement:
     """Share of communicated bytes that the busiest parallelism dimension carries.
 
@@ -120,10 +124,14 @@ def traffic_distribution(
     inside = attributed(traffic, steps)
     found = _distribution(inside, steps.height)
     exposed = _exposed_ns(exposed_calls, traffic)
+    parts = {} if call_parts is None else _parts_ns(inside, call_parts)
     for name, row in found.details["per_dimension"].items():
         time_ns = _time_ns(inside.filter(pl.col("dimension") == name))
         row["time_s_per_gpu_and_step"] = time_ns / steps.height / SECOND_NS
         row["exposed_s_per_gpu_and_step"] = exposed.get(name, 0) / steps.height / SECOND_NS
+        if name in parts:
+            times = parts[name]
+            row["parts_s_per_gpu_and_step"] = {p: times.get(p, 0) / steps.height / SECOND_NS for p in PARTS}
     return found
 
 
@@ -179,6 +187,16 @@ def _of_dimension(row: dict[str, Any], total: int, count: int) -> DimensionTraff
 def _time_ns(calls: pl.DataFrame) -> int:
     """Return the time with at least one of the calls, summed over traces, ns."""
     return int(merge_intervals(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
+
+
+def _parts_ns(inside: pl.DataFrame, call_parts: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Return {dimension: {part: time of its calls, summed over traces, ns}}; the parts are the whole time."""
+    own = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
+    sums = part_lengths(own, "trace", "dimension").group_by("dimension", "part").agg(pl.col("time_ns").sum())
+    found: dict[str, dict[str, int]] = {}
+    for dimension, part, time_ns in sums.iter_rows():
+        found.setdefault(dimension, {})[part] = time_ns
+    return found
 
 
 def _exposed_ns(exposed_calls: pl.DataFrame, traffic: pl.DataFrame) -> dict[str, int]:

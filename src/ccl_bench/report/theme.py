@@ -23,8 +23,9 @@ LIGHT = {
     "note": "#4a5568",
     "good": "#1b7340",
     "compute": "#2f6db5",
-    "communication": "#d9691e",
-    "waiting": "#eab08a",
+    "communication": "#b08968",
+    "waiting": "#8e1b3a",
+    "transfer": "#d9691e",
     "memory": "#8a5fb0",
     "idle": "#b9c0cb",
     "bubble": "#d1a92b",
@@ -60,8 +61,9 @@ DARK = {
     "note": "#b3bccb",
     "good": "#6fd097",
     "compute": "#5b9be6",
-    "communication": "#f08a45",
-    "waiting": "#8f5a38",
+    "communication": "#7a6a45",
+    "waiting": "#ff5c80",
+    "transfer": "#f08a45",
     "memory": "#b48be0",
     "idle": "#5a6475",
     "bubble": "#e0bd4f",
@@ -83,6 +85,13 @@ DARK = {
     "ramp-5": "#8abde6",
     "ramp-6": "#d3e9fb",
 }
+
+COMMUNICATION_PARTS = {
+    "waiting": "var(--waiting)",
+    "transfer": "var(--transfer)",
+    "unknown": "var(--communication)",
+}
+"""The parts of communication and their colours, the same wherever one is shown; undivided is unknown."""
 
 CATEGORY = tuple(f"var(--c{number})" for number in range(1, 9))
 RAMP = tuple(f"var(--ramp-{step})" for step in range(7))

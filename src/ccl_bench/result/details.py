@@ -80,6 +80,8 @@ class DimensionTraffic(TypedDict):
     calls_per_gpu_and_step: float
     time_s_per_gpu_and_step: NotRequired[float]
     exposed_s_per_gpu_and_step: NotRequired[float]
+    parts_s_per_gpu_and_step: NotRequired[dict[str, float]]
+    """`waiting`, `transfer` and `unknown`, together the time."""
     unattributed_calls_count: int
 
 
@@ -159,12 +161,20 @@ class BusyDetails(TypedDict):
 
     per_rank_parts_s_per_step: dict[str, dict[str, float]]
     per_step_parts_s: dict[str, dict[str, float]]
+    waiting_pct: NotRequired[float]
+    """Share of the step in which nothing computed and communication only waited."""
+    busy_without_waiting_pct: NotRequired[float]
+    per_rank_waiting_pct: NotRequired[dict[str, float]]
 
 
 class ExposedDetails(TypedDict):
-    """Details of `exposed_communication_time` that are its own."""
+    """Details of `exposed_communication_time` that are its own; its parts have the share too."""
 
     pct_of_step: float
+    parts_s: NotRequired[dict[str, float]]
+    """`waiting`, `transfer` and `unknown` → time in a step, mean over ranks."""
+    per_rank_parts_s: NotRequired[dict[str, dict[str, float]]]
+    per_step_parts_s: NotRequired[dict[str, dict[str, float]]]
 
 
 class IdleDetails(TypedDict):
@@ -233,6 +243,8 @@ class CommunicationTimeDetails(TypedDict):
     summed_s: float
     per_collective_s: dict[str, float]
     per_collective_summed_s: dict[str, float]
+    parts_s: NotRequired[dict[str, float]]
+    per_collective_parts_s: NotRequired[dict[str, dict[str, float]]]
 
 
 class CallCountDetails(TypedDict):
@@ -252,6 +264,8 @@ class BandwidthDetails(TypedDict):
     algorithm_bandwidth_gb_per_s: float
     calls_count: int
     total_bytes: int
+    time_parts_s: NotRequired[dict[str, float]]
+    """`waiting`, `transfer` and `unknown` → time of such calls in a step, mean over ranks."""
     share_of_link_pct: NotRequired[float]
 
 

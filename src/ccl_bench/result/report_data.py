@@ -17,6 +17,9 @@ from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads
 
 SCHEMA_VERSION = 1
 
+_ROUNDING = 1e-12
+"""Share of a step below which a difference of doubles is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -75,6 +78,16 @@ class TimeParts:
     idle_s: float
     fused_s: float = 0.0
     """In kernels that compute and communicate in one, nothing else computing."""
+    exposed_wait_s: float = 0.0
+    """Of exposed communication, waiting for late ranks."""
+    exposed_transfer_s: float = 0.0
+    """Of exposed communication, moving data; what is left of it is unknown."""
+
+    @property
+    def exposed_unknown_s(self) -> float:
+        """Of exposed communication, what is not known to wait or to move data, s."""
+        rest = self.exposed_communication_s - self.exposed_wait_s - self.exposed_transfer_s
+        return rest if rest > _ROUNDING * self.window_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)

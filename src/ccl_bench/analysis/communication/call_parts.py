@@ -174,17 +174,22 @@ def collective_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> 
     """
     keys = ["iteration", "trace", "rank", "step", "collective"]
     pieces = _pieces(call_stretches, call_parts).filter(~pl.col("is_exposed"))
-    upto = pl.col("end_ns") - pl.col("start_ns")
+    return part_lengths(pieces, *keys).sort(*keys, "part")
+
+
+def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return for each value of `keys` and each `part` its time, `time_ns`; an instant counts for one part."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     found = pieces.select(keys).unique(maintain_order=True)
     for number, part in enumerate(_BEFORE_OTHERS, start=1):
         some = pieces.filter(pl.col("part").is_in(_BEFORE_OTHERS[:number]))
-        lengths = merge_intervals(some, *keys).group_by(keys).agg(upto.sum().alias(part))
+        lengths = merge_intervals(some, *keys).group_by(keys).agg(length.alias(part))
         found = found.join(lengths, on=keys, how="left", nulls_equal=True, maintain_order="left")
     whole = [pl.col(part).fill_null(0) for part in _BEFORE_OTHERS]
     own = [whole[0], *(more - less for less, more in pairwise(whole))]
     wide = found.with_columns(time.alias(part) for part, time in zip(_BEFORE_OTHERS, own, strict=True))
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
-    return tall.filter(pl.col("time_ns") > 0).sort(*keys, "part")
+    return tall.filter(pl.col("time_ns") > 0)
 
 
 def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import duration, time_unit
 from ccl_bench.report.page_model import Chart, Definition, Quantity, Section, Table, Term
 from ccl_bench.report.render.html import definitions, html_page, section
+from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +34,9 @@ _PART_COLOURS = (
     ("compute", "var(--compute)"),
     ("fused", "var(--c5)"),
     ("exposed communication", "var(--communication)"),
+    ("waiting", COMMUNICATION_PARTS["waiting"]),
+    ("transfer", COMMUNICATION_PARTS["transfer"]),
+    ("unknown communication", COMMUNICATION_PARTS["unknown"]),
     ("exposed memory", "var(--memory)"),
     ("idle", "var(--idle)"),
 )

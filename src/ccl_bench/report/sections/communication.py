@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import GIGA
-from ccl_bench.report.charts.bars import bars
+from ccl_bench.report.charts.bars import bars, stacked
 from ccl_bench.report.charts.lines import spread_over_size
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, counted, duration, percent, size, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section, Term
+from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,27 +42,35 @@ def communication(context: Context) -> Section:
     moved = cast("CollectiveBytesDetails", traffic.details) if traffic else None
     bytes_of = {name: value * GIGA for name, value in moved["per_collective_gb"].items()} if moved else {}
     calls = moved["per_collective_calls"] if moved else _calls(context)
-    unions = cast("CommunicationTimeDetails", times.details)["per_collective_s"] if times else {}
+    timed = cast("CommunicationTimeDetails", times.details) if times else None
+    unions = timed["per_collective_s"] if timed else {}
+    parts = _known(timed.get("per_collective_parts_s", {}) if timed else {})
     dimensions = _dimensions(context)
+    of_dimensions = _known({n: row.get("parts_s_per_gpu_and_step", {}) for n, row in dimensions.items()})
     charts = [
-        *_bars("collective", "time", {name: unions[name] for name in sorted(unions)}),
+        *_times("collective", {name: unions[name] for name in sorted(unions)}, parts),
         *_bars("collective", "bytes", bytes_of),
-        *_bars("dimension", "time", {n: row["time_s_per_gpu_and_step"] for n, row in dimensions.items()}),
+        *_times(
+            "dimension",
+            {n: row["time_s_per_gpu_and_step"] for n, row in dimensions.items()},
+            of_dimensions,
+        ),
         *_bars(
             "dimension",
             "bytes",
             {n: size for n, row in dimensions.items() if (size := _moved(row)) is not None},
         ),
     ]
-    tables = [_by_collective(bytes_of, calls, unions, _silent(moved))]
-    tables += [_by_dimension(dimensions)] if dimensions else []
+    tables = [_by_collective(bytes_of, calls, unions, parts, _silent(moved))]
+    tables += [_by_dimension(dimensions, of_dimensions)] if dimensions else []
     return Section(
         KEY,
         TITLE,
-        "What one GPU communicates in a mean step. Time counts while at least one call runs, and includes "
-        "waiting for other ranks. Bytes are message sizes as nccl-tests counts them.",
+        "What one GPU communicates in a mean step. Time counts while at least one call runs, hidden or not: "
+        f"it {_ABOUT_PARTS if parts else 'includes waiting for other ranks'}. Bytes are message sizes as "
+        "nccl-tests counts them.",
         (
-            *tile(context, "total_communication_time", "Time in communication"),
+            *tile(context, "total_communication_time", "Time in communication", note=_divided(timed)),
             *tile(context, "traffic_distribution_16", "Bytes of one GPU"),
             *tile(
                 context, "coll_call_num", "Calls of rank 0" if _is_first(context) else "Calls", shown=amount
@@ -98,6 +107,64 @@ def _moved(row: DimensionTraffic) -> float | None:
     return None if moved is None else float(moved)
 
 
+_ABOUT_PARTS = "waits for late ranks first, then moves data, which is transfer"
+
+Parts = dict[str, dict[str, float]]
+"""Name → part → time, s."""
+
+
+def _known(parts: Parts) -> Parts:
+    """Return the parts of each row where any of them is known to wait or to move data."""
+    is_known = any(each.get("waiting") or each.get("transfer") for each in parts.values())
+    return {name: each for name, each in parts.items() if each} if is_known else {}
+
+
+def _shown(parts: Parts) -> list[str]:
+    """Return the parts to show: what is unknown only where something is."""
+    has_unknown = any(each["unknown"] for each in parts.values())
+    return [part for part in COMMUNICATION_PARTS if part != "unknown" or has_unknown]
+
+
+def _divided(details: CommunicationTimeDetails | None) -> str:
+    """Return the parts of the time in communication in words, as far as any is known."""
+    parts = details.get("parts_s", {}) if details else {}
+    known = _known({"": parts})
+    return ", ".join(f"{duration(parts[part])} {part}" for part in _shown(known)) if known else ""
+
+
+def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
+    """Return a chart of times, each divided where that is known, if there is something to compare."""
+    if not parts or parts.keys() != values.keys():
+        return _bars(by, "time", values)
+    per, unit = time_unit(values.values())
+    ordered = sorted(values, key=lambda name: -values[name])
+    colours = [(part, COMMUNICATION_PARTS[part]) for part in _shown(parts)]
+    rows = [(name, {part: parts[name][part] * per for part, _ in colours}) for name in ordered]
+    spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of=by)
+    cells = [(name, _time(values[name]), *_part_cells(parts, name)) for name in ordered]
+    summary = "; ".join(
+        f"{name} {duration(values[name])}, of which {duration(parts[name]['waiting'])} waiting"
+        for name in ordered[:_MENTIONED]
+    )
+    head = (by, "time", *_shown(parts))
+    return [Chart(f"time-by-{by}", f"Time by {_WORDS[by]}", spec, f"{summary}.", table(head, cells))]
+
+
+_MENTIONED = 3
+"""Rows of a chart that its summary names."""
+
+_WORDS = {"collective": "collective", "dimension": "parallelism dimension"}
+
+
+def _time(value: float) -> Quantity:
+    return Quantity(value, duration(value))
+
+
+def _part_cells(parts: Parts, name: str) -> list[Cell]:
+    """Return the cells of a row that divide its time."""
+    return [_time(parts[name][part]) if name in parts else "-" for part in (_shown(parts) if parts else ())]
+
+
 def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
     """Return a chart where there is something to compare."""
     if len(values) < 2:
@@ -116,7 +183,7 @@ def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
     most, least = ordered[0], ordered[-1]
     summary = f"Most is {most} with {read(values[most])}, least {least} with {read(values[least])}."
     rows = [(name, Quantity(values[name], read(values[name]))) for name in ordered]
-    heading = f"{what.capitalize()} by {'collective' if by == 'collective' else 'parallelism dimension'}"
+    heading = f"{what.capitalize()} by {_WORDS[by]}"
     return [Chart(f"{what}-by-{by}", heading, spec, summary, table((by, what), rows))]
 
 
@@ -126,7 +193,7 @@ def _size_unit(values: Mapping[str, float]) -> tuple[float, str]:
 
 
 def _by_collective(
-    bytes_of: dict[str, float], calls: dict[str, float], unions: dict[str, float], note: str
+    bytes_of: dict[str, float], calls: dict[str, float], unions: dict[str, float], parts: Parts, note: str
 ) -> Table:
     total = sum(bytes_of.values())
     rows: list[tuple[Cell, ...]] = [
@@ -135,26 +202,28 @@ def _by_collective(
             Quantity(calls[name], amount(calls[name])) if name in calls else "-",
             Quantity(bytes_of[name], size(bytes_of[name])) if name in bytes_of else "-",
             percent(100 * bytes_of[name] / total) if total and name in bytes_of else "-",
-            Quantity(unions[name], duration(unions[name])) if name in unions else "-",
+            _time(unions[name]) if name in unions else "-",
+            *_part_cells(parts, name),
         )
         for name in dict.fromkeys((*bytes_of, *sorted({**unions, **calls})))
     ]
-    head = ("collective", "calls", "bytes", "share of bytes", "time")
+    head = ("collective", "calls", "bytes", "share of bytes", "time", *(_shown(parts) if parts else ()))
     return table(head, rows, caption="By collective", note=note)
 
 
-def _by_dimension(dimensions: dict[str, DimensionTraffic]) -> Table:
+def _by_dimension(dimensions: dict[str, DimensionTraffic], parts: Parts) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
             Quantity(row["calls_per_gpu_and_step"], amount(row["calls_per_gpu_and_step"])),
             "unknown" if (moved := _moved(row)) is None else Quantity(moved, size(moved)),
             "unknown" if (share := row["share_pct"]) is None else percent(share),
-            Quantity(row["time_s_per_gpu_and_step"], duration(row["time_s_per_gpu_and_step"])),
+            _time(row["time_s_per_gpu_and_step"]),
+            *_part_cells(parts, name),
         )
         for name, row in dimensions.items()
     ]
-    head = ("dimension", "calls", "bytes", "share of bytes", "time")
+    head = ("dimension", "calls", "bytes", "share of bytes", "time", *(_shown(parts) if parts else ()))
     return table(head, rows, caption="By parallelism dimension")
 
 
@@ -275,6 +344,8 @@ def _row(entry: MessageSize) -> tuple[str | Quantity, ...]:
 
 def _all_calls(context: Context) -> Table:
     rows = []
+    found = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
+    parts = _known({n: r.details.get("time_parts_s", {}) for n, r in found.items() if r})
     for collective, metric in BANDWIDTHS.items():
         result = context.valued(metric)
         if result is None or result.value is None:
@@ -292,7 +363,10 @@ def _all_calls(context: Context) -> Table:
                 Quantity(details["total_bytes"], size(details["total_bytes"])),
                 details["basis"],
                 details["reach"],
+                *_part_cells(parts, collective),
             )
         )
     head = ("collective", "bus", "algorithm", "of the link", "calls", "bytes", "time is", "reach")
-    return table(head, rows, caption="All calls together", left=(0, 6, 7))
+    divided = _shown(parts) if parts else []
+    note = "Waiting, transfer and unknown are times of one GPU in a mean step." if divided else ""
+    return table((*head, *divided), rows, caption="All calls together", note=note, left=(0, 6, 7))

@@ -43,7 +43,7 @@ def headline(context: Context) -> tuple[Number, ...]:
         *tile(context, "ITL", "Inter-token latency", note=_percentiles(context, "ITL")),
         *tile(context, "request_latency", "Request latency", note=_percentiles(context, "request_latency")),
         *tile(context, "goodput", "Goodput"),
-        *tile(context, "gpu_busy", "Device busy", note=_over_ranks(context, "gpu_busy")),
+        *tile(context, "gpu_busy", "Device busy", note=_busy(context)),
         *tile(context, "exposed_communication_time", "Exposed communication", note=exposed_share(context)),
         *tile(
             context,
@@ -134,9 +134,30 @@ def _percentiles(context: Context, metric: str) -> str:
 
 
 def exposed_share(context: Context) -> str:
-    """Return which share of a step communication is exposed, in words; empty where that is unknown."""
+    """Return which share of a step communication is exposed, and its parts, in words; empty if unknown."""
     result = context.valued("exposed_communication_time")
+    if result is None:
+        return ""
+    details = cast("ExposedDetails", result.details)
+    shown = f"{percent(details['pct_of_step'])} {OF_STEP}"
+    if context.valued("exposed_wait_time") is None:
+        return shown
+    parts = [f"{duration(seconds)} {part}" for part, seconds in details.get("parts_s", {}).items() if seconds]
+    return "; ".join(filter(None, (shown, ", ".join(parts))))
+
+
+def share_of_step(context: Context, metric: str) -> str:
+    """Return which share of a step a part of exposed communication takes, in words; empty if unknown."""
+    result = context.valued(metric)
     return f"{percent(cast('ExposedDetails', result.details)['pct_of_step'])} {OF_STEP}" if result else ""
+
+
+def _busy(context: Context) -> str:
+    """Return the range over ranks, and how much of busy is waiting in communication."""
+    result = context.valued("gpu_busy")
+    waiting = result.details.get("waiting_pct") if result and context.valued("exposed_wait_time") else None
+    spinning = f"{percent(waiting)} of the step waits in communication" if waiting else ""
+    return "; ".join(filter(None, (spinning, _over_ranks(context, "gpu_busy"))))
 
 
 def _bubble(context: Context) -> str:

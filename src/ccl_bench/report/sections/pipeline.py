@@ -8,6 +8,7 @@ from ccl_bench.report.charts.bars import stacked
 from ccl_bench.report.context import OF_STEP, absent, table, tile
 from ccl_bench.report.formatting import counted, duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,8 @@ KEY, TITLE = "pipeline", "Pipeline"
 
 _WORK = {
     "compute": ("compute_s", "var(--compute)"),
-    "exposed collectives": ("exposed_collectives_s", "var(--communication)"),
-    "exposed transfer": ("exposed_transfer_s", "var(--memory)"),
+    "exposed collectives": ("exposed_collectives_s", COMMUNICATION_PARTS["unknown"]),
+    "exposed transfer of messages": ("exposed_transfer_s", COMMUNICATION_PARTS["transfer"]),
 }
 _WHOLE_BUBBLE = {"bubble": ("bubble_s", "var(--bubble)")}
 _BUBBLE_PARTS = {

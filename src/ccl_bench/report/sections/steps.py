@@ -9,15 +9,17 @@ from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ran
 from ccl_bench.report.context import absent, neighbours_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
-from ccl_bench.report.sections.headline import exposed_share, step_time_label
+from ccl_bench.report.sections.headline import exposed_share, share_of_step, step_time_label
+from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, Number, Table
     from ccl_bench.result.details import (
         BusyDetails,
+        ExposedDetails,
         IdleDetails,
         LoadImbalanceDetails,
         PhaseDetails,
@@ -144,12 +146,24 @@ TIME_KEY, TIME_TITLE = "time", "Where the time goes"
 PARTS = {
     "compute": ("compute_s", "var(--compute)"),
     "fused": ("fused_s", "var(--c5)"),
+    "waiting": ("exposed_wait_s", COMMUNICATION_PARTS["waiting"]),
+    "transfer": ("exposed_transfer_s", COMMUNICATION_PARTS["transfer"]),
+    "unknown communication": ("exposed_unknown_s", COMMUNICATION_PARTS["unknown"]),
     "exposed communication": ("exposed_communication_s", "var(--communication)"),
     "exposed memory": ("exposed_memory_s", "var(--memory)"),
     "idle": ("idle_s", "var(--idle)"),
 }
-"""Part of a step → its field and colour; together they are the step."""
+"""Part of a step → its field and colour; together, and communication divided or whole, they are the step."""
 
+_KEYS = {"unknown communication": "unknown"}
+"""Parts that details call otherwise."""
+
+_DIVIDED = (
+    "Communication counts while nothing computes: it waits for late ranks, then it moves data, which is "
+    "transfer. "
+)
+_UNKNOWN = "What the traces do not divide so is unknown. "
+_WHOLE = "Exposed communication runs while nothing computes; the traces do not show how much of it waits. "
 _FUSED = "Fused kernels multiply matrices and communicate; they are neither hidden nor exposed. "
 
 _PHASES = ("forward_time", "backward_time", "optimizer_time")
@@ -172,14 +186,17 @@ def time_breakdown(context: Context) -> Section:
         *tile(context, "communication_fraction", "In communication"),
         *tile(context, "comm_comp_overlap", "Communication hidden under compute"),
         *tile(context, "exposed_communication_time", "Exposed communication", note=exposed_share(context)),
+        *_exposed("exposed_wait_time", "Exposed, waiting for late ranks", context),
+        *_exposed("exposed_transfer_time", "Exposed transfer", context),
     )
-    shares = _shares(cast("BusyDetails", busy.details), shown)
+    shares = _shares(context, cast("BusyDetails", busy.details), shown)
     return Section(
         TIME_KEY,
         TIME_TITLE,
-        "Exposed communication runs while nothing computes. Exposed memory is copies and sets while nothing "
-        f"else runs. Idle is the rest. {_FUSED if 'fused' in shown else ''}"
-        f"The {'five' if 'fused' in shown else 'four'} add up to the device's window of the traced step. "
+        f"{_about_communication(parts, shown)}"
+        "Exposed memory is copies and sets while nothing else runs. Idle is the rest. "
+        f"{_FUSED if 'fused' in shown else ''}"
+        "Together they are the device's window of the traced step. "
         "Shares are of each rank's own step, as the mean over ranks.",
         numbers,
         (
@@ -190,18 +207,40 @@ def time_breakdown(context: Context) -> Section:
     )
 
 
+def _about_communication(parts: Sequence[TimeParts], shown: Container[str]) -> str:
+    if "waiting" in shown:
+        return _DIVIDED + (_UNKNOWN if "unknown communication" in shown else "")
+    return _WHOLE if any(part.exposed_communication_s for part in parts) else ""
+
+
+def _exposed(metric: str, label: str, context: Context) -> list[Number]:
+    return tile(context, metric, label, note=share_of_step(context, metric))
+
+
 def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
-    """Return the parts to show: the fused one where any rank has some."""
-    has_fused = any(part.fused_s for part in parts)
-    return {name: seen for name, seen in PARTS.items() if name != "fused" or has_fused}
+    """Return the parts to show: what some rank has of fused and unknown, communication divided if it is."""
+    is_divided = any(part.exposed_wait_s or part.exposed_transfer_s for part in parts)
+    left_out = {"exposed communication"} if is_divided else {"waiting", "transfer", "unknown communication"}
+    if not any(part.fused_s for part in parts):
+        left_out.add("fused")
+    if not any(part.exposed_unknown_s for part in parts):
+        left_out.add("unknown communication")
+    return {name: seen for name, seen in PARTS.items() if name not in left_out}
 
 
-def _shares(busy: BusyDetails, shown: Iterable[str]) -> dict[str, float]:
+def _shares(context: Context, busy: BusyDetails, shown: Iterable[str]) -> dict[str, float]:
     """Return the mean over ranks of the percentage that each part is of the rank's step."""
-    steps = [each for each in busy["per_rank_parts_s_per_step"].values() if each["window"] > 0]
+    exposed = context.valued("exposed_communication_time")
+    divided = cast("ExposedDetails", exposed.details).get("per_rank_parts_s", {}) if exposed else {}
+    steps = [
+        {**each, **divided.get(rank, {})}
+        for rank, each in busy["per_rank_parts_s_per_step"].items()
+        if each["window"] > 0
+    ]
+    keys = {name: _KEYS.get(name, name.replace(" ", "_")) for name in shown}
     return {
-        name: sum(100 * each[name.replace(" ", "_")] / each["window"] for each in steps) / len(steps)
-        for name in shown
+        name: sum(100 * each[key] / each["window"] for each in steps) / len(steps)
+        for name, key in keys.items()
     }
 
 

@@ -8,6 +8,8 @@ from ccl_bench.report.charts.bars import bars, heat_map
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.sections.headline import share_of_step
+from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,12 @@ def waiting(context: Context) -> Section:
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
         *tile(context, "straggler", "Lag, share of a step", shown=lambda value: percent(100 * value)),
+        *tile(
+            context,
+            "exposed_wait_time",
+            "Waiting that nothing hides",
+            note=share_of_step(context, "exposed_wait_time"),
+        ),
     )
     if grid is None:
         about = "The traces show no waiting. How long the steps of each rank took is known."
@@ -108,9 +116,8 @@ def _over_ranks(grid: Grid) -> Chart:
     means = _means(grid)
     per, unit = time_unit(means.values())
     rows = [(rank, value * per) for rank, value in means.items()]
-    spec = bars(
-        rows, title=f"waiting in step {grid.steps[0]}, {unit}", unit=unit, colour="var(--communication)"
-    )
+    title = f"waiting in step {grid.steps[0]}, {unit}"
+    spec = bars(rows, title=title, unit=unit, colour=COMMUNICATION_PARTS["waiting"])
     return Chart("waits", "Time that each rank waited", spec, _summary(grid), _table(grid))
 
 

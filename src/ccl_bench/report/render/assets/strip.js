@@ -6,7 +6,7 @@
     ["m", "copies", "--memory"],
     ["w", "communication, waiting", "--waiting"],
     ["n", "communication", "--communication"],
-    ["t", "communication, transfer", "--communication"],
+    ["t", "communication, transfer", "--transfer"],
     ["f", "compute and communication in one", "--c6"],
     ["c", "compute", "--compute"],
   ];
@@ -161,7 +161,7 @@
         const [from, to] = [Math.max(across(piece.start), GUTTER), Math.min(across(piece.end), width())];
         if (to - from < 48) continue;
         context.save();
-        context.fillStyle = palette.read(KINDS[piece.kind][2] === "--waiting" ? "--text" : "--surface");
+        context.fillStyle = palette.read("--surface");
         context.beginPath(); context.rect(from, middle - LANE / 2, to - from - 2, LANE); context.clip();
         context.fillText(called(piece), from + 3, middle);
         context.restore();
