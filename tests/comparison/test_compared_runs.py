@@ -80,6 +80,7 @@ def test_a_slower_collective_is_found_and_named(before: Path, tmp_path: Path) ->
     assert verdicts(found)["bandwidth_utilization_allgather"] == "no change"
     step = where(found)
     assert max(step.parts, key=lambda part: part.difference_s).name == "exposed_communication"
+    assert max(step.finest_parts, key=lambda part: part.difference_s).name == "transfer"
     assert largest(step, "collective") == "all_reduce"
     assert largest(step, "parallelism dimension") == "tp"
 
@@ -102,6 +103,9 @@ def test_a_slower_rank_is_found_and_named(before: Path, tmp_path: Path) -> None:
     assert verdicts(found)[STEP] == "worse"
     assert verdicts(found)["straggler_lag_16"] == "worse"
     (waits,) = [each for each in where(found).divisions if each.name == "waiting for other ranks"]
+    longer = {part.name: part.difference_s for part in where(found).finest_parts}
+    assert longer["waiting"] > longer["transfer"]
+    assert "exposed_communication" not in longer
     least = min(waits.parts, key=lambda part: part.difference_s)
     assert least.name == "rank 2", "all but the late rank wait for it"
 
@@ -114,6 +118,8 @@ def test_the_parts_of_a_difference_add_up_to_it(before: Path, slower: Path) -> N
         if division.of:
             parts = sum(part.difference_s for part in division.parts)
             assert parts == pytest.approx(whole[division.of], abs=1e-12), division.name
+    finest = sum(part.difference_s for part in step.finest_parts)
+    assert finest == pytest.approx(step.step.difference_s, abs=1e-12)
 
 
 def test_another_batch_size_does_not_compare_and_why(before: Path, other_batch: Path) -> None:

@@ -141,6 +141,9 @@ def _same_as_percentiles(chart: Chart, results: dict[str, Result]) -> None:
     assert [quantity(row[1]).value for row in chart.table.rows] == curve
 
 
+_COMMUNICATION = ("exposed communication", "waiting", "transfer", "unknown communication")
+
+
 def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData) -> None:
     known = _valued(run)
     charts = {chart.key: chart for chart in report_page(run).charts()}
@@ -152,8 +155,13 @@ def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData) -> None:
     assert idle == same(known["gpu_idle"])
     assert sum(busy) == same(known["gpu_busy"])
     if "exposed_communication_time" in known:
-        share = quantity(mean[chart.table.columns.index("exposed communication")]).value
-        assert share == same(_by_name(run)["exposed_communication_time"].details["pct_of_step"])
+        shown = dict(zip(chart.table.columns, mean, strict=True))
+        whole = [quantity(shown[name]).value for name in _COMMUNICATION if name in shown]
+        assert sum(whole) == same(_by_name(run)["exposed_communication_time"].details["pct_of_step"])
+    for name, metric in (("waiting", "exposed_wait_time"), ("transfer", "exposed_transfer_time")):
+        if metric in known:
+            share = quantity(mean[chart.table.columns.index(name)]).value
+            assert share == same(_by_name(run)[metric].details["pct_of_step"])
     parts = [[quantity(cell).value for cell in row[1:]] for row in ranks]
     for place in range(len(busy) + 1):
         shares = [100 * row[place] / row[-1] for row in parts if row[-1]]
@@ -197,6 +205,8 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: ReportData) -> None:
         if chart.key == "time-parts":
             *ranks, _ = chart.table.rows
             reported = sorted(quantity(cell).value for row in ranks for cell in row[1:-1])
+        elif "waiting" in chart.table.columns:
+            reported = sorted(quantity(cell).value for row in chart.table.rows for cell in row[2:])
         scale = drawn[-1] / reported[-1] if reported[-1] else 1.0
         assert drawn == [same(scale * value) for value in reported], chart.key
 

@@ -13,12 +13,13 @@ from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.serving import serving
-from ccl_bench.report.sections.steps import steps
+from ccl_bench.report.sections.steps import steps, time_breakdown
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
+from ccl_bench.report.theme import DARK, LIGHT
 from ccl_bench.result import ResultFinding
 from ccl_bench.result.inspection import InspectedDevice
-from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes
+from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes, TimeParts
 
 SIZE = MessageSize("all_reduce", "tp", "inside a node", "wait-free", 2**20, 2**20, 50, 90.0, 100.0, 110.0)
 
@@ -94,6 +95,100 @@ def test_communication_is_recognised_by_collective_and_by_dimension() -> None:
     times, volumes = section.charts
     assert [point["value"] for point in _values(times.spec)] == [12.0, 1.0]
     assert volumes.summary == "Most is all_reduce with 3 MB, least all_gather with 1 MB."
+
+
+def test_times_of_communication_are_divided_where_that_is_known() -> None:
+    parts = {"waiting": 0.009, "transfer": 0.003, "unknown": 0.0}
+    section = communication(
+        looked(
+            ok(
+                "total_communication_time",
+                0.012,
+                per_collective_s={"all_reduce": 0.012},
+                parts_s=parts,
+                per_collective_parts_s={"all_reduce": parts},
+            )
+        )
+    )
+    [tile] = section.numbers
+    assert tile.note == "9 ms waiting, 3 ms transfer"
+    assert [row[-3:] for row in rows(section.tables[0])] == [["12 ms", "9 ms", "3 ms"]]
+    [chart] = section.charts
+    assert {point["part"]: point["value"] for point in _values(chart.spec)} == {"waiting": 9, "transfer": 3}
+    assert chart.summary == "all_reduce 12 ms, of which 9 ms waiting."
+
+
+def test_times_of_which_nothing_is_known_to_wait_are_not_divided() -> None:
+    parts = {"waiting": 0.0, "transfer": 0.0, "unknown": 0.012}
+    section = communication(
+        looked(
+            ok(
+                "total_communication_time",
+                0.012,
+                per_collective_s={"all_reduce": 0.012},
+                parts_s=parts,
+                per_collective_parts_s={"all_reduce": parts},
+            )
+        )
+    )
+    assert section.numbers[0].note == ""
+    assert section.charts == ()
+    assert section.tables[0].columns[-1] == "time"
+
+
+def _mean_step(waits: float, moves: float) -> tuple[list[str], dict[str, str], str]:
+    """Return what the section shows of a step of 100 ms with 40 ms of exposed communication."""
+    whole = {
+        "compute": 0.05,
+        "exposed_communication": 0.04,
+        "exposed_memory": 0.0,
+        "idle": 0.01,
+        "window": 0.1,
+    }
+    divided = {"waiting": waits, "transfer": moves, "unknown": 0.04 - waits - moves}
+    section = time_breakdown(
+        looked(
+            ok("gpu_busy", 90.0, "%", per_rank_parts_s_per_step={"0": whole}),
+            ok("exposed_communication_time", 0.04, pct_of_step=40.0, per_rank_parts_s={"0": divided}),
+            time_parts=[TimeParts("0", 0.1, 0.05, 0.04, 0.0, 0.01, 0.0, waits, moves)],
+        )
+    )
+    chart = section.charts[0]
+    scale = chart.spec["encoding"]["color"]["scale"]
+    shown = [name for name in chart.table.columns if name not in ("rank", "step")]
+    return shown, dict(zip(scale["domain"], scale["range"], strict=True)), chart.summary
+
+
+def test_waiting_and_transfer_take_the_place_of_exposed_communication_in_colours_of_their_own() -> None:
+    shown, colours, summary = _mean_step(0.03, 0.01)
+    assert shown == ["compute", "waiting", "transfer", "exposed memory", "idle"]
+    assert "compute 50.00 %, waiting 30.00 %, transfer 10.00 %" in summary
+    assert (colours["waiting"], colours["transfer"]) == ("var(--waiting)", "var(--transfer)")
+
+    shown, colours, summary = _mean_step(0.03, 0.004)
+    assert "unknown communication" in shown
+    assert "waiting 30.00 %, transfer 4.00 %, unknown communication 6.00 %" in summary
+
+    shown, undivided, _ = _mean_step(0.0, 0.0)
+    assert shown == ["compute", "exposed communication", "exposed memory", "idle"]
+    assert undivided["exposed communication"] == colours["unknown communication"]
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG defines it."""
+    levels = []
+    for colour in (one, other):
+        channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        levels.append(sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05)
+    return max(levels) / min(levels)
+
+
+def test_parts_of_communication_stand_out_from_the_page_and_waiting_from_transfer() -> None:
+    for theme in (LIGHT, DARK):
+        names = ("waiting", "transfer", "communication")
+        assert all(_contrast(theme[name], theme["surface"]) >= 3 for name in names)
+        assert len({theme[name] for name in names}) == 3
 
 
 def test_bandwidth_stands_beside_the_peak_of_the_card() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.comparison.noise import Interval, difference_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ccl_bench.result import Result
 
@@ -120,17 +120,24 @@ def _rank_waits(details: Mapping[str, Any]) -> dict[str, float]:
 
 
 _EXPOSED = "exposed_communication"
-_DIVIDING_EXPOSED = "exposed_communication_time"
-"""The metric whose details divide exposed communication."""
-
-_EXPOSED_PARTS = {"waiting": "waiting", "transfer": "transfer", "unknown_communication": "unknown"}
-"""Part of exposed communication → its name in details."""
+BY_PART = "waiting and transfer"
 
 _MOSTLY = 0.5
-"""Share of exposed communication that may be unknown where it is divided."""
+"""Share of exposed communication that may be unknown where it is divided into waiting and transfer."""
+
+
+def _exposed_parts(details: Mapping[str, Any]) -> dict[str, float]:
+    """Return the parts of exposed communication, none where most of it is unknown."""
+    parts = details.get("parts_s", {})
+    is_known = parts.get("unknown", 0.0) <= _MOSTLY * sum(parts.values())
+    return {_NAMES.get(name, name): seconds for name, seconds in parts.items()} if is_known else {}
+
+
+_NAMES = {"unknown": "unknown communication"}
 
 _DIVISION_RULES = (
-    _DivisionRule("collective", _DIVIDING_EXPOSED, _listed("per_collective_s"), _EXPOSED),
+    _DivisionRule(BY_PART, "exposed_communication_time", _exposed_parts, _EXPOSED),
+    _DivisionRule("collective", "exposed_communication_time", _listed("per_collective_s"), _EXPOSED),
     _DivisionRule("parallelism dimension", "traffic_distribution", _dimensions, _EXPOSED),
     _DivisionRule("cause", "idle_breakdown", _causes, "idle"),
     _DivisionRule(BY_TYPE, "total_kernel_time", _listed("per_type_s")),
@@ -144,9 +151,8 @@ DIVIDED_METRICS = tuple(dict.fromkeys((DIVIDED, *(way.metric for way in _DIVISIO
 """Metrics whose details divide a step."""
 
 
-PARTS = ("compute", "fused", _EXPOSED, *_EXPOSED_PARTS, "exposed_memory", "idle")
-"""The parts that make up a step, with exposed communication whole or divided; `fused` only where kernels
-compute and communicate in one."""
+PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
+"""The parts that make up a step; `fused` only where kernels compute and communicate in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +162,23 @@ class Attribution:
     step: Part
     """The step on the device, mean over ranks and steps."""
     parts: tuple[Part, ...]
-    """Compute, fused, exposed communication (or waiting and transfer, where both sides know them), exposed
-    memory, idle: their differences add up to the step's."""
+    """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
     """Where the step's difference lies, as far as the spread over steps shows."""
     is_within_noise: bool = False
     """Whether the steps may be equally long."""
+
+    @property
+    def finest_parts(self) -> tuple[Part, ...]:
+        """The parts with waiting and transfer in place of exposed communication, if both sides know them."""
+        divided = {each.of: each.parts for each in self.divisions if each.name == BY_PART}
+        return tuple(fine for part in self.parts for fine in divided.get(part.name, (part,)))
+
+    @property
+    def further_divisions(self) -> tuple[Division, ...]:
+        """How the difference is divided beyond `finest_parts`."""
+        return tuple(each for each in self.divisions if each.name != BY_PART)
 
 
 def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Attribution | None:
@@ -170,13 +186,12 @@ def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) 
     sides = [_steps(results) for results in (baseline, other)]
     if not all(sides):
         return None
-    left_out = {_EXPOSED} if all(map(_is_divided, sides)) else {*_EXPOSED_PARTS}
-    means = [_means(side, left_out) for side in sides]
+    means = [_means(side) for side in sides]
     step = part_difference(STEP, *means)
     interval = difference_interval(*([each[STEP] for each in side] for side in sides))
     return Attribution(
         step,
-        tuple(part_difference(name, *means) for name in PARTS if _is_shown(name, means)),
+        tuple(part_difference(name, *means) for name in PARTS if any(name in each for each in means)),
         tuple(divide_step(baseline, other)),
         interval,
         step.difference_s == 0 or (interval is not None and interval.has_zero),
@@ -184,31 +199,12 @@ def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) 
 
 
 def _steps(results: Mapping[str, Result]) -> list[dict[str, float]]:
-    """Return the parts of each step, mean over ranks, s; with those of exposed communication where known."""
-    exposed = details_of(results, _DIVIDING_EXPOSED).get("per_step_parts_s", {})
-    return [
-        parts | {name: exposed[step][key] for name, key in _EXPOSED_PARTS.items() if step in exposed}
-        for step, parts in details_of(results, DIVIDED).get("per_step_parts_s", {}).items()
-    ]
+    """Return the parts of each step, mean over ranks, s."""
+    return list(details_of(results, DIVIDED).get("per_step_parts_s", {}).values())
 
 
-def _is_divided(steps: Sequence[Mapping[str, float]]) -> bool:
-    """Whether it is known of most exposed communication what of it waited."""
-    if not all(_EXPOSED_PARTS.keys() <= step.keys() for step in steps):
-        return False
-    whole, unknown = (sum(step[name] for step in steps) for name in (_EXPOSED, "unknown_communication"))
-    return unknown <= _MOSTLY * whole
-
-
-def _is_shown(name: str, means: Sequence[Mapping[str, float]]) -> bool:
-    """Whether a part is listed: what is unknown only if there is some."""
-    if name == "unknown_communication":
-        return any(each.get(name) for each in means)
-    return any(name in each for each in means)
-
-
-def _means(steps: Sequence[Mapping[str, float]], left_out: Container[str]) -> dict[str, float]:
+def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean parts over steps; the step is their sum."""
-    listed = [name for name in PARTS if name in steps[0] and name not in left_out]
+    listed = [name for name in PARTS if name in steps[0]]
     means = {name: sum(step[name] for step in steps) / len(steps) for name in listed}
     return {**means, STEP: sum(means.values())}

@@ -124,8 +124,9 @@ def _data(rows: list[dict[str, Any]]) -> Table:
 
 def parts_chart(key: str, found: Attribution) -> Chart:
     """Return by how much each part of a step changed."""
-    per, unit = time_unit([part.difference_s for part in found.parts])
-    rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in found.parts]
+    parts = found.finest_parts
+    per, unit = time_unit([part.difference_s for part in parts])
+    rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in parts]
     shown = {row["part"] for row in rows}
     coloured = [(name, colour) for name, colour in _PART_COLOURS if name in shown]
     spec: Spec = {
@@ -154,7 +155,7 @@ def _parts(found: Attribution) -> Table:
             Quantity(part.other_s, duration(part.other_s)),
             Quantity(part.difference_s, phrases.seconds(part)),
         )
-        for part in (*found.parts, found.step)
+        for part in (*found.finest_parts, found.step)
     )
     return Table(("part", "baseline", "run", "change"), rows, numeric=frozenset({1, 2, 3}))
 
@@ -233,7 +234,7 @@ def _quantity(value: float | None, text: str) -> Cell:
 
 def _where(key: str, title: str, found: Attribution) -> Section:
     """Return where the step changed."""
-    tables = tuple(_division(each) for each in found.divisions)
+    tables = tuple(_division(each) for each in found.further_divisions)
     chart = parts_chart(f"{key}-chart", found)
     return Section(key, title, phrases.step_sentence(found), charts=(chart,), tables=tables)
 

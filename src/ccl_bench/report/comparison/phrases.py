@@ -134,7 +134,7 @@ def step_sentence(found: Attribution) -> str:
     changed = f"The mean step on the device got {duration(abs(step.difference_s))} {word}{share}"
     if found.is_within_noise:
         return f"{changed}, which may be noise."
-    largest = sorted(found.parts, key=lambda part: -abs(part.difference_s))
+    largest = sorted(found.finest_parts, key=lambda part: -abs(part.difference_s))
     parts = ", ".join(f"{label(part.name)} {seconds(part)}" for part in largest if part.difference_s)
     unknown = "" if found.interval else " Its noise is unknown."
     return f"{changed}: {parts}.{unknown}"

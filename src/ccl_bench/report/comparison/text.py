@@ -99,7 +99,7 @@ def _verdict(change: Change) -> Text:
 
 def _attribution(found: Attribution) -> RenderableType:
     lines: list[RenderableType] = [Text(phrases.step_sentence(found))]
-    shown = () if found.is_within_noise else found.divisions
+    shown = () if found.is_within_noise else found.further_divisions
     least_s = _WORTH * abs(found.step.difference_s)
     rows = [(phrases.division_title(each), _largest(each, least_s)) for each in shown]
     rows = [row for row in rows if row[1]]

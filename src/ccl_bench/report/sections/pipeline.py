@@ -21,7 +21,7 @@ KEY, TITLE = "pipeline", "Pipeline"
 
 _WORK = {
     "compute": ("compute_s", "var(--compute)"),
-    "exposed collectives": ("exposed_collectives_s", COMMUNICATION_PARTS["unknown"]),
+    "exposed collectives": ("exposed_collectives_s", "var(--c7)"),
     "exposed transfer of messages": ("exposed_transfer_s", COMMUNICATION_PARTS["transfer"]),
 }
 _WHOLE_BUBBLE = {"bubble": ("bubble_s", "var(--bubble)")}

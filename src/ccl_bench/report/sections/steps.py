@@ -186,7 +186,7 @@ def time_breakdown(context: Context) -> Section:
         *tile(context, "communication_fraction", "In communication"),
         *tile(context, "comm_comp_overlap", "Communication hidden under compute"),
         *tile(context, "exposed_communication_time", "Exposed communication", note=exposed_share(context)),
-        *_exposed("exposed_wait_time", "Exposed, waiting for late ranks", context),
+        *_exposed("exposed_wait_time", "Exposed waiting", context),
         *_exposed("exposed_transfer_time", "Exposed transfer", context),
     )
     shares = _shares(context, cast("BusyDetails", busy.details), shown)

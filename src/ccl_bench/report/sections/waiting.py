@@ -30,12 +30,6 @@ def waiting(context: Context) -> Section:
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
         *tile(context, "straggler", "Lag, share of a step", shown=lambda value: percent(100 * value)),
-        *tile(
-            context,
-            "exposed_wait_time",
-            "Waiting that nothing hides",
-            note=share_of_step(context, "exposed_wait_time"),
-        ),
     )
     if grid is None:
         about = "The traces show no waiting. How long the steps of each rank took is known."
@@ -47,8 +41,16 @@ def waiting(context: Context) -> Section:
         "waits least is late, the one that waits most is its victim.",
         lag,
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
-        notes=tuple(_late(context)),
+        notes=(*_unhidden(context), *_late(context)),
     )
+
+
+def _unhidden(context: Context) -> Iterator[str]:
+    """Yield how much of the waiting makes steps longer, as far as that is known."""
+    result = context.valued("exposed_wait_time")
+    if result is not None and result.value is not None:
+        share = share_of_step(context, "exposed_wait_time")
+        yield f"On the mean rank {duration(result.value)} of waiting is hidden by no compute: {share}."
 
 
 def _late(context: Context) -> Iterator[str]:
