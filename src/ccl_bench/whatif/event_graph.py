@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,9 +21,6 @@ class CyclicGraphError(ValueError):
 
 NEVER = -np.inf
 """Time of an event that nothing brings about."""
-
-_ROUNDS = 200
-"""Rounds in which the order of events must settle; each mends what clocks of ranks contradict."""
 
 
 @dataclass(frozen=True)
@@ -48,44 +44,42 @@ class _Incoming:
 
 
 @dataclass(frozen=True)
-class _Segment:
-    """Events of one chain, one after the other, of which everything that they wait for is known before."""
-
-    first: int
-    until: int
-    continues: bool
-    """Whether an event of the chain comes before."""
-    incoming: _Incoming
-
-    def replay(self, moments: Times, values: Times, value: Numbers) -> None:
-        """Set the moments of the events, which hold the earliest ones."""
-        took = values[value[self.first : self.until]]
-        found = moments[self.first : self.until]
-        targets = self.incoming.targets
-        if targets.size:
-            found[targets] = np.maximum(found[targets], self.incoming.latest(moments, values))
-        if self.continues:
-            found[0] = np.maximum(found[0], moments[self.first - 1] + took[0])
-        took[0] = 0
-        passed = np.cumsum(took, axis=0, out=took)
-        found -= passed
-        np.maximum.accumulate(found, axis=0, out=found)
-        found += passed
-
-
-@dataclass(frozen=True)
-class _Singles:
-    """Events of which each is a segment, at one level."""
+class _Level:
+    """Events of which everything that they wait for elsewhere is known before, in pieces of chains."""
 
     events: Numbers
+    """Pieces one after the other, each in the order of its chain."""
+    opens: Numbers
+    """Where each piece begins."""
     incoming: _Incoming
 
     def replay(self, moments: Times, values: Times, value: Numbers) -> None:
         """Set the moments of the events, which hold the earliest ones."""
-        del value
-        reached = self.events[self.incoming.targets]
-        if reached.size:
-            moments[reached] = np.maximum(moments[reached], self.incoming.latest(moments, values))
+        found = moments[self.events]
+        if self.incoming.targets.size:
+            targets = self.incoming.targets
+            found[targets] = np.maximum(found[targets], self.incoming.latest(moments, values))
+        if len(self.opens) < len(self.events):
+            self._pass_on(found, values[value[self.events]])
+        moments[self.events] = found
+
+    def _pass_on(self, found: Times, took: Times) -> None:
+        """Let no event come earlier than the one before it in its piece, and the time that passes between.
+
+        Less the time that has passed since its piece began, the moment of an event is the largest up to it.
+        All pieces are scanned at once, far enough apart that none reaches into the next.
+        """
+        took[self.opens] = 0
+        passed = np.cumsum(took, axis=0, out=took)
+        found -= passed
+        known = found[np.isfinite(found)]
+        apart = known.max() - known.min() + 1
+        sizes = np.diff(np.append(self.opens, len(self.events)))
+        shift = np.repeat(np.arange(len(sizes)) * apart, sizes)[:, None]
+        found += shift
+        np.maximum.accumulate(found, axis=0, out=found)
+        found -= shift
+        found += passed
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class EventGraph:
     edge_value: Numbers
     """For each edge the value of its time."""
     recorded: Times
-    """When each event happened; replays follow this order."""
+    """When each event happened."""
 
     @property
     def size(self) -> int:
@@ -117,74 +111,66 @@ class EventGraph:
         return len(self.chain)
 
     @cached_property
-    def segments(self) -> tuple[_Segment | _Singles, ...]:
+    def levels(self) -> tuple[_Level, ...]:
         """The events in an order of replay; raises CyclicGraphError where events wait for each other."""
-        order = np.argsort(self._moments()[self.target], kind="stable")
-        level = self._levels(order)
-        opens = np.flatnonzero(np.append(True, (np.diff(self.chain) != 0) | (np.diff(level) != 0)))
         if not self.size:
             return ()
-        until = np.append(opens[1:], self.size)
-        continues = np.append(False, self.chain[opens[1:]] == self.chain[opens[1:] - 1])
-        source, target, edge_value = self._edges_with_singles(opens[(until - opens == 1) & continues])
-        found: list[tuple[int, _Segment | _Singles]] = []
-        singles = opens[until - opens == 1]
-        for of in np.unique(level[singles]).tolist():
-            events = singles[level[singles] == of]
-            found.append((of, _Singles(events, _incoming(source, target, edge_value, events))))
-        for number in np.flatnonzero(until - opens > 1).tolist():
-            events = np.arange(opens[number], until[number])
-            incoming = _incoming(source, target, edge_value, events)
-            segment = _Segment(int(opens[number]), int(until[number]), bool(continues[number]), incoming)
-            found.append((int(level[opens[number]]), segment))
-        return tuple(segment for _, segment in sorted(found, key=lambda each: each[0]))
+        level = self._levels()
+        opens = np.append(True, (np.diff(self.chain) != 0) | (np.diff(level) != 0))
+        continues = np.flatnonzero(opens & (np.diff(self.chain, prepend=-1) == 0))
+        source = np.concatenate([self.source, continues - 1])
+        target = np.concatenate([self.target, continues])
+        value = np.concatenate([self.edge_value, self.value[continues]])
+        order = np.argsort(level, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(self.size)
+        by_target = np.argsort(place[target], kind="stable")
+        source, target, value = source[by_target], place[target[by_target]], value[by_target]
+        bounds = np.searchsorted(level[order], np.arange(level.max() + 2))
+        edges = np.searchsorted(target, bounds)
+        found = []
+        for first, until, begin, end in zip(bounds, bounds[1:], edges, edges[1:], strict=False):
+            events = order[first:until]
+            reached, at = np.unique(target[begin:end] - first, return_index=True)
+            incoming = _Incoming(source[begin:end], value[begin:end], reached, at)
+            found.append(_Level(events, np.flatnonzero(opens[events]), incoming))
+        return tuple(found)
 
-    def _edges_with_singles(self, singles: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Return all edges in order of target, also those of the chain to events that stand alone."""
-        source = np.concatenate([self.source, singles - 1])
-        target = np.concatenate([self.target, singles])
-        value = np.concatenate([self.edge_value, self.value[singles]])
-        order = np.argsort(target, kind="stable")
-        return source[order], target[order], value[order]
+    def _levels(self) -> Numbers:
+        """Return for each event how often what it waits for changed its chain, at most.
 
-    def _moments(self) -> Times:
-        """Return times in which no event comes before one that it waits for, near those recorded."""
-        moments = self.recorded - self.recorded.min(initial=0)
-        apart = (moments.max(initial=0) + 1) * self.chain
-        for _ in range(_ROUNDS):
-            before = moments.copy()
-            np.maximum.at(moments, self.target, moments[self.source])
-            moments = _ordered(moments, apart)
-            if np.array_equal(moments, before):
-                return moments
-        raise CyclicGraphError("operations wait for each other")
-
-    def _levels(self, order: Numbers) -> Numbers:
-        """Return for each event how often what it waits for changed its chain; edges are given in order."""
-        source, target = self.source[order].tolist(), self.target[order].tolist()
-        chain = self.chain.tolist()
-        places: dict[int, list[int]] = {number: [-1] for number in set(chain)}
-        levels: dict[int, list[int]] = {number: [0] for number in places}
-        for _ in range(_ROUNDS):
-            changed = False
-            for start, end in zip(source, target, strict=True):
-                of, to = chain[start], chain[end]
-                if of == to:
-                    continue
-                known = levels[of][bisect_right(places[of], start) - 1] + 1
-                at = bisect_right(places[to], end)
-                if levels[to][at - 1] < known:
-                    changed = True
-                    _raise_from(places[to], levels[to], at, end, known)
-            if not changed:
-                break
-        else:
-            raise CyclicGraphError("operations wait for each other")
-        found = np.zeros(self.size, dtype=np.int64)
-        for number in places:
-            first, last = np.searchsorted(self.chain, [number, number + 1])
-            at = np.maximum(places[number], first)
-            found[first:last] = np.repeat(levels[number], np.diff(np.append(at, last)))
+        Events are taken in pieces that wait for other chains at their first event only, each once all that
+        it waits for has been taken [A. B. Kahn, Topological sorting of large networks, 1962].
+        """
+        opens = np.zeros(self.size, dtype=np.bool_)
+        opens[self.target] = True
+        opens[np.flatnonzero(np.diff(self.chain, prepend=-1))] = True
+        piece = np.cumsum(opens) - 1
+        chain = self.chain[opens]
+        source, target = piece[self.source], piece[self.target]
+        follows = np.flatnonzero(chain[1:] == chain[:-1])
+        earlier, later = np.append(source, follows), np.append(target, follows + 1)
+        steps = np.append((chain[source] != chain[target]).astype(np.int64), np.zeros_like(follows))
+        order = np.argsort(earlier, kind="stable")
+        begins = np.searchsorted(earlier[order], np.arange(len(chain) + 1)).tolist()
+        reached, steps_on = later[order].tolist(), steps[order].tolist()
+        missing = np.bincount(later, minlength=len(chain)).tolist()
+        level = [0] * len(chain)
+        ready = [number for number, count in enumerate(missing) if not count]
+        taken = 0
+        while ready:
+            number = ready.pop()
+            taken += 1
+            own = level[number]
+            for edge in range(begins[number], begins[number + 1]):
+                other = reached[edge]
+                level[other] = max(level[other], own + steps_on[edge])
+                missing[other] -= 1
+                if not missing[other]:
+                    ready.append(other)
+        if taken < len(chain):
+            raise CyclicGraphError(f"{len(chain) - taken} operations or meetings wait for each other")
+        found: Numbers = np.array(level, dtype=np.int64)[piece]
         return found
 
     def replay(self, values: Times, earliest: Times | None = None) -> Times:
@@ -194,32 +180,6 @@ class EventGraph:
         """
         first = self.earliest[:, None] if earliest is None else earliest
         moments: Times = np.repeat(first, values.shape[1] // first.shape[1], axis=1)
-        for segment in self.segments:
-            segment.replay(moments, values, self.value)
+        for level in self.levels:
+            level.replay(moments, values, self.value)
         return moments
-
-
-def _incoming(source: Numbers, target: Numbers, value: Numbers, events: Numbers) -> _Incoming:
-    """Return the edges to some events; edges are in order of target, and events too."""
-    begins, ends = np.searchsorted(target, events), np.searchsorted(target, events, side="right")
-    counts = ends - begins
-    edges = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-    reached = np.flatnonzero(counts)
-    at = np.cumsum(counts[reached]) - counts[reached]
-    return _Incoming(source[edges], value[edges], reached, at)
-
-
-def _ordered(moments: Times, apart: Times) -> Times:
-    """Return moments that do not decrease along a chain; `apart` keeps chains from each other."""
-    found: Times = np.maximum.accumulate(moments + apart) - apart
-    return found
-
-
-def _raise_from(places: list[int], levels: list[int], at: int, event: int, level: int) -> None:
-    """Raise the levels of a chain from an event on, to at least a level."""
-    until = at
-    while until < len(levels) and levels[until] <= level:
-        until += 1
-    if places[at - 1] == event:
-        at -= 1
-    places[at:until], levels[at:until] = [event], [level]

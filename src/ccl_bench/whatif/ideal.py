@@ -22,19 +22,17 @@ IDEALISATION = (
 )
 
 _DIGITS = r"\d+"
-_PLACES = (["key", "k", "step"], ["key", "step"], ["key"])
+_STAGE_PLACE = "stage_place"
+_PLACES = {"place": ["key", "k", "step"], "step_place": ["key", "step"], "run_place": ["key"]}
 """What must be the same, the closest first."""
-
-_STAGE_PLACE = ["key", "k", "step", "stage"]
-"""What is closer still, where not all of a stage changes."""
 
 
 def comparable_values(graph: RunGraph) -> pl.DataFrame:
     """Return the values of operations that compare between ranks.
 
-    One row a value: its number as `value`, `row` and `part`, `key` for what it is, `k` for its place among
-    those of its key in the step, and `ns`. Numbers in names do not count: `forward 1` compares with
-    `forward 2`.
+    One row a value: its number as `value`, `row`, `ns`, and a number for each set of places that compare: the
+    same operation as the k-th of its kind in the step, in the step, and anywhere. Numbers in names do not
+    count: `forward 1` compares with `forward 2`.
     """
     ops = graph.operations.select(
         "row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes"
@@ -63,9 +61,13 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
         key=pl.struct("part", "key").rank("dense")
     )
     numbered = every.with_columns(value=pl.col("row") * VALUES + pl.col("part").cast(pl.Int64)).sort("row")
-    return numbered.with_columns(
+    counted = numbered.with_columns(
         k=pl.int_range(pl.len()).over("trace", "step", "key"),
         ns=pl.Series(graph.values[numbered["value"].to_numpy()]),
+    )
+    places = {_STAGE_PLACE: ["key", "k", "step", "stage"], **_PLACES}
+    return counted.select(
+        "value", "row", "ns", *(pl.struct(same).hash().alias(name) for name, same in places.items())
     )
 
 
@@ -74,15 +76,20 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
 
     `changed` has one entry an operation. Those that change are not compared with each other.
     """
-    wanted, others = values, values
-    places: tuple[list[str], ...] = _PLACES
+    wanted, others, places = values, values, [*_PLACES]
     if changed is not None:
         is_changed = pl.Series(changed[values["row"].to_numpy()])
         wanted, others = values.filter(is_changed), values.filter(~is_changed)
-        places = (_STAGE_PLACE, *_PLACES)
-    found = wanted.select("value", "key", "k", "step", "stage", "ns")
-    for number, place in enumerate(places):
-        typical = others.group_by(place).agg(pl.col("ns").median().alias(f"ideal_{number}"))
-        found = found.join(typical, on=place, how="left", nulls_equal="stage" not in place)
-    names = [f"ideal_{number}" for number in range(len(places))]
-    return found.select("value", ideal=pl.coalesce(*names, "ns"))
+        places = [_STAGE_PLACE, *_PLACES]
+    found = []
+    for place in places:
+        typical = (
+            others.join(wanted.select(place).unique(), on=place, how="semi")
+            .group_by(place)
+            .agg(pl.col("ns").median().alias("ideal"))
+        )
+        found.append(wanted.join(typical, on=place).select("value", "ideal"))
+        wanted = wanted.join(typical, on=place, how="anti")
+        if wanted.is_empty():
+            break
+    return pl.concat([*found, wanted.select("value", ideal="ns")])

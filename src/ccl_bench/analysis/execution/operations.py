@@ -51,11 +51,13 @@ def operations(
     work: pl.DataFrame,
     origins: pl.DataFrame,
     calls: pl.DataFrame,
+    steps: pl.DataFrame,
 ) -> pl.DataFrame:
     """One operation of one trace: what ran on the host, on the device and in communication libraries.
 
     The host's threads that take turns are one chain. On a run without a device, operators and ranges of
-    gloo play the part of kernels.
+    gloo play the part of kernels, and the bounds of all ranges are operations, since the host computes
+    between them; with a device only those of steps are.
     """
     from ccl_bench.analysis.execution.dependencies import add_dependencies
 
@@ -66,6 +68,8 @@ def operations(
     else:
         host, stream_waits = _operators(work, cpu_ops), launches.clear()
         away = _library_ranges(origins, annotations)
+    if has_device:
+        annotations = annotations.join(steps, on=["start_ns", "end_ns"], how="semi", maintain_order="left")
     marks = _marks(annotations.filter(pl.col("thread").is_in(host["lane"].unique().implode())))
     on_host = pl.concat([host.select(_COLUMNS), marks.select(_COLUMNS)]).with_columns(place=pl.lit(HOST))
     every = (
