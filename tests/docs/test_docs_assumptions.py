@@ -13,7 +13,7 @@ from ccl_bench.schema import TABLES
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANUAL, re.MULTILINE))
 OF_NO_METRIC = {"trace-missing", "memory-ran-out", "steps-left-out", "meetings-inferred", "diagnosis-failed"}
-"""Warnings and errors that put no metric in doubt: none is left, the job suffered it, or it is of no metric."""
+"""Warnings and errors that put no metric in doubt: none is left, the job suffered it, or it is of none."""
 
 GIVEN = {"facts", "memory_stats", "moe_assignments", "training_metrics"}
 """Inputs that no trace holds."""

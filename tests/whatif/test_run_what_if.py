@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from commands import invoke
 
 from ccl_bench.run import open_run
 from ccl_bench.whatif import RunReplays, load_run_graph
-from ccl_bench.whatif.critical_path import PathFinder, find_critical_path
+from ccl_bench.whatif.critical_path import find_critical_path, find_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,11 +44,10 @@ def test_gloo_meets_on_all_ranks_and_replays_exactly(corpus: Path) -> None:
 @pytest.mark.parametrize("name", ["megatron-tp8", "dlrm-8rank", "deepseek-dualpipe", "gloo-fsdp2-tp2-args"])
 def test_the_segments_of_the_critical_path_tile_it(corpus: Path, name: str) -> None:
     run = replays(corpus / "kineto", name)
-    finder = PathFinder(run.graph)
-    for step in run.step_events():
-        path = finder.path(step)
-        assert all(one.end == other.start for one, other in itertools.pairwise(path))
-        assert path[-1].end == max(step.moments[step.ends])
+    (events,) = run.path_events()
+    for step, path in zip(events.steps, find_paths(run.graph, [events]), strict=True):
+        assert all(one.end == other.start for one, other in pairwise(path))
+        assert path[-1].end == max(events.moments[step.ends])
         assert all(segment.end > segment.start for segment in path)
 
 

@@ -15,9 +15,7 @@ from ccl_bench.result.what_if import Explained, ScenarioAnswer, WhatIf
 from ccl_bench.whatif.critical_path import find_critical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterable, Sequence
 
     from ccl_bench.whatif.replays import Mask, Replays, Times
     from ccl_bench.whatif.scenarios import Scenario
@@ -39,10 +37,10 @@ def answer_what_if(
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
     replay_error = t_original / t_recorded - 1
-    named = {kind: replays.labels(kind)[-1] for kind in replays.answered}
-    asked = [(kind, name) for kind in replays.answered for name in _in_order(named[kind])]
+    named = {kind: replays.names(kind) for kind in replays.answered}
+    asked = [(kind, name) for kind in replays.answered for name in _in_order(named[kind].known)]
     alone = replays.steps_s(
-        (replays.ideal_but(named[kind] == name) for kind, name in asked), progress, len(asked)
+        (replays.ideal_but(named[kind].mask([name])) for kind, name in asked), progress, len(asked)
     )
     by: dict[str, dict[str, float]] = {kind: {} for kind in replays.answered}
     for (kind, name), found in zip(asked, alone, strict=True):
@@ -95,10 +93,9 @@ def replay_recorded(replays: Replays) -> tuple[Times, float]:
     return original, unexplained
 
 
-def _in_order(names: NDArray[np.str_]) -> list[str]:
-    """Return distinct names, numbers by size."""
-    known = [name for name in map(str, np.unique(names)) if name]
-    return sorted(known, key=lambda name: [(len(part), part) for part in name.split("/")])
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Return names, numbers by size."""
+    return sorted(filter(None, names), key=lambda name: [(len(part), part) for part in name.split("/")])
 
 
 def _explained(replays: Replays, mask: Mask, slow: tuple[float, float]) -> tuple[float, float] | None:
@@ -119,7 +116,7 @@ def _worst_workers(
     """Return what the worst workers explain: slow are those whose rank and stage both are."""
     workers = replays.workers
     score = {}
-    for name in _in_order(np.array(list(workers))):
+    for name in _in_order(workers):
         rank, stage = name.split("/")
         score[name] = min(by["rank"].get(rank, 0.0), by["stage"].get(stage, math.inf))
     worst = sorted(score, key=lambda name: -score[name])[: math.ceil(WORST_WORKERS * len(score))]
@@ -132,7 +129,7 @@ def _worst_workers(
 
 def _last_stage(replays: Replays, slow: tuple[float, float]) -> Explained | None:
     """Return what the last pipeline stage explains."""
-    stage = replays.labels("stage")[-1]
-    known = _in_order(stage)
-    found = _explained(replays, stage == known[-1], slow) if len(known) > 1 else None
+    stages = replays.names("stage")
+    known = _in_order(stages.known)
+    found = _explained(replays, stages.mask(known[-1:]), slow) if len(known) > 1 else None
     return Explained(*found) if found else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.result.what_if import CriticalPath, OnPath
+from ccl_bench.whatif.event_graph import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,43 +48,57 @@ class PathSegment:
 
 
 @dataclass(frozen=True)
-class StepEvents:
-    """The events of a step, and when they happened."""
+class PathEvents:
+    """When the events of a graph happened, and what lies between them."""
 
-    begins: Times
-    """For each event when the step begins on its rank."""
-    ends: Numbers
-    """Events with which something of the step ends."""
     moments: Times
     values: Times
     """Times of edges."""
     uncertain: Times
     """For each event how far the clock of its rank may be wrong."""
+    steps: Sequence[StepEvents]
+
+
+@dataclass(frozen=True)
+class StepEvents:
+    """The events of a step."""
+
+    begins: Times
+    """For each event when the step begins on its rank."""
+    ends: Numbers
+    """Events with which something of the step ends."""
 
 
 class PathFinder:
     """Finds what the events of a graph waited for."""
 
-    def __init__(self, graph: EventGraph) -> None:
-        self._graph = graph
-        self._order = np.argsort(graph.target, kind="stable")
-        self._at = np.searchsorted(graph.target[self._order], np.arange(graph.size + 1))
+    def __init__(self, graph: EventGraph, events: PathEvents) -> None:
+        self._events = events
+        order = np.argsort(graph.target, kind="stable")
+        bounds = np.searchsorted(graph.target[order], np.arange(graph.size + 1))
+        follows = np.diff(graph.chain, prepend=-1) == 0
+        # Plain lists: a path takes one event after the other.
+        self._at: list[int] = bounds.tolist()
+        self._source: list[int] = graph.source[order].tolist()
+        self._took: list[float] = events.values[graph.edge_value[order]].tolist()
+        self._since: list[float] = np.where(follows, events.values[graph.value], NEVER).tolist()
+        self._moments: list[float] = events.moments.tolist()
 
     def path(self, step: StepEvents) -> list[PathSegment]:
         """Return the segments that lead to the last end of a step, in order; they tile the time they span.
 
         The path begins where nothing is waited for, or where the step begins on the rank that it has reached.
         """
-        event = int(step.ends[np.argmax(step.moments[step.ends])])
-        until, own = float(step.moments[event]), _NONE
+        moments = self._moments
+        event, own = int(step.ends[np.argmax(self._events.moments[step.ends])]), _NONE
+        until = moments[event]
         found: list[PathSegment] = []
         while until > step.begins[event]:
-            before, took = self._binding(event, own, step)
+            before, took = self._binding(event, own)
             if before == _NONE:
                 break
-            ended = float(step.moments[before])
-            at = max(float(step.begins[before]), min(until, ended))
-            known_until = min(until, max(at, ended + took))
+            at = max(float(step.begins[before]), min(until, moments[before]))
+            known_until = min(until, max(at, moments[before] + took))
             if known_until < until:
                 found.append(PathSegment(known_until, until, event, explained=False))
             if at < known_until:
@@ -92,33 +107,32 @@ class PathFinder:
             event, until = before, at
         return found[::-1]
 
-    def _binding(self, event: int, own: int, step: StepEvents) -> tuple[int, float]:
+    def _binding(self, event: int, own: int) -> tuple[int, float]:
         """Return the event that this one waited for longest, and for how long after it; -1 for none.
 
         A meeting waited for the rank that the path comes from, whose start is event `own`, unless another
         member came later by more than clocks are uncertain.
         """
-        graph, moments, values = self._graph, step.moments, step.values
-        edges = self._order[self._at[event] : self._at[event + 1]]
-        sources, took = graph.source[edges], values[graph.edge_value[edges]]
-        if event and graph.chain[event] == graph.chain[event - 1]:
-            sources = np.append(sources, event - 1)
-            took = np.append(took, values[graph.value[event]])
-        if not sources.size:
-            return _NONE, 0.0
-        best = int(np.argmax(moments[sources] + took))
+        moments, best, took, latest = self._moments, _NONE, 0.0, NEVER
+        if self._since[event] > NEVER:
+            best, took = event - 1, self._since[event]
+            latest = moments[best] + took
+        sources = self._source[self._at[event] : self._at[event + 1]]
+        for edge, source in enumerate(sources, start=self._at[event]):
+            if moments[source] + self._took[edge] > latest:
+                best, took = source, self._took[edge]
+                latest = moments[source] + took
         if own in sources and own != event - 1:
-            last = int(sources[best])
-            uncertain = max(step.uncertain[last], step.uncertain[own])
-            if moments[last] - moments[own] <= uncertain:
+            uncertain = max(self._events.uncertain[best], self._events.uncertain[own])
+            if moments[best] - moments[own] <= uncertain:
                 return own, 0.0
-        return int(sources[best]), float(took[best])
+        return best, took
 
 
 def find_critical_path(replays: Replays) -> CriticalPath:
     """Return the mean critical path of the steps of a run."""
-    finder, labels = PathFinder(replays.graph), replays.path_labels()
-    paths = [finder.path(step) for step in replays.step_events()]
+    labels, events = replays.path_labels(), replays.path_events()
+    paths = find_paths(replays.graph, events)
     length_s, on_path = _shares(replays, paths, labels)
     asked = [part for part in on_path if part.kind != UNEXPLAINED][:_ASKED]
     masks = [labels.mask(part.worker, part.kind) for part in asked]
@@ -131,11 +145,16 @@ def find_critical_path(replays: Replays) -> CriticalPath:
     second_s = 0.0
     if masks:
         variant = replays.scaled(masks[0], 0.0)
-        others = [finder.path(step) for step in replays.step_events(variant)]
-        second_s, second = _shares(replays, others, labels)
-    slack = _slack(replays, labels)
+        second_s, second = _shares(replays, find_paths(replays.graph, replays.path_events(variant)), labels)
+    slack = _slack(replays, labels, events)
     hops = sum(_hops(path, labels) for path in paths) / max(1, len(paths))
     return CriticalPath(length_s, on_path, hops, sensitivities, second_s, second, slack)
+
+
+def find_paths(graph: EventGraph, events: Iterable[PathEvents]) -> list[list[PathSegment]]:
+    """Return the critical path of each step."""
+    finders = [(PathFinder(graph, some), some.steps) for some in events]
+    return [finder.path(step) for finder, steps in finders for step in steps]
 
 
 UNEXPLAINED = "unexplained"
@@ -161,7 +180,7 @@ def _hops(path: Iterable[PathSegment], labels: PathLabels) -> int:
     return sum(one != other for one, other in pairwise(workers))
 
 
-def _slack(replays: Replays, labels: PathLabels) -> dict[str, float]:
+def _slack(replays: Replays, labels: PathLabels, events: Sequence[PathEvents]) -> dict[str, float]:
     """Return for each worker how much later it could reach every meeting of a step and still not be last, s.
 
     It is the least lead over the last member, mean over steps; a worker that is last anywhere has none.
@@ -174,12 +193,12 @@ def _slack(replays: Replays, labels: PathLabels) -> dict[str, float]:
     sources, meetings = sources[several], meetings[several]
     workers = labels.workers[sources // 2]
     found: dict[str, list[float]] = {}
-    for step in replays.step_events():
-        inside = (step.moments[sources] >= step.begins[sources]) & (
-            step.moments[sources] <= step.moments[step.ends].max()
-        )
-        lead = step.moments[meetings] - step.moments[sources]
-        for worker in np.unique(workers[inside]).tolist():
-            least = lead[inside & (workers == worker)].min()
-            found.setdefault(worker, []).append(float(least) * replays.unit_s)
+    for some in events:
+        arrived = some.moments[sources]
+        lead = some.moments[meetings] - arrived
+        for step in some.steps:
+            inside = (arrived >= step.begins[sources]) & (arrived <= some.moments[step.ends].max())
+            for worker in np.unique(workers[inside]).tolist():
+                least = lead[inside & (workers == worker)].min()
+                found.setdefault(worker, []).append(float(least) * replays.unit_s)
     return {worker: float(np.mean(leads)) for worker, leads in found.items()}

@@ -6,18 +6,35 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ccl_bench.base.findings import Finding
-    from ccl_bench.whatif.critical_path import StepEvents
+    from ccl_bench.whatif.critical_path import PathEvents
     from ccl_bench.whatif.event_graph import EventGraph
 
     Mask = NDArray[np.bool_]
     Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The name of each operation of one kind, "" for those that have none."""
+
+    known: list[str]
+    """Every name once, in order."""
+    codes: NDArray[np.int64]
+    """For each operation the place of its name in `known`."""
+
+    def mask(self, names: Iterable[str]) -> Mask:
+        """Return which operations have one of some names."""
+        wanted = {*names}
+        found: Mask = np.isin(self.codes, [place for place, name in enumerate(self.known) if name in wanted])
+        return found
 
 
 @dataclass(frozen=True)
@@ -97,8 +114,8 @@ class Replays(ABC):
         """Whether each operation computes; others move data."""
 
     @abstractmethod
-    def labels(self, kind: str) -> list[NDArray[np.str_]]:
-        """Return by what names of a kind each operation is known, "" where it has none; the last is shown."""
+    def names(self, kind: str) -> Names:
+        """Return the names that operations have of a kind, as answers list them."""
 
     @abstractmethod
     def matches(self, kind: str, name: str) -> Mask:
@@ -137,8 +154,8 @@ class Replays(ABC):
         """Return what events belong to."""
 
     @abstractmethod
-    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
-        """Return the events of each step, of a variant or as they were."""
+    def path_events(self, variant: Times | None = None) -> list[PathEvents]:
+        """Return the events of all steps, of a variant or as they were."""
 
     @abstractmethod
     def _replay(self, variants: Sequence[Times]) -> list[Times]:

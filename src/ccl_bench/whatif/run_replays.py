@@ -11,16 +11,14 @@ import numpy as np
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.whatif.critical_path import StepEvents
+from ccl_bench.whatif.critical_path import PathEvents, StepEvents
 from ccl_bench.whatif.ideal import IDEALISATION, comparable_values, ideal_values
-from ccl_bench.whatif.replays import PathLabels, Replays
+from ccl_bench.whatif.replays import Names, PathLabels, Replays
 from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 from ccl_bench.whatif.table_replays import COMPUTE, TRANSFER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from ccl_bench.whatif.replays import Mask, Times
     from ccl_bench.whatif.run_graph import RunGraph
@@ -75,49 +73,37 @@ class RunReplays(Replays):
     @cached_property
     def is_compute(self) -> Mask:
         """Whether each operation is on the host or computes."""
-        found: Mask = self.labels("comm")[0] == ""
-        return found
+        return self.names("comm").mask([""])
 
-    def labels(self, kind: str) -> list[NDArray[np.str_]]:
-        """Return by what names of a kind each operation is known."""
-        return [self._label(kind)]
-
-    def _label(self, kind: str) -> NDArray[np.str_]:
+    def names(self, kind: str) -> Names:
+        """Return the names that operations have of a kind."""
         away = pl.col("place") != "host"
-        comm = pl.when(away & (pl.col("kind") == "communication")).then(
-            pl.col("collective").fill_null("other")
-        )
-        name = pl.col("name").cast(pl.String)
+        communicates = away & (pl.col("kind") == "communication")
+        collective = pl.when(communicates).then(pl.col("collective").fill_null("other"))
         what = pl.col("kind").replace_strict(_WHERE, default=HOST)
         columns = {
             "rank": pl.col("rank").cast(pl.String),
             "stage": pl.col("stage").cast(pl.String),
-            "kernel": pl.when(away & comm.is_null()).then(name),
-            "comm": comm,
-            "dimension": pl.when(comm.is_not_null()).then("dimension"),
-            "operation": pl.coalesce(comm, what),
+            "kernel": pl.when(away & ~communicates).then(pl.col("name").cast(pl.String)),
+            "comm": collective,
+            "dimension": pl.when(communicates).then("dimension"),
+            "operation": pl.coalesce(collective, what),
         }
-        found: NDArray[np.str_] = (
-            self.run.operations.select(columns[kind].fill_null("")).to_series().to_numpy().astype(np.str_)
-        )
-        return found
+        found = self.run.operations.select(columns[kind].fill_null("")).to_series()
+        known = found.unique().sort()
+        return Names(known.to_list(), found.cast(pl.Enum(known)).to_physical().cast(pl.Int64).to_numpy())
 
     def matches(self, kind: str, name: str) -> Mask:
         """Return which operations are meant: kernels by a part of their name or a pattern, others by name."""
-        labels = self._label(kind)
+        names = self.names(kind)
         if kind != "kernel":
-            equal: Mask = labels == name
-            return equal
-        known = [each for each in np.unique(labels) if each]
-        asked = name.lower()
-        is_pattern = any(sign in name for sign in "*?[")
-        meant = [
+            return names.mask([name])
+        asked, is_pattern = name.lower(), any(sign in name for sign in "*?[")
+        return names.mask(
             each
-            for each in known
+            for each in filter(None, names.known)
             if (fnmatchcase(each.lower(), asked) if is_pattern else asked in each.lower())
-        ]
-        found: Mask = np.isin(labels, meant)
-        return found
+        )
 
     def _changed(self, ideal: pl.DataFrame) -> Times:
         values = self.run.values.copy()
@@ -175,9 +161,13 @@ class RunReplays(Replays):
     @property
     def workers(self) -> dict[str, Mask]:
         """The operations of each rank, by rank and stage."""
-        rank, stage = self._label("rank"), self._label("stage")
-        names = np.char.add(np.char.add(rank, "/"), stage)
-        return {name: names == name for name in np.unique(names[rank != ""]).tolist()}
+        ranks, stages = self.names("rank"), self.names("stage")
+        pairs = np.unique(np.stack([ranks.codes, stages.codes]), axis=1).T.tolist()
+        return {
+            f"{ranks.known[rank]}/{stages.known[stage]}": (ranks.codes == rank) & (stages.codes == stage)
+            for rank, stage in pairs
+            if ranks.known[rank]
+        }
 
     def path_labels(self) -> PathLabels:
         """Return what events belong to; a worker is a rank, or the trace of one that is not known."""
@@ -200,20 +190,14 @@ class RunReplays(Replays):
         starts = np.full(len(away), HOST)
         return PathLabels(workers.to_numpy().astype(np.str_), starts, ends, member)
 
-    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
-        """Return the events of each step as they were recorded, or as a variant replays."""
+    def path_events(self, variant: Times | None = None) -> list[PathEvents]:
+        """Return the events of all steps as they were recorded, or as a variant replays."""
         moments = self.graph.recorded if variant is None else self.graph.replay(variant[:, None])[:, 0]
         values = self.recorded if variant is None else variant
-        return [
-            StepEvents(
-                self.run.step_begins(step, moments),
-                self.run.step_ends(step),
-                moments,
-                values,
-                self.run.clock_error(),
-            )
-            for step in self.steps
+        steps = [
+            StepEvents(self.run.step_begins(step, moments), self.run.step_ends(step)) for step in self.steps
         ]
+        return [PathEvents(moments, values, self.run.clock_error(), steps)]
 
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
         lengths = self.run.step_lengths(self.graph.replay(np.stack(variants, axis=1)))

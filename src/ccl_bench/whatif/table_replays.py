@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.whatif.critical_path import StepEvents
-from ccl_bench.whatif.replays import PathLabels, Replays
+from ccl_bench.whatif.critical_path import PathEvents, StepEvents
+from ccl_bench.whatif.replays import Names, PathLabels, Replays
 
 COMPUTE, TRANSFER = "compute", "transfer"
 """Kinds of operations on the critical path."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from ccl_bench.whatif.operation_table import OperationTable
     from ccl_bench.whatif.replays import Mask, Times
@@ -58,19 +56,23 @@ class TableReplays(Replays):
         """Whether each operation computes."""
         return self.table.is_compute
 
-    def labels(self, kind: str) -> list[NDArray[np.str_]]:
+    def names(self, kind: str) -> Names:
         """Return the rank, stage, worker (`rank/stage`) or operation of each operation."""
-        ranks, stages = self.table.rank.astype(np.str_), self.table.stage.astype(np.str_)
-        if kind == "worker":
-            return [np.char.add(np.char.add(ranks, "/"), stages)]
-        if kind == "operation":
-            return [self.table.operation, self.table.shown_operation]
-        return [ranks if kind == "rank" else stages]
+        table = self.table
+        ranks, stages = table.rank.astype(np.str_), table.stage.astype(np.str_)
+        columns = {
+            "rank": ranks,
+            "stage": stages,
+            "worker": np.char.add(np.char.add(ranks, "/"), stages),
+            "operation": table.shown_operation,
+        }
+        known, codes = np.unique(columns[kind], return_inverse=True)
+        return Names(known.tolist(), codes)
 
     def matches(self, kind: str, name: str) -> Mask:
-        """Return which operations have a name."""
-        found: Mask = np.logical_or.reduce([column == name for column in self.labels(kind)])
-        return found
+        """Return which operations have a name; sending and receiving have their own besides the shown one."""
+        found = self.names(kind).mask([name])
+        return found | (self.table.operation == name) if kind == "operation" else found
 
     def without(self, mask: Mask) -> Times:
         """Return recorded times, ideal ones for some operations."""
@@ -98,30 +100,31 @@ class TableReplays(Replays):
     @property
     def workers(self) -> dict[str, Mask]:
         """The operations of each stage of each rank."""
-        names = self.labels("worker")[0]
-        return {name: names == name for name in np.unique(names).tolist()}
+        names = self.names("worker")
+        return {name: names.mask([name]) for name in names.known}
 
     def path_labels(self) -> PathLabels:
         """Return what events belong to; a worker is a stage of a rank."""
         kinds = np.where(self.is_compute, COMPUTE, TRANSFER)
         meetings = self.table.graph.size - 2 * len(kinds)
-        return PathLabels(self.labels("worker")[0], kinds, kinds, np.zeros(meetings, dtype=np.int64))
+        workers = self.names("worker")
+        names = np.array(workers.known)[workers.codes]
+        return PathLabels(names, kinds, kinds, np.zeros(meetings, dtype=np.int64))
 
-    def step_events(self, variant: Times | None = None) -> list[StepEvents]:
+    def path_events(self, variant: Times | None = None) -> list[PathEvents]:
         """Return the events of each step, without the time between operations and what they wait for."""
         durations = self.recorded if variant is None else variant
         moments = self._moments([durations])[0]
         size = len(self.table.operation)
         begins = moments[: 2 * size : 2].min(axis=0)
         values = np.concatenate([durations, np.zeros_like(durations), np.zeros((1, durations.shape[1]))])
-        ends = 2 * np.arange(size) + 1
+        ends, exact = 2 * np.arange(size) + 1, np.zeros(len(moments))
         return [
-            StepEvents(
-                np.full(len(moments), begins[step]),
-                ends,
+            PathEvents(
                 moments[:, step],
                 values[:, step],
-                np.zeros(len(moments)),
+                exact,
+                [StepEvents(np.full(len(moments), begins[step]), ends)],
             )
             for step in range(moments.shape[1])
         ]
