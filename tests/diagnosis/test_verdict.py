@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from commands import invoke
 from injected import TOGETHER, diagnosed, healthy
 
+from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.diagnosis.diagnose import diagnose
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
-from ccl_bench.testing import Straggler, timeline
+from ccl_bench.testing import Straggler, timeline, write_run
 from ccl_bench.testing.plans import two_ranks
 
 if TYPE_CHECKING:
     from ccl_bench.testing import Plan
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+
+
+@pytest.fixture(scope="module")
+def late_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run in which the host of rank 2 is late by 2 of 4.4 ms."""
+    folder = tmp_path_factory.mktemp("runs") / "late host"
+    write_run(healthy(stragglers=(Straggler(2, host_ns=2_000_000),)), folder)
+    return folder
 
 
 def test_a_step_by_hand(tmp_path: Path) -> None:
@@ -98,3 +109,35 @@ def test_megatron_waits_for_more_than_half_of_its_step() -> None:
     shown = {part: round(100 * share) for part, share in found.verdict.parts.items()}
     assert shown == {"compute": 21, "waiting": 59, "transfer": 8, "copies": 0, "idle": 12}
     assert [each.name for each in found.diagnoses] == ["launch_bound"]
+
+
+def test_the_verdict_is_the_first_line_of_every_form(late_host: Path, tmp_path: Path) -> None:
+    """4.4 ms a step, of which 2 ms are lost to the host of rank 2."""
+    sentence = "4.4 ms a step on 4 x NVIDIA A100-SXM4-80GB: 43 % compute, 34 % waiting for other ranks"
+    lines = invoke(["ccl-bench", "report", str(late_host)]).stdout.splitlines()
+    assert sentence in lines[1]
+    assert "Rank 2 comes late" in lines[2]
+    assert "-2 ms (-45 %" in lines[2]
+    assert (
+        invoke(["ccl-bench", "inspect", str(late_host)]).stdout.splitlines()[1].strip().startswith(sentence)
+    )
+    for name, opening in (("a.md", "# "), ("a.html", "<h1>")):
+        assert invoke(["ccl-bench", "report", str(late_host), "-o", str(tmp_path / name)]).returncode == 0
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        assert -1 < written.index(opening) < written.index(sentence) < written.index("Data quality")
+        assert written.index("Rank 2 comes late") < written.index("Data quality")
+    found = json.loads(invoke(["ccl-bench", "report", str(late_host), "--format", "json"]).stdout)
+    assert found["diagnosed"]["diagnoses"][0]["gain_s"] == pytest.approx(0.002)
+    assert found["diagnosed"]["verdict"] == found["inspection"]["verdict"]
+
+
+def test_a_run_that_cannot_be_replayed_is_reported_with_the_reason(
+    late_host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise NotMeasurable("half of the step is missing")
+
+    monkeypatch.setattr("ccl_bench.whatif.run_graph.graph_of", broken)
+    said = invoke(["ccl-bench", "report", str(late_host)]).stdout
+    assert "No verdict: half of the step is missing." in said
+    assert "Headline numbers" in said

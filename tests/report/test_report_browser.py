@@ -126,7 +126,7 @@ def test_the_keyboard_reaches_everything_and_every_chart_has_words(
         regions = [each.get_attribute("aria-label") for each in page.get_by_role("region").all()]
         assert len(set(regions)) == len(regions)
         outline = [heading.inner_text() for heading in page.locator("h1, h2").all()]
-        assert outline[:3] == ["llama-tiny", "Findings about the data", "Headline numbers"]
+        assert outline[:3] == ["llama-tiny", "Data quality", "Headline numbers"]
 
 
 def _poisoned(folder: Path) -> Path:

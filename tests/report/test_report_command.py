@@ -40,7 +40,9 @@ def test_a_file_gets_the_form_that_its_name_asks_for(
 def test_json_on_stdout_holds_what_the_page_is_made_of(one_rank: Path, capsys: Captured) -> None:
     assert main(["report", str(one_rank), "--format", "json"]) == 0
     out = capsys.readouterr().out
-    assert set(json.loads(out)) == {"inspection", "results", "series", "schema_version"}
+    assert set(json.loads(out)) == {
+        "inspection", "results", "series", "diagnosed", "schema_version",
+    }  # fmt: skip
     assert report_page(from_json(out.encode())).title == "llama-tiny"
 
 

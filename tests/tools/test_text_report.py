@@ -83,7 +83,7 @@ def test_the_report_is_named_after_the_configuration_and_has_what_follows_from_i
     assert page.startswith("CCL-Bench report: llama3_8B\n")
     sections = re.findall(r"^(\S.*)$", page, flags=re.MULTILINE)
     assert sections[1:7] == [
-        "Findings about the data",
+        "Data quality",
         "Headline numbers",
         "Step times",
         "Where the time goes",

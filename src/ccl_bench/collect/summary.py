@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
 from ccl_bench.report.formatting import counted, plain, ranges
 from ccl_bench.report.inspection import issues
+from ccl_bench.report.verdict import verdict_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,10 @@ def page(collected: Collected, inspection: Inspection) -> Group:
         heading(plain(str(collected.output))),
         indented(aligned(("", ""), [(Text(name, "dim"), text) for name, text in rows if text])),
     ]
+    if inspection.verdict is not None:
+        lines += [Text(), Text(plain(verdict_sentence(inspection.verdict)))]
     if inspection.issues:
-        lines += [Text(), heading("Findings"), indented(issues(inspection.issues))]
+        lines += [Text(), heading("Data quality"), indented(issues(inspection.issues))]
     title = f"Measurable: {len(names)} of {len(inspection.metrics)} metrics"
     lines += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
     lines += [Text(), *(Text(line) for line in _next_commands(collected, has_numbers=bool(names)))]
@@ -98,4 +101,5 @@ def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(collected.output))
     if has_numbers:
         yield f"next: ccl-metrics --trace {where} --all"
+        yield f"what costs time: ccl-bench diagnose {where}"
     yield f"what cannot be measured, and why: ccl-bench inspect {where}"

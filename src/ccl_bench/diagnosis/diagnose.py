@@ -47,24 +47,36 @@ def diagnose(
 
 def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
     """Return the same of a run of which the needed tables are loaded."""
-    found = Diagnosed(str(run.path), None)
     inputs: dict[str, Any] = dict(loaded.inputs)
-    notes = list(loaded.findings)
+    found = verdict_of(run, loaded, inputs)
+    graph = inputs.get("graph")
+    notes = list(graph.findings if graph else loaded.findings)
     try:
-        graph = run_graph.graph_of(run, loaded)
-        inputs["graph"] = graph
-        notes = list(graph.findings)
-        found = replace(found, steps=list(graph.steps))
-        found = replace(found, verdict=find_verdict(graph, inputs))
+        if graph is None:
+            raise NotMeasurable(found.why_no_verdict)
         gains = inputs["gains"] = Gains(RunReplays(graph))
         found = replace(found, replay_error=gains.replay_error, unexplained=gains.unexplained)
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)
-        found = replace(found, why_no_verdict="" if found.verdict else reason, why_no_gains=reason)
+        found = replace(found, why_no_gains=reason)
     except CyclicGraphError as error:
         found = replace(found, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
     found = replace(found, findings=[issue_of(each) for each in notes])
     return _asked(found, diagnosis.load(), inputs)
+
+
+def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None) -> Diagnosed:
+    """Return the verdict alone; the graph that it rests on becomes one of the `inputs`."""
+    found = Diagnosed(str(run.path), None)
+    try:
+        graph = run_graph.graph_of(run, loaded)
+        if inputs is not None:
+            inputs["graph"] = graph
+        found = replace(found, steps=list(graph.steps))
+        return replace(found, verdict=find_verdict(graph, loaded.inputs))
+    except NotMeasurable as error:
+        reason = str(error.args[0]) if error.args else str(error)
+        return replace(found, why_no_verdict=reason)
 
 
 def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
     from ccl_bench.result.drill_down import Strip
+    from ccl_bench.result.inspection import Inspection
     from ccl_bench.run import Run
 
 RANKS = 128
@@ -229,6 +230,9 @@ DRAWN_WITH = {
 
 DRAWN_TABLES = tuple(DRAWN_WITH)
 
+REPORT_TABLES = (*DRAWN_TABLES, *STRIP_TABLES)
+"""Tables that a report rests on beside those of its metrics."""
+
 _NOT_DRAWN = {"nsys-used", OTHER_SOURCE}
 """Codes of findings that a number is not from the traces that are drawn."""
 
@@ -238,8 +242,13 @@ def collect_report_data(
 ) -> ReportData:
     """Return what is in `run`, the result of every metric, and series to draw: every trace is read once."""
     found, results, evidence = inspect_with_tables(
-        run, (*DRAWN_TABLES, *STRIP_TABLES), jobs=jobs, use_cache=use_cache, progress=progress
+        run, REPORT_TABLES, jobs=jobs, use_cache=use_cache, progress=progress
     )
+    return report_data_of(found, results, evidence)
+
+
+def report_data_of(found: Inspection, results: list[Result], evidence: LoadedRun) -> ReportData:
+    """Return the same of a run that is inspected, with the tables that are drawn."""
     return ReportData(found, results, _series(evidence, _drawable_metrics(results)))
 
 

@@ -7,72 +7,14 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import counted, duration, plain, ranges
 from ccl_bench.report.inspection import issues
+from ccl_bench.report.verdict import gain, remarks, verdict_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity, Verdict
-
-ON_TOP = 3
-"""Opportunities that a report names before everything else."""
-
-_ON_DEVICE = {
-    "compute": "compute",
-    "waiting": "waiting for other ranks",
-    "transfer": "transfer",
-    "copies": "copies",
-    "idle": "idle",
-}
-_ON_THREADS = _ON_DEVICE | {"compute": "in operators", "idle": "in no operator"}
-
-_SMALL = 0.005
-"""Share of a part that is not worth naming."""
-
-_CLOSE = 10
-
-
-def verdict_sentence(found: Verdict) -> str:
-    """Return where the step goes: its length, and the shares of its parts, in one sentence."""
-    names = _ON_DEVICE if found.on_device else _ON_THREADS
-    parts = [f"{_share(share)} {names[part]}" for part, share in found.parts.items() if share >= _SMALL]
-    where = found.devices if found.on_device and found.devices else counted(found.ranks, "rank")
-    where += "" if found.on_device else " without a device"
-    what = "traced" if found.is_whole_trace else "a step"
-    if found.traced_step_s is not None:
-        what += f" ({duration(found.traced_step_s)} while it is traced)"
-    return f"{duration(found.step_s)} {what} on {where}: {', '.join(parts)}."
-
-
-def _share(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f} %" if percent >= _CLOSE else f"{percent:.1f} %"
-
-
-def gain(found: Opportunity) -> str:
-    """Return what an opportunity is worth, as `-340 ms (-54 %, ± 3 %)`; the error is of the step too."""
-    if found.gain_s is None or found.share is None:
-        return "gain unknown"
-    error = ""
-    if found.gain_error is not None and found.gain_s > 0:
-        error = f", ± {_share(found.gain_error * found.share / found.gain_s)}"
-    return f"-{duration(found.gain_s)} (-{_share(found.share)}{error})"
-
-
-def remarks(found: Diagnosed) -> Iterator[str]:
-    """Yield what the answer rests on and what it cannot say, each in a sentence."""
-    if found.verdict is None:
-        yield f"No verdict: {found.why_no_verdict}."
-    elif found.verdict.unattributed >= _SMALL:
-        yield (
-            f"{_share(found.verdict.unattributed)} of the step is counted as transfer and may be waiting: "
-            "the traces do not show when the other ranks came."
-        )
-    if found.why_no_gains and found.verdict is not None:
-        yield f"What changes are worth is unknown: {found.why_no_gains}."
-    elif found.verdict is not None and not found.diagnoses:
-        yield "No cause of lost time was found that is worth more than the noise of the steps."
+    from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity
 
 
 def diagnose_page(found: Diagnosed, *, why: bool = False) -> Group:

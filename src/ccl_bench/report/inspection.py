@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import counted, duration, plain, ranges, short, size
 from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.verdict import verdict_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,12 +26,13 @@ _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 def inspection_page(found: Inspection) -> Group:
     """Return the whole page."""
     sections = (
+        ("", Text(plain(verdict_sentence(found.verdict))) if found.verdict else None),
         ("", _overview(found)),
         ("Traces", _traces(found.traces)),
         ("Process groups", _groups(found)),
         ("Facts", _facts(found.facts)),
         ("Other files", _files(found)),
-        ("Findings", issues(found.issues) if found.issues else None),
+        ("Data quality", issues(found.issues) if found.issues else None),
         (_measured_title(found), _measurable(found)),
         ("No value for", _unmeasurable(found)),
     )

@@ -21,6 +21,7 @@ from ccl_bench.report.sections.steps import steps, time_breakdown
 from ccl_bench.report.sections.strip import strip
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
+from ccl_bench.report.verdict import quality, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,7 +92,9 @@ def report_page(observed: ReportData) -> Page:
         tuple(_without(section(context), on_top) for section in SECTIONS),
         definitions(observed.results, metrics.load()),
         f"ccl-bench {__version__}",
-        tuple(reference(context)),
+        verdict=verdict(observed.diagnosed) if observed.diagnosed else None,
+        quality=quality(observed.inspection),
+        appendix=tuple(reference(context)),
     )
 
 

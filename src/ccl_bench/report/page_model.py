@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TITLES = {
-    "findings": "Findings about the data",
+    "findings": "Data quality",
     "headline": "Headline numbers",
     "not-shown": "Nothing to show",
     "definitions": "Definitions",
@@ -161,6 +161,29 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that costs time."""
+
+    title: str
+    gain: str
+    """What changing it is worth, in words."""
+    remedy: str
+    diagnosis: str
+    """Rule that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the step goes, and what to change: what a page says first."""
+
+    sentence: str
+    """Empty where it is unknown; a remark says why."""
+    causes: tuple[Cause, ...] = ()
+    """Most gain first."""
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that a report shows, in order."""
 
@@ -172,6 +195,9 @@ class Page:
     sections: tuple[Section, ...]
     definitions: tuple[Definition, ...] = ()
     made_by: str = ""
+    verdict: Verdict | None = None
+    quality: str = ""
+    """What is there of the data, in one line."""
     appendix: tuple[Section, ...] = ()
     """Sections for looking things up."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.result.diagnosis import Verdict  # noqa: TC001
 
 SCHEMA_VERSION = 1
 
@@ -111,6 +112,8 @@ class Inspection:
     """Name of the model, as the training configuration or else the card has it."""
     choice: str = ""
     """The steps that were chosen, in words; empty where all count."""
+    verdict: Verdict | None = None
+    """Where a step goes, where that was asked for."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -12,6 +12,7 @@ import msgspec
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.result import Result  # noqa: TC001
+from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
 
@@ -153,6 +154,8 @@ class ReportData:
     inspection: Inspection
     results: list[Result]
     series: Series = field(default_factory=Series)
+    diagnosed: Diagnosed | None = None
+    """The verdict and what would make the run faster."""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -43,13 +43,13 @@ def inspect(
 ) -> int:
     """Look at a run and print what is in it."""
     from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.diagnosis.observe import inspect_run
     from ccl_bench.engine import use_engine
-    from ccl_bench.evaluate.inspect import inspect as inspection_of
     from ccl_bench.run import open_run
 
     opened = open_run(run, card=workload_card, profile_mode=profile_mode, choice=steps.choice)
     with use_engine(engine), progress_bar(len(opened.traces)) as progress:
-        found = inspection_of(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+        found = inspect_run(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
     if json:
         from ccl_bench.result.inspection import to_json
 

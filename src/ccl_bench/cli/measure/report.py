@@ -197,7 +197,7 @@ def _new_file(folder: Path, name: str) -> Path:
 
 def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> ReportData:
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.evaluate.report_data import collect_report_data
+    from ccl_bench.diagnosis.observe import observe_run
 
     with progress_bar(len(run.traces)) as progress:
-        return collect_report_data(run, jobs=jobs, use_cache=use_cache, progress=progress)
+        return observe_run(run, jobs=jobs, use_cache=use_cache, progress=progress)

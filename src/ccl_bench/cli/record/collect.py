@@ -108,10 +108,10 @@ def _report(collected: Collected, program: str, jobs: int | None) -> int:
     run = discover_run(collected.output)
     if not run.traces:
         say(program, summary.no_trace_message(collected))
-    from ccl_bench.evaluate.inspect import inspect
+    from ccl_bench.diagnosis.observe import inspect_run
 
     with progress_bar(len(run.traces)) as progress:
-        inspection = inspect(run, jobs=jobs, progress=progress)
+        inspection = inspect_run(run, jobs=jobs, progress=progress)
     sys.stdout.flush()
     if run.traces or summary.measurable_metrics(inspection):
         show(summary.page(collected, inspection))

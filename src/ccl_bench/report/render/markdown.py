@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Section,
         Strip,
         Table,
+        Verdict,
     )
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better"}
@@ -28,8 +29,10 @@ _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": 
 
 def markdown(page: Page) -> str:
     """Return the whole report."""
-    blocks = [f"# {_text(page.title)}", *_identity(page.identity), f"## {TITLES['findings']}"]
-    blocks += _findings(page.findings) if page.findings else ["No problem was found."]
+    blocks = [f"# {_text(page.title)}", *(_verdict(page.verdict) if page.verdict else ())]
+    blocks += [*_identity(page.identity), f"## {TITLES['findings']}"]
+    blocks += [_text(page.quality)] if page.quality else []
+    blocks += _findings(page.findings) if page.findings else []
     blocks += [f"## {TITLES['headline']}"]
     blocks += [_numbers(page.headline)] if page.headline else ["No metric has a value for this run."]
     for section in page.sections:
@@ -46,6 +49,19 @@ def markdown(page: Page) -> str:
         f"Made by {_text(page.made_by)}.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _verdict(found: Verdict) -> Iterator[str]:
+    if found.sentence:
+        yield f"**{_text(found.sentence)}**"
+    causes = [
+        f"{number}. {_text(each.title)}: **{_text(each.gain)}**. What to do: {_text(each.remedy)} "
+        f"(`ccl-bench diagnose --explain {each.diagnosis}`)."
+        for number, each in enumerate(found.causes, start=1)
+    ]
+    if causes:
+        yield "\n".join(causes)
+    yield from map(_text, found.remarks)
 
 
 def _identity(rows: Iterable[tuple[str, str]]) -> list[str]:

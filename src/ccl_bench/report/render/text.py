@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Strip, Table
+    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Strip, Table, Verdict
     from ccl_bench.result.inspection import Inspection
 
 COLUMNS = 100
@@ -31,6 +31,8 @@ def text(page: Page) -> str:
 def text_page(page: Page) -> Group:
     """Return the page for a terminal or a pipe: titles at the left, what belongs to them indented."""
     parts: list[RenderableType] = [heading(f"CCL-Bench report: {plain(page.title)}")]
+    if page.verdict:
+        parts += [indented(_verdict(page.verdict)), Text()]
     parts.append(
         indented(aligned(("", ""), [(Text(plain(name), "dim"), shown) for name, shown in page.identity]))
     )
@@ -41,8 +43,8 @@ def text_page(page: Page) -> Group:
 
 def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
     """Yield everything below the identity, as (title, content), in the order of every form."""
-    wrong = Group(*map(_finding, page.findings)) if page.findings else Text("No problem was found.")
-    yield TITLES["findings"], wrong
+    quality = [Text(plain(page.quality))] if page.quality else []
+    yield TITLES["findings"], Group(*quality, *map(_finding, page.findings))
     first = _numbers(page.headline) if page.headline else Text("No metric has a value for this run.")
     yield TITLES["headline"], first
     for section in page.sections:
@@ -55,6 +57,17 @@ def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
         yield section.title, _section(section)
     manual = Text("ccl-metrics --explain NAME prints the definition of a metric.")
     yield TITLES["definitions"], Group(manual, Text(f"Made by {plain(page.made_by)}.", "dim"))
+
+
+def _verdict(found: Verdict) -> RenderableType:
+    parts: list[RenderableType] = [Text(plain(found.sentence), "bold")] if found.sentence else []
+    for number, each in enumerate(found.causes, start=1):
+        lines = [Text.assemble(plain(each.title), ": ", (plain(each.gain), "bold"))]
+        lines.append(
+            Text(f"fix: {plain(each.remedy)} (ccl-bench diagnose --explain {each.diagnosis})", "dim")
+        )
+        parts.append(bullet(Text(str(number), "bold"), lines))
+    return Group(*parts, *(Text(plain(each), "dim") for each in found.remarks))
 
 
 def _finding(finding: Finding) -> RenderableType:
