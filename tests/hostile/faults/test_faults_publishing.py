@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, invoke
+from commands import invoke, recorded_by
 from faulty import assert_reported_in_words
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nnot a real one\n-----END OPENSSH PRI
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return shutil.copytree(EXAMPLE, tmp_path / "run")
+    return recorded_by((0, 1), tmp_path / "run")
 
 
 def refused(run: Path, *words: str) -> subprocess.CompletedProcess[str]:

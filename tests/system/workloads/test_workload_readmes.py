@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from commands import EXAMPLE, invoke
+from commands import invoke, recorded_by
 
 ROOT = Path(__file__).parents[3]
 PERLMUTTER = ROOT / "perlmutter"
@@ -77,7 +76,7 @@ def test_the_commands_are_shell(page: Path) -> None:
 
 def test_the_commands_for_results_give_them(tmp_path: Path) -> None:
     block = re.search(r"^```sh\n(.*?)^```", _section("Results"), flags=re.MULTILINE | re.DOTALL)[1]
-    run = shutil.copytree(EXAMPLE, tmp_path / "a run+1")
+    run = recorded_by((0, 1), tmp_path / "a run+1")
     shown = ""
     for line in block.splitlines():
         words = [str(run) if word == "RUN" else word for word in shlex.split(line, comments=True)]
