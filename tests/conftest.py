@@ -52,22 +52,19 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/slurm/")
-"""Folders whose modules share parsed modules, recorded traces, and the one Slurm of the machine."""
+TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/")
+"""Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Keep the tests of a module or folder in one process, so that what they make once is made once.
-
-    The other tests of `system` mostly wait, and fill the end of a session, each where there is room.
-    """
+    """Keep the tests of a module or folder in one process, so that what they make once is made once."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Modules(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             folder = next((folder for folder in TOGETHER if nodeid.startswith(folder)), "")
-            return folder or (nodeid if nodeid.startswith("tests/system/") else nodeid.partition("::")[0])
+            return folder or nodeid.partition("::")[0]
 
     return Modules(config, log)
 
