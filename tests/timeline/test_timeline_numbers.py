@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
-from trace_events import TraceFile, read
+from trace_events import TraceFile, exposed_ns, read
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
@@ -56,7 +56,10 @@ def test_exposed_communication_adds_up_to_the_plan(planned: tuple[Path, Expected
     _, expected, shown = planned
     for rank in PLAN.present_ranks:
         parts = [expected.parts(rank, step).exposed_communication_ns for step in PLAN.step_numbers]
-        assert shown.totals_ns("exposed")[f"rank {rank}"] == sum(parts)
+        assert exposed_ns(shown, f"rank {rank}") == sum(parts)
+        for part in ("waiting", "transfer", "unknown"):
+            planned_ns = sum(expected.exposed_parts_ns(rank, step)[part] for step in PLAN.step_numbers)
+            assert exposed_ns(shown, f"rank {rank}", part) == planned_ns
 
 
 def test_waiting_adds_up_to_the_plan_step_by_step(planned: tuple[Path, Expected, TraceFile]) -> None:
@@ -78,7 +81,7 @@ def test_sums_are_those_of_the_metrics(planned: tuple[Path, Expected, TraceFile]
     run, _, shown = planned
     ranks = [f"rank {rank}" for rank in PLAN.present_ranks]
     found = measured(run, "exposed_communication_time", "bubble_size_pipeline", "straggler")
-    exposed = fmean(shown.totals_ns("exposed")[rank] for rank in ranks) / PLAN.steps / S
+    exposed = fmean(exposed_ns(shown, rank) for rank in ranks) / PLAN.steps / S
     assert found[0].value == pytest.approx(exposed)
     bubble = fmean(shown.totals_ns("bubble")[rank] for rank in ranks) / PLAN.steps / S
     assert found[1].value == pytest.approx(bubble)
@@ -87,6 +90,19 @@ def test_sums_are_those_of_the_metrics(planned: tuple[Path, Expected, TraceFile]
         totals = shown.totals_ns(category)
         said = {f"rank {rank}": value * PLAN.steps for rank, value in details[detail].items()}
         assert {rank: totals.get(rank, 0) / S for rank in ranks} == pytest.approx(said)
+
+
+def test_every_call_is_drawn_in_its_parts(planned: tuple[Path, Expected, TraceFile]) -> None:
+    _, expected, shown = planned
+    for rank in PLAN.present_ranks:
+        calls = [call for step in PLAN.step_numbers for call in expected.calls(rank, step)]
+        whole = sum(call.operation.end_ns - call.start_ns for call in calls)
+        categories = ("wait", "wait, not counted", "wait, of a message", "transfer", "unknown")
+        drawn_ns = {name: shown.totals_ns(name).get(f"rank {rank}", 0) for name in categories}
+        assert sum(drawn_ns.values()) == whole
+        messages = [call.operation for call in calls if call.operation.collective == "send_recv"]
+        waits = sum(one.duration_ns(rank) - expected.seen_transfer_ns(one) for one in messages)
+        assert drawn_ns["wait, of a message"] == waits > 0
 
 
 def test_every_call_and_kernel_is_drawn(planned: tuple[Path, Expected, TraceFile]) -> None:
@@ -150,7 +166,8 @@ def test_a_reduced_timeline_still_adds_up(planned: tuple[Path, Expected, TraceFi
     shown, written = drawn(run, tmp_path / "small.json.gz", most_slices=1000)
     assert len(shown.slices) == written.slices <= 1000 + len(whole.of("step", "all ranks")) * 2
     assert sum(s.stands_for for s in shown.slices) == len(whole.slices)
-    for category in ("wait", "exposed", "bubble", "late", "compute", "communication"):
+    exposed = ("exposed waiting", "exposed transfer", "exposed unknown")
+    for category in ("wait", *exposed, "bubble", "late", "compute", "communication"):
         assert shown.totals_ns(category) == whole.totals_ns(category)
     assert "are merged into" in written.left_out[0]
     assert list(written.left_out) == shown.about["left_out"]
@@ -171,7 +188,7 @@ def test_every_kind_of_parallelism_has_a_timeline(plan: Plan, tmp_path: Path) ->
     assert len(shown.slices) == written.slices
     for rank in plan.present_ranks:
         parts = [expected.parts(rank, step).exposed_communication_ns for step in plan.step_numbers]
-        assert shown.totals_ns("exposed").get(f"rank {rank}", 0) == sum(parts)
+        assert exposed_ns(shown, f"rank {rank}") == sum(parts)
 
 
 def test_windows_of_a_rank_are_processes_of_their_own(tmp_path: Path) -> None:

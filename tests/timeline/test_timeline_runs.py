@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import invoke
-from trace_events import TraceFile, read
+from trace_events import TraceFile, exposed_ns, read
 
 from ccl_bench.cli.bench import main
 from ccl_bench.evaluate.compute import evaluate
@@ -44,8 +44,10 @@ def agrees(run: Path, shown: TraceFile) -> None:
     if exposed.value:
         steps = dict(tables["steps"].group_by("rank").len().iter_rows())
         for rank, seconds in exposed.details["per_rank_s"].items():
-            name = shown_name(shown, rank)
-            assert shown.totals_ns("exposed").get(name, 0) == round(seconds * steps[number(rank)] * 1e9)
+            name, count = shown_name(shown, rank), steps[number(rank)]
+            assert exposed_ns(shown, name) == round(seconds * count * 1e9)
+            for part, each in exposed.details["per_rank_parts_s"][rank].items():
+                assert exposed_ns(shown, name, part) == round(each * count * 1e9)
     waits = results["straggler_lag_16"]
     # A lag that a file of step times gives is not drawn.
     if waits.value is not None and "source" not in waits.details:
@@ -129,7 +131,7 @@ def test_a_run_without_collectives_says_that_its_clocks_are_not_aligned(
     pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
 ) -> None:
     _, target, done = pipelined
-    assert done.stdout.startswith(f"{target}  4 traces, 15,565 slices, ")
+    assert done.stdout.startswith(f"{target}  4 traces, 15,900 slices, ")
     assert "clocks are not aligned" in done.stderr
 
 

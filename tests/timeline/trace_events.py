@@ -64,6 +64,12 @@ class TraceFile:
         return dict(found)
 
 
+def exposed_ns(shown: TraceFile, process: str, *parts: str) -> int:
+    """Return the exposed communication of a process, in all parts or in those named."""
+    categories = [f"exposed {part}" for part in parts or ("waiting", "transfer", "unknown")]
+    return sum(shown.totals_ns(category).get(process, 0) for category in categories)
+
+
 def read(path: Path) -> TraceFile:
     """Return a file, or raise AssertionError for anything that a viewer would misread."""
     raw = path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.call_parts import UNKNOWN, WAITING, exposed_pieces
 from ccl_bench.analysis.communication.matching import point_to_point
 from ccl_bench.analysis.communication.stragglers import find_stragglers, late_steps
 from ccl_bench.analysis.communication.waits import attributable_waits, in_steps_of
@@ -91,16 +92,19 @@ def shortened(column: str) -> pl.Expr:
     return pl.when(is_long).then(text.str.head(LONGEST_NAME) + "...").otherwise(text)
 
 
-EXPOSURE_TABLES = ("exposed_calls",)
+EXPOSURE_TABLES = ("call_stretches",)
 """Tables of a trace that exposed communication is made from, beside those of its activity."""
 
 PIPELINE_TABLES = ("exposed_messages", "stage_parts")
 """Tables that bubbles are made from in addition."""
 
 
-def exposed_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return the stretches of communication in steps in which nothing computed."""
-    return slices(tables["exposed_calls"], EXPOSED, name=pl.col("collective"))
+def exposed_slices(tables: Mapping[str, pl.DataFrame], call_parts: pl.DataFrame, trace: int) -> pl.DataFrame:
+    """Return the stretches of communication in steps in which nothing computed, waiting by itself."""
+    stretches = tables["call_stretches"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
+    pieces = exposed_pieces(stretches, call_parts)
+    name = pl.concat_str("collective", "part", separator=", ")
+    return slices(pieces, EXPOSED, name=name, category=pl.lit(f"{EXPOSED} ") + pl.col("part"))
 
 
 def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, trace: int) -> pl.DataFrame:
@@ -118,18 +122,23 @@ def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, tr
 
 
 UNCOUNTED = "wait, not counted"
-TRANSFER = "transfer"
+OF_MESSAGE = "wait, of a message"
 
 _KEY = ("iteration", "group", "number")
 
 
-def shown_waits(matched: pl.DataFrame, offsets_ns: Mapping[int, int]) -> pl.DataFrame:
+def shown_waits(
+    matched: pl.DataFrame, call_parts: pl.DataFrame, offsets_ns: Mapping[int, int]
+) -> pl.DataFrame:
     """Return the members of collectives whose waiting is known, with what slices need of them.
 
-    Beside the columns of `matched`: `counts`, whether the wait is in the metrics; `last` and `longest_ns`
-    where it is; `offset_ns` of the trace's clock; `flow`, the collective that it is part of, and its `role`.
+    Beside the columns of `matched`: `rest`, whether what follows the wait is transfer or unknown; `counts`,
+    whether the wait is in the metrics; `last` and `longest_ns` where it is; `offset_ns` of the trace's clock;
+    `flow`, the collective that it is part of, and its `role`.
     """
-    waiting_members = matched.drop_nulls("wait_ns")
+    rest = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
+    known = matched.drop_nulls("wait_ns").join(rest, on=["trace", "call"], how="left", maintain_order="left")
+    waiting_members = known.with_columns(pl.col("rest").fill_null(UNKNOWN))
     marks = attributable_waits(matched).select(
         *_KEY, "trace", "last", "longest_ns", counts=pl.lit(value=True)
     )
@@ -149,7 +158,7 @@ def shown_waits(matched: pl.DataFrame, offsets_ns: Mapping[int, int]) -> pl.Data
 
 
 def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of one trace's members: waiting first, then moving data."""
+    """Return the slices of one trace's members of collectives: waiting first, then moving data."""
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
     waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
@@ -161,10 +170,26 @@ def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(
         [
             slices(waited, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
-            slices(moved, WAIT, name=kind, category=pl.lit(TRANSFER)),
+            slices(moved, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
             slices(held, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
         ]
     )
+
+
+def _rest_of(kind: pl.Expr, part: str) -> pl.Expr:
+    """Return the name of the slice of a call that is transfer or unknown."""
+    return pl.format("{} in {}", pl.col(part), kind)
+
+
+def other_slices(call_parts: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
+    """Return the slices of one trace's calls that are no `members`: messages, and what is unknown."""
+    others = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
+    kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
+    waits = pl.col("part") == WAITING
+    name = pl.when(waits).then(pl.lit("wait in ") + kind).otherwise(_rest_of(kind, "part"))
+    category = pl.when(waits).then(pl.lit(OF_MESSAGE)).otherwise("part")
+    why = pl.format('"because":"{}"', pl.col("reason"))
+    return slices(others, WAIT, name=name, category=category, args=why)
 
 
 def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:

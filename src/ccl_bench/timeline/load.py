@@ -11,7 +11,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.load import check_numbers, load_tables, recorded_steps
 from ccl_bench.timeline import activity
-from ccl_bench.timeline.activity import overall_slices, ranks_waiting, shown_waits, wait_slices
+from ccl_bench.timeline.activity import other_slices, overall_slices, ranks_waiting, shown_waits, wait_slices
 from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccl_bench.run import Run
     from ccl_bench.run.completeness import TraceTables
 
-_TABLES = ("contents", "steps", "breakdown", "matched", "clock_offsets", "waits", "messages")
+_TABLES = ("contents", "steps", "breakdown", "matched", "clock_offsets", "waits", "messages", "call_parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Common:
     """Members of collectives whose waiting is known."""
     messages: pl.DataFrame
     """Messages between two ranks with both sides recorded."""
+    call_parts: pl.DataFrame
+    """Waiting, transfer and what is unknown of every call."""
 
 
 def load_common(
@@ -69,7 +71,7 @@ def load_common(
     check_numbers(run.choice, recorded_steps(evidence.traces))
     chosen = frozenset(inputs["steps"]["step"]) if run.choice else None
     clocks = clocks_of(contents, inputs["clock_offsets"])
-    known = shown_waits(inputs["matched"], clocks.offsets_ns)
+    known = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
     kept = known if chosen is None else _of_steps(known, chosen)
     timed = clocks.applied(inputs["steps"])
     together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
@@ -84,6 +86,7 @@ def load_common(
         ranks_waiting(kept),
         kept,
         inputs["messages"],
+        inputs["call_parts"],
     )
 
 
@@ -145,9 +148,12 @@ def _is_pipeline(run: Run) -> bool:
 def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     found = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
-    found.append(wait_slices(common.members.filter(pl.col("trace") == position)))
+    members = common.members.filter(pl.col("trace") == position)
+    found += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
-        found += [activity.exposed_slices(tables) for tables in (trace.tables, *trace.further)]
+        devices = enumerate((trace.tables, *trace.further))
+        numbered = ((tables, position + device * len(run.traces)) for device, tables in devices)
+        found += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered]
         if _is_pipeline(run):
             found.append(activity.bubble_slices(trace.tables, common.messages, position))
     slices = _in_steps(pl.concat(found), trace.tables["steps"])

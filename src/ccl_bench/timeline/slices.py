@@ -37,7 +37,7 @@ TRACKS = {
     STEP: Track("steps", "steps"),
     DEVICE_STEP: Track("steps on the device", "steps"),
     LATE: Track("keeps others waiting", "delays"),
-    WAIT: Track("collectives: waiting, then moving data", "collectives"),
+    WAIT: Track("calls: waiting, then moving data", "calls"),
     EXPOSED: Track("exposed communication", "stretches"),
     BUBBLE: Track("pipeline bubble", "gaps"),
     COMMUNICATION: Track("communication", "calls", is_activity=True),

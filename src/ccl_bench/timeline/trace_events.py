@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.analysis.communication.call_parts import WAITING
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.timeline.slices import BUBBLE, LATE, TRACKS, WAIT
+from ccl_bench.timeline.slices import BUBBLE, EXPOSED, LATE, TRACKS, WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COLOURS = {
-    key: f',"cname":"{colour}"' for key, colour in {WAIT: "bad", LATE: "terrible", BUBBLE: "grey"}.items()
+    key: f',"cname":"{colour}"'
+    for key, colour in {
+        WAIT: "bad",
+        f"{EXPOSED} {WAITING}": "bad",
+        LATE: "terrible",
+        BUBBLE: "grey",
+    }.items()
 }
 """Colours of chrome://tracing for wasted time; Perfetto chooses its own."""
 

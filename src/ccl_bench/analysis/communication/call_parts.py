@@ -204,9 +204,19 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
     return cut.filter(pl.col("start_ns") < pl.col("end_ns")).drop("from_ns", "until_ns")
 
 
+def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
+    """Return the stretches of calls of one trace in which nothing computed, each instant in one of them."""
+    return _once(_pieces(call_stretches, call_parts).filter("is_exposed"))
+
+
 def _apart(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces of calls cut so that each instant of a trace is in one of them only."""
-    ordered = _end_to_end(pieces).sort("start_ns", "call", maintain_order=True)
+    """Return pieces of calls of all traces, end to end, each instant of a trace in one of them."""
+    return _once(_end_to_end(pieces))
+
+
+def _once(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Return pieces of calls cut so that each instant is in one of them."""
+    ordered = pieces.sort("start_ns", "call", maintain_order=True)
     found: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
         own = ordered.filter(pl.col("part") == part)
