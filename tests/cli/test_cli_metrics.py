@@ -70,11 +70,27 @@ def test_several_metrics_as_values_have_their_names(
 def test_all_lists_every_metric_those_with_a_value_first(
     small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-t", str(small), "--all"]) == OK
+    assert main(["-t", str(small), "--all", "--why"]) == OK
     rows = capsys.readouterr().out.splitlines()[1:]
     assert {row.split()[0] for row in rows} == set(load().names())
     has_value = [row.split()[1] != "-" for row in rows]
     assert has_value == sorted(has_value, reverse=True)
+
+
+def test_metrics_for_other_kinds_of_runs_are_counted_and_those_that_a_fact_would_give_are_listed(
+    sharded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-t", str(sharded), "--all"]) == OK
+    out, err = capsys.readouterr()
+    rows = {row.split()[0]: row for row in out.splitlines()[1:]}
+    measured = sum(row.split()[1] != "-" for row in rows.values())
+    others = len(load().names()) - len(rows)
+    assert "the run names no accelerator" in rows["mfu"]
+    assert not {"TTFT", "peak_memory_allocated", "bubble_size_pipeline"} & {*rows}
+    counts = f"{measured} measured, {others} for other kinds of runs: --why lists them"
+    assert err.splitlines()[0] == f"ccl-metrics: {counts}"
+    assert main(["-t", str(sharded), "-m", "TTFT", "-m", "coll_call_num"]) == OK
+    assert "TTFT" in capsys.readouterr().out
 
 
 def test_a_metric_that_does_not_apply_says_why_on_stderr(

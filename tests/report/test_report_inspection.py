@@ -57,10 +57,23 @@ def test_what_holds_no_times_has_no_zeros_for_them() -> None:
 
 
 def test_reasons_stand_beside_names_where_there_is_room_and_below_where_not() -> None:
-    metric = InspectedMetric("mfu", "%", "not_measurable", "no peak", "write one")
+    metric = InspectedMetric("mfu", "%", "not_measurable", "no peak", "write one", is_repairable=True)
     found = Inspection("run", metrics=[metric])
     assert "mfu not measurable: no peak" in _lines(found, 120)
     assert _lines(found, 60)[-3:] == ["mfu", "not measurable: no peak", "fix: write one"]
+
+
+def test_metrics_for_other_kinds_of_runs_are_counted() -> None:
+    ttft = InspectedMetric("TTFT", "s", "not_applicable", "this run is training")
+    broken = InspectedMetric("mine", "s", "failed", "KeyError")
+    found = Inspection("run", metrics=[InspectedMetric("mfu", "%", "ok"), ttft, broken])
+    assert _lines(found)[-2:] == [
+        "mine failed: KeyError",
+        "1 measured, 1 for other kinds of runs: --why lists them",
+    ]
+    page = to_text(inspection.inspection_page(found, why=True))
+    assert "not applicable: this run is training" in page
+    assert "--why" not in page
 
 
 def test_an_issue_says_where_what_and_the_way_out() -> None:

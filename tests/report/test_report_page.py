@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -280,3 +281,24 @@ def test_a_report_with_other_details_is_refused_or_made_but_never_a_bug(details:
 )
 def test_the_name_of_a_file_shows_the_form(name: str, form: str) -> None:
     assert form_of(name) == form
+
+
+def test_metrics_for_other_kinds_of_runs_are_counted_and_listed_when_asked_for() -> None:
+    observed = made(
+        ok("gpu_busy", 90.0, "%"),
+        missing("TTFT", "it is defined for inference", "not_applicable"),
+        missing("peak_memory_allocated", "the run has no snapshot"),
+        missing("mine", "KeyError", "failed"),
+        replace(missing("mfu", "the precision is not known"), is_repairable=True),
+    )
+    said = "1 measured, 2 for other kinds of runs: --why lists them"
+    hidden = ("it is defined for inference", "the run has no snapshot")
+    for form in ("html", "markdown", "text"):
+        short = unescape(render(observed, form)).replace("\\", "")
+        assert said in short
+        assert "KeyError" in short.partition(said)[2]
+        assert "the precision is not known" in short.partition(said)[2]
+        assert not any(reason in short.partition(said)[2] for reason in hidden)
+        whole = unescape(render(observed, form, why=True)).replace("\\", "")
+        assert said not in whole
+        assert all(reason in whole for reason in hidden)

@@ -25,7 +25,7 @@ def _run(model: str = "llama3_8B", world_size: int | None = 16, **degrees: int) 
 
 
 def _missing(metric: str, reason: str, fix: str = "") -> Result:
-    return Result(metric, "not_measurable", "s", "neither", reason=reason, fix=fix)
+    return Result(metric, "not_measurable", "s", "neither", reason=reason, fix=fix, is_repairable=bool(fix))
 
 
 def _text(found: Inspection, *results: Result, **series: Any) -> str:
@@ -136,7 +136,7 @@ def test_no_line_of_a_file_is_longer_than_the_page(observed: ReportData) -> None
     found = _run(tp=2)
     found.issues = [Issue("warning", "long " * 60, "ranks-missing")]
     found.traces = [InspectedTrace("rank0.json" * 20, "kineto", 10, 0, "file", None, [1, 2], "ProfilerStep")]
-    for written in (_text(found, _missing("mfu", "because " * 40)), text(report_page(observed))):
+    for written in (_text(found, _missing("mfu", "because " * 40, "write it")), text(report_page(observed))):
         assert max(map(len, written.splitlines())) <= COLUMNS
 
 

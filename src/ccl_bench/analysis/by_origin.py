@@ -26,7 +26,8 @@ def _of_steps(device_work: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return own.with_columns(device_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-_LENGTH = pl.col("end_ns") - pl.col("start_ns")
+def _length() -> pl.Expr:
+    return pl.col("end_ns") - pl.col("start_ns")
 
 
 @derived(
@@ -49,7 +50,7 @@ def operator_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.Da
     begun = (
         _in_steps(cpu_ops, steps)
         .group_by("window", "name")
-        .agg(pl.len().cast(pl.Int64).alias("count"), _LENGTH.sum().alias("host_ns"))
+        .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
         .join(timed.group_by("window", "name").agg(pl.col("own_ns").sum()), on=["window", "name"], how="left")
     )
     work = _of_steps(device_work, steps)
@@ -94,7 +95,7 @@ def product_shapes(steps: pl.DataFrame, products: pl.DataFrame, device_work: pl.
     kernels = device_work.filter("is_kernel")
     with_owner = kernels.select(
         row=innermost_at(kernels, ranges, "launch_ns"),
-        device_ns=_LENGTH,
+        device_ns=_length(),
         is_tf32=matching(kernels["name"], "tf32"),
     )
     launched = (
@@ -110,7 +111,7 @@ def product_shapes(steps: pl.DataFrame, products: pl.DataFrame, device_work: pl.
         .agg(
             pl.when(pl.col("launched").count() > 0).then(pl.col("is_tf32").any()).alias("is_tf32"),
             pl.len().cast(pl.Int64).alias("count"),
-            _LENGTH.sum().alias("host_ns"),
+            _length().sum().alias("host_ns"),
             pl.col("launched", "device_ns").sum(),
             pl.col("launched").count().cast(pl.Int64).alias("timed"),
         )
@@ -148,7 +149,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
     begun = (
         _in_steps(ranges, steps)
         .group_by("window", "path")
-        .agg(pl.len().cast(pl.Int64).alias("count"), _LENGTH.sum().alias("host_ns"))
+        .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
     )
     work = _of_steps(device_work, steps)
     owner = innermost_at(work, ranges, "launch_ns")

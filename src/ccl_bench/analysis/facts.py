@@ -108,7 +108,9 @@ class Facts:
         fact: Fact[object] | None = getattr(self, name)
         if fact is None:
             raise NotMeasurable(
-                f"{name} is not known", fix=fix or f"write {name} into run_metadata.json or the workload card"
+                f"{name} is not known",
+                fix=fix or f"write {name} into run_metadata.json or the workload card",
+                is_repairable=True,
             )
         return fact
 

@@ -43,9 +43,27 @@ class UsageError(CclBenchError):
 
 
 class NoValue(CclBenchError):  # noqa: N818 (an answer, not an error)
-    """A metric has no value here, which is an answer and not a failure."""
+    """A metric has no value here, which is an answer and not a failure.
+
+    It `is_repairable` where something that a person can add to this very run gives a value: a fact, the
+    traces of other ranks, a whole file in place of a damaged one.
+    """
 
     exit_status = 3
+
+    def __init__(self, message: str, *, where: str = "", fix: str = "", is_repairable: bool = False) -> None:
+        super().__init__(message, where=where, fix=fix)
+        self.is_repairable = is_repairable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep everything when the error travels between processes."""
+        return (_rebuild_no_value, (type(self), self.message, self.where, self.fix, self.is_repairable))
+
+
+def _rebuild_no_value(
+    kind: type[NoValue], message: str, where: str, fix: str, is_repairable: bool
+) -> NoValue:
+    return kind(message, where=where, fix=fix, is_repairable=is_repairable)
 
 
 class NotApplicable(NoValue):

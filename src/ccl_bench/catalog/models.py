@@ -71,7 +71,9 @@ def model(name: str) -> Model:
     if found is None:
         hint = did_you_mean(name, names())
         fix = "write model_flops_per_token into run_metadata.json, or the architecture into the card"
-        raise NotMeasurable(f"unknown model {name!r}", fix=f"{hint} Or {fix}" if hint else fix)
+        raise NotMeasurable(
+            f"unknown model {name!r}", fix=f"{hint} Or {fix}" if hint else fix, is_repairable=True
+        )
     return found
 
 

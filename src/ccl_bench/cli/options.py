@@ -98,6 +98,10 @@ EVERY_STEP = Steps()
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]
 
+Why = Annotated[
+    bool, Parameter(name="--why", help="List the metrics that are for other kinds of runs too, with reasons.")
+]
+
 
 def app(name: str, about: str, examples: Iterable[str]) -> App:
     """Return an empty command that looks and fails like the others."""

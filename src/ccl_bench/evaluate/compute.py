@@ -136,7 +136,8 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
         if better and isinstance(error, NoValue):
             error = better
         fix = advice if advice and isinstance(error, NotMeasurable) and error is not better else error.fix
-        return replace(base, status=status_of(error), reason=error.message, fix=fix)
+        repairable = isinstance(error, NoValue) and error.is_repairable
+        return replace(base, status=status_of(error), reason=error.message, fix=fix, is_repairable=repairable)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
         failures[metric.name] = error
         reason = f"{type(error).__name__}: {error}"
@@ -161,7 +162,7 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
             raise evidence.broken[need]
     for finding in evidence.findings:
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
-            raise NotMeasurable(finding.message, fix=way_out(finding.code))
+            raise NotMeasurable(finding.message, fix=way_out(finding.code), is_repairable=True)
     _check_chosen(metric, evidence)
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
     needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
@@ -169,7 +170,9 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     if not math.isfinite(found.value):
         raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:
-        raise NotMeasurable(f"it comes to {found.value:.4g} %, which no share can be", fix=_SEE_FACTS)
+        raise NotMeasurable(
+            f"it comes to {found.value:.4g} %, which no share can be", fix=_SEE_FACTS, is_repairable=True
+        )
     return found
 
 
@@ -183,7 +186,9 @@ def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
     known = recorded_steps(evidence.traces)
     if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
         fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
-        raise NotMeasurable(f"no trace holds what was chosen: {evidence.choice.description}", fix=fix)
+        raise NotMeasurable(
+            f"no trace holds what was chosen: {evidence.choice.description}", fix=fix, is_repairable=True
+        )
 
 
 def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
@@ -215,7 +220,9 @@ def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
     unread = [f for trace in traces for f in trace.findings if f.code in UNREAD]
     if not unread or len(unread) < len(traces):
         return None
-    return NotMeasurable("no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}")
+    return NotMeasurable(
+        "no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}", is_repairable=True
+    )
 
 
 def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
@@ -223,7 +230,9 @@ def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | Non
     for finding in _mistakes(metric, evidence):
         absent = (evidence.inputs.get(need) for need in finding.touches)
         if finding.code in _UNUSABLE and all(_is_empty(content) for content in absent):
-            return NotMeasurable(f"{finding.file} holds nothing usable", fix=way_out(finding.code))
+            return NotMeasurable(
+                f"{finding.file} holds nothing usable", fix=way_out(finding.code), is_repairable=True
+            )
     return None
 
 

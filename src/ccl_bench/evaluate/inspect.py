@@ -92,7 +92,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
         {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
         {_below(run, path): kind for path, kind in (run.stated.files | run.stated.limits).items()},
         [_below(run, path) for path in run.others],
-        [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix) for r in results],
+        [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix, r.is_repairable) for r in results],
         issues(run, evidence.findings),
         _model(run),
         run.choice.description,

@@ -43,11 +43,13 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
         raise NotMeasurable(
             "whether the run has a pipeline is not known",
             fix="write the pipeline-parallel degree pp into the workload card",
+            is_repairable=True,
         )
     if bubbles["stage"].null_count():
         raise NotMeasurable(
             "the pipeline stage of each rank is not known",
             fix="write all parallel degrees into the card, so that they multiply to world_size",
+            is_repairable=True,
         )
     stages = _per_stage(bubbles)
     return Measurement(

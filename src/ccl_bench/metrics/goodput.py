@@ -47,7 +47,7 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
     if given:
         return _of_requests(found, given, "run_metadata.json")
     if not found.objectives:
-        raise NotMeasurable(_why_no_objective(found), fix=_STATE_THEM)
+        raise NotMeasurable(_why_no_objective(found), fix=_STATE_THEM, is_repairable=True)
     source = f"the result of {title(found.tool)}"
     if found.ends and set(found.objectives) <= set(_QUANTITIES):
         return _of_requests(found, found.objectives, source)

@@ -75,13 +75,18 @@ def _device(devices: pl.DataFrame, facts: Facts) -> tuple[Device, str]:
         if facts.device:
             return device_catalog.device(facts.device.value), facts.device.source
     except NotMeasurable as error:
-        raise NotMeasurable(error.message, fix="name the device in full in the workload card") from error
+        raise NotMeasurable(
+            error.message, fix="name the device in full in the workload card", is_repairable=True
+        ) from error
     if found:
         names = ", ".join(sorted({device.name for device in found}))
         raise NotMeasurable(
-            f"the ranks saw different devices: {names}", fix="name the device in the workload card"
+            f"the ranks saw different devices: {names}",
+            fix="name the device in the workload card",
+            is_repairable=True,
         )
     raise NotApplicable(
         "the run names no accelerator, so there is no peak to compare with",
         fix="write the device into the workload card",
+        is_repairable=True,
     )

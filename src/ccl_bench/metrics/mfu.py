@@ -99,11 +99,12 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
     try:
         device = device_catalog.device(name, memory_bytes=memory_bytes)
     except NotMeasurable as error:
-        raise NotApplicable(error.message, fix=error.fix) from error
+        raise NotApplicable(error.message, fix=error.fix, is_repairable=True) from error
     if not precision:
         raise NotMeasurable(
             "the precision of the matrix multiplications is not known, and with it the peak",
             fix="write precision, such as bf16, into the workload card",
+            is_repairable=True,
         )
     return _Peak(
         device.peak_flops(precision), device.name, precision, f"catalog, {device.name} {precision} ({source})"
@@ -131,11 +132,13 @@ def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tupl
         raise NotMeasurable(
             f"the ranks saw different devices: {', '.join(sorted(models))}",
             fix="write gpu_peak_tflops, the mean peak, into run_metadata.json",
+            is_repairable=True,
         )
     if not facts.device:
         raise NotApplicable(
             "the run names no accelerator, so there is no peak to compare with",
             fix="write gpu_peak_tflops into run_metadata.json, or the device into the workload card",
+            is_repairable=True,
         )
     return facts.device.value, None, facts.device.source
 
@@ -166,16 +169,19 @@ def _flops_per_token(facts: Facts) -> _Flops:
             raise NotMeasurable(
                 "the model is a mixture of experts, and how many parameters a token uses is not known",
                 fix="write num_params_active into the workload card",
+                is_repairable=True,
             )
         raise NotMeasurable(
             "FLOPs per token are not known: neither stated nor computable from an architecture",
             fix="write model_flops_per_token into run_metadata.json, "
             "or workload.model.model_arch into the card",
+            is_repairable=True,
         )
     if phase not in flops.FORWARD_PASSES:
         raise NotMeasurable(
             "the phase is not known, and training costs three times as much as inference",
             fix="write workload.model.phase: training, or inference, into the card",
+            is_repairable=True,
         )
     source = facts.num_layers.source if facts.num_layers else ""
     return _Flops(flops.palm(architecture, phase), "PaLM", f"architecture from {source}", others)
@@ -192,6 +198,7 @@ def _architecture(facts: Facts) -> flops.Architecture | None:
         raise NotMeasurable(
             f"the embedding has more parameters ({embedding.value}) than the model ({total.value})",
             fix="correct num_params or num_params_embedding in the workload card",
+            is_repairable=True,
         )
     return flops.Architecture(
         total.value - embedding.value, layers.value, heads.value, head_dim.value, length.value

@@ -23,6 +23,7 @@ def need_waits(waits: pl.DataFrame) -> None:
         raise NotMeasurable(
             "no symmetric collective could be matched over at least two ranks inside whole steps",
             fix="give whole traces of all ranks; messages between two ranks and broadcasts show no waiting",
+            is_repairable=True,
         )
 
 

@@ -37,6 +37,7 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         raise NotMeasurable(
             "the number of tokens in a step is not known",
             fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
+            is_repairable=True,
         )
     time = iteration_wall_clock_time(step_times)
     rate = tokens.value / time.value

@@ -138,7 +138,11 @@ def traffic_distribution(
 def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
     """Return the share of the busiest dimension of calls in so many steps of a rank."""
     if set(inside["dimension"]) == {UNKNOWN}:
-        raise NotMeasurable("no process group shows which parallelism dimension it serves", fix=STATE_DEGREES)
+        raise NotMeasurable(
+            "no process group shows which parallelism dimension it serves",
+            fix=STATE_DEGREES,
+            is_repairable=True,
+        )
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
         pl.len().alias("calls"),
@@ -169,6 +173,7 @@ def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
             f"{100 * unknown / total:.3g} % of the bytes are of groups that do not show which parallelism "
             "dimension they serve",
             fix=STATE_DEGREES,
+            is_repairable=True,
         )
     return ordered
 

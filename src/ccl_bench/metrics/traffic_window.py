@@ -47,6 +47,7 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
             f"{inside.filter(vague).height} of {inside.height} calls do not show which parallelism dimension "
             "they serve",
             fix=STATE_DEGREES,
+            is_repairable=True,
         )
     windows = traffic_windows(inside.filter(~vague))
     gaps = windows.drop_nulls("gap_ns")

@@ -28,6 +28,8 @@ class Context:
     found: Inspection
     results: dict[str, Result]
     series: Series
+    why_all: bool = False
+    """Whether to list the metrics that are for other kinds of runs too."""
 
     def valued(self, metric: str) -> Result | None:
         """Return a metric's result where it has a value."""
@@ -43,9 +45,9 @@ class Context:
         return "No such data was recorded."
 
 
-def context_of(observed: ReportData) -> Context:
+def context_of(observed: ReportData, *, why: bool = False) -> Context:
     """Return an observation with its results by name."""
-    return Context(observed.inspection, {r.metric: r for r in observed.results}, observed.series)
+    return Context(observed.inspection, {r.metric: r for r in observed.results}, observed.series, why)
 
 
 def absent(key: str, title: str, why: str) -> Section:

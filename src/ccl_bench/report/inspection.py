@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import counted, duration, plain, ranges, short, size
-from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 from ccl_bench.report.verdict import verdict_sentence
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ ROWS = 16
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
-def inspection_page(found: Inspection) -> Group:
-    """Return the whole page."""
+def inspection_page(found: Inspection, *, why: bool = False) -> Group:
+    """Return the whole page; with `why` it lists the metrics that are for other kinds of runs too."""
     sections = (
         ("", Text(plain(verdict_sentence(found.verdict))) if found.verdict else None),
         ("", _overview(found)),
@@ -34,7 +34,7 @@ def inspection_page(found: Inspection) -> Group:
         ("Other files", _files(found)),
         ("Data quality", issues(found.issues) if found.issues else None),
         (_measured_title(found), _measurable(found)),
-        ("No value for", _unmeasurable(found)),
+        ("No value for", _unmeasurable(found, why=why)),
     )
     parts: list[RenderableType] = [heading(plain(found.run))]
     for title, content in sections:
@@ -205,15 +205,18 @@ def _measurable(found: Inspection) -> RenderableType | None:
     return aligned(("", ""), rows) if rows else Text("nothing")
 
 
-def _unmeasurable(found: Inspection) -> RenderableType | None:
+def _unmeasurable(found: Inspection, *, why: bool) -> RenderableType | None:
     rows = []
     for metric in found.metrics:
-        if metric.status != "ok":
-            why = [Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")]
+        if metric.status != "ok" and (why or not is_expected(metric)):
+            reason = [Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")]
             if metric.fix:
-                why.append(Text(f"fix: {plain(metric.fix)}", "dim"))
-            rows.append((metric.metric, why))
-    return Described(rows) if rows else None
+                reason.append(Text(f"fix: {plain(metric.fix)}", "dim"))
+            rows.append((metric.metric, reason))
+    parts: list[RenderableType] = [Described(rows)] if rows else []
+    if not why and (line := counts(found.metrics)):
+        parts.append(Text(line, "dim"))
+    return Group(*parts) if parts else None
 
 
 def validation_page(validations: Sequence[Validation]) -> Group:

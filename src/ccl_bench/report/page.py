@@ -80,9 +80,12 @@ SECTIONS = (
 """Subjects in the order in which they are read."""
 
 
-def report_page(observed: ReportData) -> Page:
-    """Return the page of a run; the same observation gives the same page."""
-    context = context_of(observed)
+def report_page(observed: ReportData, *, why: bool = False) -> Page:
+    """Return the page of a run; the same observation gives the same page.
+
+    With `why` it lists the metrics that are for other kinds of runs too, each with the reason.
+    """
+    context = context_of(observed, why=why)
     on_top = headline(context)
     return Page(
         title(observed.inspection),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ccl_bench.result import Result, ResultFinding
+    from ccl_bench.result.inspection import InspectedMetric
 
 CSV_COLUMNS = ("metric", "value", "unit", "better", "status", "reason", "fix", "window", "ranks", "findings")
 STATUS_WORDS = {
@@ -73,6 +74,18 @@ def table(results: Iterable[Result]) -> Table:
 
     rows = [(r.metric, "-" if r.value is None else short(r.value), r.unit, _status(r)) for r in results]
     return aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,))
+
+
+def is_expected(answer: Result | InspectedMetric) -> bool:
+    """Whether a metric has no value because this is another kind of run, or was recorded in another way."""
+    return answer.status in {"not_applicable", "not_measurable"} and not answer.is_repairable
+
+
+def counts(answers: Sequence[Result | InspectedMetric]) -> str:
+    """Return how many metrics have a value and how many are for other kinds of runs; empty where none is."""
+    others = sum(map(is_expected, answers))
+    measured = sum(answer.status == "ok" for answer in answers)
+    return f"{measured} measured, {others} for other kinds of runs: --why lists them" if others else ""
 
 
 def valued_first(results: Iterable[Result]) -> list[Result]:

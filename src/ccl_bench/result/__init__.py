@@ -85,6 +85,8 @@ class Result:
     """Why there is no value."""
     fix: str = ""
     """What would give one."""
+    is_repairable: bool = False
+    """Whether what a person can add to this very run gives one: a fact, other traces, a whole file."""
     window: str = ""
     """How the steps were found."""
     ranks: list[int] = field(default_factory=list)

@@ -83,6 +83,8 @@ class InspectedMetric:
     status: str
     reason: str = ""
     fix: str = ""
+    is_repairable: bool = False
+    """Whether what a person can add to this very run gives a value."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ def inspect(
     /,
     *,
     json: options.Json = False,
+    why: options.Why = False,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
     jobs: options.Jobs = None,
@@ -58,5 +59,5 @@ def inspect(
         from ccl_bench.report import inspection
         from ccl_bench.report.console import show
 
-        show(inspection.inspection_page(found))
+        show(inspection.inspection_page(found, why=why))
     return 0

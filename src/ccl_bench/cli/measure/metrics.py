@@ -82,6 +82,7 @@ def app(program: str) -> App:
         no_cache: options.NoCache = False,
         engine: options.Engine = "auto",
         steps: options.Steps = options.EVERY_STEP,
+        why: options.Why = False,
         debug: Debug = False,
         list_metrics: ListMetrics = False,
         explain: Explain = None,
@@ -106,7 +107,7 @@ def app(program: str) -> App:
             failures=failures,
         )
         chosen = form or ("table" if every or len(names) > 1 else "value")
-        status = print_results(results, chosen, program, every=every)
+        status = print_results(results, chosen, program, every=every, why=why)
         if debug or len(results) == 1:
             print_tracebacks(failures)
         return status
@@ -151,12 +152,16 @@ def measure(
         return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 
-def print_results(results: Sequence[Result], form: str, program: str, *, every: bool) -> int:
+def print_results(
+    results: Sequence[Result], form: str, program: str, *, every: bool, why: bool = False
+) -> int:
     """Print results, with remarks on stderr, and return the exit status that they come to."""
     from ccl_bench.report import results as text
 
-    sys.stdout.write(_shown(results, form, every=every))
+    sys.stdout.write(_shown(results, form, every=every, why=why))
     sys.stdout.flush()
+    if every and form == "table" and not why and (counts := text.counts(results)):
+        say(program, counts)
     for remark in text.remarks(results):
         say(program, remark)
     for result in results:
@@ -167,7 +172,7 @@ def print_results(results: Sequence[Result], form: str, program: str, *, every: 
     return exit_status(results)
 
 
-def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
+def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:
     from ccl_bench.report import results as text
 
     if form == "json":
@@ -180,7 +185,10 @@ def _shown(results: Sequence[Result], form: str, *, every: bool) -> str:
         return text.values(results)
     from ccl_bench.report.console import to_text
 
-    return to_text(text.table(text.valued_first(results) if every else results))
+    if not every:
+        return to_text(text.table(results))
+    shown = [result for result in results if why or not text.is_expected(result)]
+    return to_text(text.table(text.valued_first(shown)))
 
 
 def print_tracebacks(failures: Mapping[str, Exception]) -> None:

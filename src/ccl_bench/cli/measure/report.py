@@ -69,6 +69,7 @@ def report(
         str | None, Parameter(metavar="DIR", help="Write each chart into this folder, as a picture.")
     ] = None,
     chart_format: Annotated[ImageForm, Parameter(help="Format of these pictures.")] = "svg",
+    why: options.Why = False,
     config: Config = None,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
@@ -90,9 +91,9 @@ def report(
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
-        _write(target, observed, chosen or form_of(target.name))
+        _write(target, observed, chosen or form_of(target.name), why=why)
     elif chosen or not charts:
-        _show(observed, chosen or "text")
+        _show(observed, chosen or "text", why=why)
     return 0
 
 
@@ -108,24 +109,24 @@ def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
     return chosen
 
 
-def _show(observed: ReportData, form: Form) -> None:
+def _show(observed: ReportData, form: Form, *, why: bool) -> None:
     if form != "text":
         from ccl_bench.report.render import render as reported
 
-        sys.stdout.write(reported(observed, form))
+        sys.stdout.write(reported(observed, form, why=why))
         return
     from ccl_bench.report.console import show
     from ccl_bench.report.page import report_page
     from ccl_bench.report.render.text import text_page
 
-    show(text_page(report_page(observed)))
+    show(text_page(report_page(observed, why=why)))
 
 
-def _write(target: Path, observed: ReportData, form: Form) -> None:
+def _write(target: Path, observed: ReportData, form: Form, *, why: bool = False) -> None:
     from ccl_bench.report.render import render as reported
     from ccl_bench.storage.files import replace_text
 
-    replace_text(target, reported(observed, form))
+    replace_text(target, reported(observed, form, why=why))
 
 
 def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force: bool) -> None:

@@ -60,6 +60,7 @@ def need_communication(breakdown: pl.DataFrame) -> None:
         raise NotMeasurable(
             "no communication is recognised in any step",
             fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
+            is_repairable=True,
         )
 
 

@@ -38,15 +38,15 @@ def form_of(file: str) -> Form:
     return SUFFIXES[suffix]
 
 
-def render(observed: ReportData, form: Form) -> str:
-    """Return the report of a run; the same data gives the same report."""
+def render(observed: ReportData, form: Form, *, why: bool = False) -> str:
+    """Return the report of a run; the same data gives the same report. See `report_page` for `why`."""
     if form == "json":
         from ccl_bench.result.report_data import to_json
 
         return to_json(observed).decode() + "\n"
     from ccl_bench.report.page import report_page
 
-    page = report_page(observed)
+    page = report_page(observed, why=why)
     if form == "text":
         from ccl_bench.report.render.text import text
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.context import table
 from ccl_bench.report.formatting import counted, short, size, with_unit
 from ccl_bench.report.page_model import Definition, Quantity, Section, Term
-from ccl_bench.report.results import STATUS_WORDS
+from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.base.registry import Registry
     from ccl_bench.metrics import Metric
@@ -25,7 +25,7 @@ def reference(context: Context) -> Iterator[Section]:
     yield _results(context.results.values())
     missing = [result for result in context.results.values() if result.value is None]
     if missing:
-        yield _missing(missing)
+        yield _missing(missing, list(context.results.values()), why=context.why_all)
     if context.found.facts:
         yield _facts(context)
     if context.found.traces or context.found.files:
@@ -57,14 +57,18 @@ def _doubts(result: Result) -> str:
     return counted(count, "finding") if count else "-"
 
 
-def _missing(results: Iterable[Result]) -> Section:
+def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -> Section:
+    """Return what has no value: all of it, or what can be repaired and the number of the others."""
     rows = [
         (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
-        for result in results
+        for result in missing
+        if why or not is_expected(result)
     ]
     head = ("metric", "status", "why", "fix")
-    shown = table(head, rows, left=range(4), wide=(2, 3))
-    return Section("no-value", "No value for", "Why other metrics have no value.", tables=(shown,))
+    shown = (table(head, rows, left=range(4), wide=(2, 3)),) if rows else ()
+    note = "" if why else counts(every)
+    about = "Why other metrics have no value." if rows else ""
+    return Section("no-value", "No value for", about, tables=shown, notes=(f"{note}.",) if note else ())
 
 
 def _facts(context: Context) -> Section:
