@@ -29,7 +29,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers docs outputs logo services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers injections docs outputs logo services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -118,6 +118,9 @@ audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which a
 
 audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print agree or differ
 	$(BIN)/python tests/oracles/audit_numbers.py
+
+injections: $(TEST) ## Record runs with slow ranks, stages and loaders, and compare predicted with healthy steps
+	$(BIN)/python tests/whatif/injections/campaign.py
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
-from trace_events import TraceFile, exposed_ns, read
+from trace_events import Slice, TraceFile, exposed_ns, read
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
@@ -130,6 +131,23 @@ def test_an_arrow_joins_the_members_of_every_collective(planned: tuple[Path, Exp
     symmetric = [operation for operation in expected.operations if operation.is_symmetric]
     assert len(shown.flows) == len(symmetric)
     assert sum(map(len, shown.flows.values())) == sum(len(operation.members) for operation in symmetric)
+
+
+def test_the_critical_path_tiles_steps_and_its_arrows_stand_where_it_changes_rank(
+    planned: tuple[Path, Expected, TraceFile],
+) -> None:
+    _, _, shown = planned
+    by_step: dict[int, list[Slice]] = {}
+    for each in sorted(shown.of("critical path"), key=lambda each: each.start_ns):
+        by_step.setdefault(each.args["step"], []).append(each)
+    assert set(by_step) == set(PLAN.step_numbers)
+    changes = 0
+    for path in by_step.values():
+        assert all(one.end_ns == other.start_ns for one, other in pairwise(path))
+        changes += sum(one.process != other.process for one, other in pairwise(path))
+    points = [point for points in shown.paths.values() for point in sorted(points, key=lambda each: each[2])]
+    arrows = sum(one[1] != other[1] and other[0] != "s" for one, other in pairwise(points))
+    assert arrows == changes > 0
 
 
 def test_the_late_rank_is_named_above_all_ranks(planned: tuple[Path, Expected, TraceFile]) -> None:

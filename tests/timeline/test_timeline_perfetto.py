@@ -93,7 +93,7 @@ def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tup
         rows = asked(page, SLICES, "process", "category", "name", "slices", "ns")
         assert {tuple(row[:3]): tuple(row[3:]) for row in rows} == summed(shown)
         assert asked(page, COMPLAINTS, "name", "value") == []
-        arrows = sum(len(points) - 1 for points in shown.flows.values())
+        arrows = sum(len(points) - 1 for points in (*shown.flows.values(), *shown.paths.values()))
         assert arrows
         assert asked(page, "select count(*) as flows from flow", "flows") == [[arrows]]
         assert {each.category for each in shown.slices} >= {"step", "compute", "communication"}

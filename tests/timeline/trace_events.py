@@ -48,7 +48,9 @@ class TraceFile:
     slices: list[Slice] = field(default_factory=list)
     processes: dict[int, str] = field(default_factory=dict)
     flows: dict[int, list[tuple[str, str, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Id → (phase, process, time)."""
+    """Number of a collective → (phase, process, time)."""
+    paths: dict[int, list[tuple[str, str, int]]] = field(default_factory=lambda: defaultdict(list))
+    """The same of critical paths."""
     counters: list[tuple[int, int]] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -90,7 +92,8 @@ def read(path: Path) -> TraceFile:
         if event["ph"] == "X":
             _take_slice(found, event, threads, open_ends, last_start)
         elif event["ph"] in {"s", "t", "f"}:
-            found.flows[event["id"]].append((event["ph"], found.processes[event["pid"]], _ns(event["ts"])))
+            arrows = {"collective": found.flows, "critical path": found.paths}[event["cat"]]
+            arrows[event["id"]].append((event["ph"], found.processes[event["pid"]], _ns(event["ts"])))
         elif event["ph"] == "C":
             found.counters.append((_ns(event["ts"]), event["args"]["ranks"]))
         else:
@@ -135,7 +138,8 @@ def _take_slice(
 def _check_flows(found: TraceFile) -> None:
     """Every arrow starts once, ends at most once, and its points lie inside slices."""
     starts = {(s.process, s.start_ns) for s in found.slices}
-    for points in found.flows.values():
+    assert not found.flows.keys() & found.paths.keys()
+    for points in (*found.flows.values(), *found.paths.values()):
         phases = Counter(phase for phase, _, _ in points)
         assert phases["s"] == 1
         assert phases["f"] == (1 if len(points) > 1 else 0)

@@ -12,7 +12,9 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.evaluate.load import check_numbers, load_tables, recorded_steps
 from ccl_bench.timeline import activity
 from ccl_bench.timeline.activity import other_slices, overall_slices, ranks_waiting, shown_waits, wait_slices
+from ccl_bench.timeline.critical_path import critical_slices
 from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
+from ccl_bench.whatif import run_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +23,17 @@ if TYPE_CHECKING:
     from ccl_bench.run import Run
     from ccl_bench.run.completeness import TraceTables
 
-_TABLES = ("contents", "steps", "breakdown", "matched", "clock_offsets", "waits", "messages", "call_parts")
+_TABLES = (
+    "contents",
+    "steps",
+    "breakdown",
+    "matched",
+    "clock_offsets",
+    "waits",
+    "messages",
+    "call_parts",
+    *run_graph.TABLES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class Common:
     """Messages between two ranks with both sides recorded."""
     call_parts: pl.DataFrame
     """Waiting, transfer and what is unknown of every call."""
+    critical: pl.DataFrame
+    """Slices of the critical path with their `trace`, on its own clock."""
+    no_critical: str
+    """Why there is no critical path; "" where there is one."""
 
 
 def load_common(
@@ -62,7 +78,7 @@ def load_common(
 
     Raises InputError where no trace holds anything to show, UsageError for chosen steps that no trace has.
     """
-    evidence = load_tables(run, _TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    evidence = load_tables(run, dict.fromkeys(_TABLES), jobs=jobs, use_cache=use_cache, progress=progress)
     inputs = evidence.inputs
     contents = inputs["contents"].drop_nulls("start_ns")
     if contents.is_empty():
@@ -74,6 +90,7 @@ def load_common(
     known = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
     kept = known if chosen is None else _of_steps(known, chosen)
     timed = clocks.applied(inputs["steps"])
+    critical, no_critical = critical_slices(run, evidence)
     together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
     return Common(
         clocks,
@@ -87,6 +104,8 @@ def load_common(
         kept,
         inputs["messages"],
         inputs["call_parts"],
+        critical,
+        no_critical,
     )
 
 
@@ -148,6 +167,7 @@ def _is_pipeline(run: Run) -> bool:
 def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     found = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
+    found.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
     members = common.members.filter(pl.col("trace") == position)
     found += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:

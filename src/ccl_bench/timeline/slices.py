@@ -29,6 +29,7 @@ BUBBLE = "bubble"
 EXPOSED = "exposed"
 WAIT = "wait"
 LATE = "late"
+CRITICAL = "critical path"
 COMMUNICATION = "communication"
 COMPUTE = "compute"
 MEMORY = "memory"
@@ -36,6 +37,7 @@ MEMORY = "memory"
 TRACKS = {
     STEP: Track("steps", "steps"),
     DEVICE_STEP: Track("steps on the device", "steps"),
+    CRITICAL: Track("critical path", "stretches"),
     LATE: Track("keeps others waiting", "delays"),
     WAIT: Track("calls: waiting, then moving data", "calls"),
     EXPOSED: Track("exposed communication", "stretches"),

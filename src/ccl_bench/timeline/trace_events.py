@@ -79,15 +79,16 @@ def slice_lines(process: int, slices: pl.DataFrame) -> pl.Series:
 
 
 def flow_lines(process: int, slices: pl.DataFrame) -> pl.Series:
-    """Return the lines that join the slices of one collective, from the rank that came first to the last."""
+    """Return the lines that join slices of several ranks: of a collective, and of the critical path."""
     flowing = slices.drop_nulls("flow")
     line = pl.format(
-        '{{"ph":"{}","pid":{},"tid":{},"ts":{},"id":{},"cat":"collective","name":"collective","bp":"e"}}',
+        '{{"ph":"{}","pid":{},"tid":{},"ts":{},"id":{},"cat":{},"name":{},"bp":"e"}}',
         "role",
         pl.lit(process),
         "thread",
         _microseconds(pl.col("start_ns")),
         "flow",
+        *[_quoted(flowing["track"].replace({WAIT: "collective"}))] * 2,
     )
     return flowing.select(line.alias("line"))["line"]
 

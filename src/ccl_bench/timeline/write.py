@@ -156,6 +156,8 @@ def _left_out(run: Run, found: Common, written: Written, most: int, has_extras: 
         yield f"more than {most:,} slices are left: one for each kind on a track in a step"
     if not has_extras:
         yield "arrows between the ranks of a collective, and the counter of ranks that wait, are left out"
+    if found.no_critical:
+        yield f"there is no critical path: {found.no_critical}"
     if found.chosen is not None:
         yield f"nothing is shown but step {', '.join(map(str, sorted(found.chosen)))}"
     uncounted = [run.traces[position].relative for position in found.traces if position not in found.counted]

@@ -50,18 +50,19 @@ class PathLabels:
     member: NDArray[np.int64]
     """For each meeting a member; meetings are the events after those of operations."""
 
-    def _operation(self, event: int) -> int:
+    def operation(self, event: int) -> int:
+        """Return the operation that an event belongs to; of a meeting that of a member."""
         size = len(self.workers)
         return event // 2 if event < 2 * size else int(self.member[event - 2 * size])
 
     def worker(self, event: int) -> str:
         """Return the worker of an event."""
-        return str(self.workers[self._operation(event)])
+        return str(self.workers[self.operation(event)])
 
     def kind(self, event: int) -> str:
         """Return what kind of work leads to an event."""
         before = event % 2 == 0 and event < 2 * len(self.workers)
-        return str((self.starts if before else self.ends)[self._operation(event)])
+        return str((self.starts if before else self.ends)[self.operation(event)])
 
     def mask(self, worker: str, kind: str) -> Mask:
         """Return the operations of a kind of a worker."""

@@ -176,7 +176,7 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
             pl.col("step").alias("since"),
             pl.col("start_ns", "end_ns", "launch_ns") - offset,
         )
-        .drop("until_ns", "at_ns", "offset_ns")
+        .drop("until_ns", "at_ns")
         .with_columns(alone=pl.when(pl.col("place") == "range").then("operation"))
         .sort("trace", "chain", "alone", "start_ns", "operation")
         .with_row_index("row")

@@ -1,6 +1,6 @@
-"""Record runs with injected causes, predict their steps without them, and print what came out beside a healthy step.
+"""Record runs with injected causes, predict their steps without them, and print both beside a healthy step.
 
-campaign.py [--folder FOLDER]: keeps the recordings there. Machines are never quiet: 25th percentiles are compared.
+campaign.py [--folder FOLDER]: keeps the recordings there. No machine is quiet: 25th percentiles are compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CASES = (
 
 
 def main() -> int:
-    """Record, predict and print; 1 where a prediction is off by more than 5 %, or too few culprits are named."""
+    """Record, predict and print; 1 where a prediction is off by over 5 %, or too few culprits are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the recordings are, or are kept")
     folder = parser.parse_args().folder or Path(tempfile.mkdtemp())

@@ -1,7 +1,7 @@
 """Trains nothing, in the shape of a training: ranks compute by sleeping, and some are slow in some steps.
 
-program.py FOLDER pipeline|replicas: records every rank. Each step lies in a range `scenario NAME`; scenarios take
-turns, two steps each.
+program.py FOLDER pipeline|replicas: records every rank. Each step lies in a range `scenario NAME`; scenarios
+take turns, two steps each.
 """
 
 from __future__ import annotations
