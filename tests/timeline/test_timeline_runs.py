@@ -131,7 +131,7 @@ def test_a_run_without_collectives_says_that_its_clocks_are_not_aligned(
     pipelined: tuple[TraceFile, Path, CompletedProcess[str]],
 ) -> None:
     _, target, done = pipelined
-    assert done.stdout.startswith(f"{target}  4 traces, 15,900 slices, ")
+    assert done.stdout.startswith(f"{target}  4 traces, 20,334 slices, ")
     assert "clocks are not aligned" in done.stderr
 
 
