@@ -21,6 +21,7 @@ from ccl_bench.analysis.communication.call_parts import (
     STEP_LACKS,
 )
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.metrics.shared.waiting import hidden_parts
 from ccl_bench.testing import Plan, Straggler, Style, damage, trace_path, values, write_run
 
 TWO = group("g", 0, 1)
@@ -259,3 +260,46 @@ def test_busy_without_waiting_is_the_time_in_which_something_is_done(tmp_path: P
 def test_devices_of_one_process_wait_for_each_other_as_members_of_recorded_groups(tmp_path: Path, name: str):
     expected = write_run(LATE, tmp_path, style=Style(devices_in_process=2))
     assert measured(tmp_path, name).value == pytest.approx(values(expected)[name])
+
+
+def test_the_details_of_other_metrics_divide_their_own_wholes(tmp_path: Path):
+    write_run(LATE, tmp_path)
+    total = measured(tmp_path, "total_communication_time")
+    assert sum(total.details["parts_s"].values()) == pytest.approx(total.value)
+    for name, parts in total.details["per_collective_parts_s"].items():
+        assert sum(parts.values()) == pytest.approx(total.details["per_collective_s"][name])
+
+    share = measured(tmp_path, "communication_fraction")
+    assert sum(share.details["parts_pct"].values()) == pytest.approx(share.value)
+
+    for row in measured(tmp_path, "traffic_distribution").details["per_dimension"].values():
+        assert row["parts_s_per_gpu_and_step"]["waiting"] > 0
+        assert sum(row["parts_s_per_gpu_and_step"].values()) == pytest.approx(row["time_s_per_gpu_and_step"])
+
+    reduced = measured(tmp_path, "bandwidth_utilization_allreduce").details["time_parts_s"]
+    assert reduced == pytest.approx(total.details["per_collective_parts_s"]["all_reduce"])
+
+
+def test_compute_hides_waiting_and_transfer_each_for_itself():
+    # Rank 0 waits 60 ns and moves data for 40, compute hides 45 and 10; rank 1 moves data for 20, all hidden.
+    keys = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64, "step": pl.Int64}
+    rows = [
+        {"part": "waiting", "time_ns": 60, "exposed_ns": 15, "trace": 0},
+        {"part": "transfer", "time_ns": 40, "exposed_ns": 30, "trace": 0},
+        {"part": "transfer", "time_ns": 20, "exposed_ns": 0, "trace": 1},
+    ]
+    table = pl.DataFrame([row | {"step": 1} for row in rows], schema_overrides=keys)
+    steps = pl.DataFrame(
+        {
+            "trace": [0, 1],
+            "rank": [0, 1],
+            "iteration": [None, None],
+            "step": [1, 1],
+            "window_ns": [200, 200],
+            "communication_ns": [100, 20],
+            "exposed_communication_ns": [45, 0],
+        },
+        schema_overrides=keys,
+    )
+    hidden = hidden_parts(steps, table, steps)["hidden_pct_of_part"]
+    assert hidden == pytest.approx({"waiting": 75, "transfer": (25 + 100) / 2})
