@@ -16,6 +16,7 @@ from ccl_bench.analysis.communication.call_parts import (
     UNKNOWN,
     WAITING,
 )
+from ccl_bench.analysis.communication.messages import MESSAGES
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
@@ -26,6 +27,8 @@ from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, 
 from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by_rank, parts_by_step, parts_in_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ccl_bench.metrics import Measurement
 
 
@@ -93,7 +96,8 @@ def exposed_wait_time(
 
     Caveats:
         A faster network does not shorten it; it ends where ranks arrive together. Waits need no common
-        clock. Of a message the shorter side moves data, and the longer one waits before. What no other rank
+        clock. Of a message the shorter side moves data, and the longer one waits before: where both sides
+        wait, that counts as transfer (`of_messages_s` states how much is in messages). What no other rank
         recorded, and broadcasts, batches of messages and uneven all-to-alls, are unknown; where members of a
         group have no trace, waiting is a lower bound and the rest unknown. Where several calls run, transfer
         counts first, then what is unknown. If more than half of exposed communication is unknown,
@@ -120,9 +124,9 @@ def exposed_transfer_time(
     Caveats:
         It is what a faster network, smaller messages or more overlap can shorten. The call starts and
         synchronises in it too, so that small messages are bound by latency. A transfer is known where all
-        members of the call's group were recorded. Of a message it is the shorter side, which a send that
-        returns early makes too short. What is unknown is as in `exposed_wait_time`. If more
-        than half of exposed communication is unknown, there is no number.
+        members of the call's group were recorded. Of a message it is the shorter side: an upper bound where
+        both sides wait, and too short where a send returns early (`of_messages_s`). What is unknown is as in
+        `exposed_wait_time`. If more than half of exposed communication is unknown, there is no number.
 
     Reference:
         Communicating time of torch-tb-profiler without its synchronising time; clipped to steps.
@@ -154,12 +158,15 @@ def _part_of_exposed(
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
     reasons = _reasons(parts, steps)
-    findings = list(_unknown(each, reasons))
+    own = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
+    of_messages = seconds(own, steps, "exposed_ns")
+    findings = [*_unknown(each, reasons), *_of_messages(of_messages, each, steps)]
     details: dict[str, Any] = {
         "exposed_communication_parts_s": parts_in_seconds(each, steps),
         "pct_of_step": mean_of(shares_by_rank(each, f"{part}_ns", "window_ns"), "pct"),
         "per_collective_s": _listed(parts, steps, part, "collective"),
         "per_dimension_s": _listed(parts, steps, part, "dimension"),
+        "of_messages_s": of_messages,
         "unknown_because_s": reasons,
     }
     found = time_per_step(each, steps, f"{part}_ns", details)
@@ -193,3 +200,14 @@ def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
         raise NotMeasurable(message, fix=_FIXES[reason])
     message += "; waiting and transfer are lower bounds"
     return [Finding("waiting-unknown", "warning", message, touches=("communication_parts",))]
+
+
+def _of_messages(of_messages: float, each: pl.DataFrame, steps: pl.DataFrame) -> Iterator[Finding]:
+    """Yield what to say of messages, whose two sides do not show exactly when the data moved."""
+    if of_messages < WORTH_SAYING * seconds(each, steps, "exposed_communication_ns") or not of_messages:
+        return
+    message = (
+        f"{of_messages:.3g} s of it are in messages between two ranks, whose transfer is the shorter side: "
+        "an upper bound where both sides wait"
+    )
+    yield Finding("messages-by-shorter-side", "note", message, touches=("communication_parts",))

@@ -303,3 +303,11 @@ def test_compute_hides_waiting_and_transfer_each_for_itself():
     )
     hidden = hidden_parts(steps, table, steps)["hidden_pct_of_part"]
     assert hidden == pytest.approx({"waiting": 75, "transfer": (25 + 100) / 2})
+
+
+def test_how_much_of_transfer_is_in_messages_is_said(tmp_path: Path):
+    # Only stages talk, by messages: all of it is the shorter side of one.
+    write_run(Plan(pp=2, layers=2, microbatches=2, jitter_ns=500), tmp_path)
+    found = measured(tmp_path, "exposed_transfer_time")
+    assert found.details["of_messages_s"] == pytest.approx(found.value) != 0
+    assert [finding.code for finding in found.findings] == ["messages-by-shorter-side"]
