@@ -29,7 +29,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale workloads soak fuzz mutants audit audit-numbers injections docs outputs logo services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections docs outputs logo services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -93,6 +93,9 @@ bench: $(TEST) ## Measure speed and memory on this machine
 
 scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of Dask (13 GB of disk)
 	$(BIN)/python benchmarks/scale.py --dask 2
+
+strip: $(TEST) ## Measure reports of 8 and 256 ranks in Chromium: their size, how soon they open, how fast they move
+	$(BIN)/python benchmarks/strip.py
 
 workloads: $(TEST) ## Train and record all seven workloads under a Slurm here, and check what they leave (as root)
 	$(BIN)/python tests/system/slurm/all_seven.py

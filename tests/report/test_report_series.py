@@ -51,6 +51,13 @@ def test_blocks_hold_every_name_once_and_are_few(count: int, most: int) -> None:
     assert sum(int(end[-1]) - int(end[0]) + 1 for end in ends) == count
 
 
+def test_ranks_of_a_node_are_never_cut_apart_and_few_ranks_never_put_together() -> None:
+    names = [str(rank) for rank in range(2 * RANKS + 8)]
+    found, each = group_neighbours(names, RANKS, 8)
+    assert (each, found[:2], found[-1]) == (8, ["0-7", "8-15"], f"{2 * RANKS}-{2 * RANKS + 7}")
+    assert group_neighbours(names[:RANKS], RANKS, 8) == (names[:RANKS], 1)
+
+
 def test_a_grid_is_the_mean_of_neighbours_where_there_are_too_many() -> None:
     table = _steps(
         [(rank, step, (rank + 10 * step) * MS) for rank in range(2 * RANKS) for step in range(100)]
@@ -58,9 +65,9 @@ def test_a_grid_is_the_mean_of_neighbours_where_there_are_too_many() -> None:
     found = grid(table, "duration_ns")
     assert (len(found.ranks), found.ranks_each, found.ranks[1]) == (RANKS, 2, "2-3")
     assert len(found.ranks) * len(found.steps) <= CELLS
-    assert (found.steps_each, found.steps[0]) == (4, "0-3")
-    # Ranks 0 and 1, steps 0 to 3: (0 + 1) / 2 + 10 * (0 + 1 + 2 + 3) / 4 ms.
-    assert found.values_s[0][0] == pytest.approx(15.5e-3)
+    assert (found.steps_each, found.steps[0]) == (7, "0-6")
+    # Ranks 0 and 1, steps 0 to 6: (0 + 1) / 2 + 10 * (0 + 1 + 2 + 3 + 4 + 5 + 6) / 7 ms.
+    assert found.values_s[0][0] == pytest.approx(30.5e-3)
 
 
 def test_a_rank_without_a_step_leaves_a_gap() -> None:

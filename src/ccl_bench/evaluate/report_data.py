@@ -29,6 +29,7 @@ from ccl_bench.result.report_data import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ccl_bench.analysis.facts import Facts
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.run import Run
 
-RANKS = 128
+RANKS = 256
 """Rows that a chart has at most."""
 CELLS = 4000
 """Numbers that a chart has at most."""
@@ -46,17 +47,21 @@ STEPS = 400
 STEP = ("iteration", "step")
 
 
-def group_neighbours(names: Sequence[str], most: int) -> tuple[list[str], int]:
-    """Return the names of equal runs of neighbours, at most `most` of them, and how many each holds."""
+def group_neighbours(names: Sequence[str], most: int, whole: int = 1) -> tuple[list[str], int]:
+    """Return the names of equal runs of neighbours, at most `most` of them, and how many each holds.
+
+    Where neighbours are grouped at all, `whole` of them are never cut apart, such as the ranks of a node.
+    """
     each = max(1, ceil(len(names) / most))
+    each = ceil(each / whole) * whole if each > 1 else 1
     runs = [names[start : start + each] for start in range(0, len(names), each)]
     return [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs], each
 
 
-def ranks_of(table: pl.DataFrame, most: int = RANKS) -> tuple[pl.DataFrame, list[str], int]:
+def ranks_of(table: pl.DataFrame, on_node: int = 1) -> tuple[pl.DataFrame, list[str], int]:
     """Return `table` with the number of its `row`, the names of rows, and the ranks behind each."""
     ranks = table.select("rank").unique().sort("rank", nulls_last=True).with_row_index("row")
-    names, each = group_neighbours([label(rank) for rank in ranks["rank"]], most)
+    names, each = group_neighbours([label(rank) for rank in ranks["rank"]], RANKS, on_node)
     joined = table.join(ranks, on="rank", nulls_equal=True, maintain_order="left")
     return joined.with_columns(pl.col("row").cast(pl.Int64) // each), names, each
 
@@ -69,10 +74,10 @@ def steps_of(table: pl.DataFrame, most: int = STEPS) -> tuple[pl.DataFrame, list
     return joined.with_columns(pl.col("column").cast(pl.Int64) // each), names, each
 
 
-def grid(table: pl.DataFrame, value_ns: str, cells: int = CELLS) -> Grid:
+def grid(table: pl.DataFrame, value_ns: str, on_node: int = 1) -> Grid:
     """Return the mean of a column for each rank and step, of neighbours where there are too many."""
-    rows, ranks, ranks_each = ranks_of(table)
-    placed, steps, steps_each = steps_of(rows, max(1, min(STEPS, cells // max(1, len(ranks)))))
+    rows, ranks, ranks_each = ranks_of(table, on_node)
+    placed, steps, steps_each = steps_of(rows, max(1, min(STEPS, CELLS // max(1, len(ranks)))))
     means = placed.group_by("row", "column").agg(pl.col(value_ns).mean() / SECOND_NS)
     values: list[list[float | None]] = [[None] * len(steps) for _ in ranks]
     for row, column, value in means.iter_rows():
@@ -86,18 +91,18 @@ _FEW_RANKS = 8
 _PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle", "fused")
 
 
-def step_times(table: pl.DataFrame) -> StepTimes | None:
+def step_times(table: pl.DataFrame, on_node: int = 1) -> StepTimes | None:
     """Return how long steps took, by step and by rank; None without steps."""
     if table.is_empty():
         return None
     by_step, steps, steps_each = steps_of(table)
-    by_rank, ranks, ranks_each = ranks_of(table)
+    by_rank, ranks, ranks_each = ranks_of(table, on_node)
     few = len(ranks) <= _FEW_RANKS and ranks_each == 1
     return StepTimes(
         ", ".join(sorted(table["source"].drop_nulls().unique())),
         _spreads(by_step, "column", steps),
         _spreads(by_rank, "row", ranks),
-        grid(table, "duration_ns") if few else None,
+        grid(table, "duration_ns", on_node) if few else None,
         steps_each,
         ranks_each,
     )
@@ -119,7 +124,7 @@ def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
 
 
 def time_parts(
-    breakdown: pl.DataFrame, communication_parts: pl.DataFrame | None = None
+    breakdown: pl.DataFrame, communication_parts: pl.DataFrame | None = None, on_node: int = 1
 ) -> tuple[list[TimeParts], int]:
     """Return where the time of each rank's mean step went, and the ranks behind each entry.
 
@@ -134,14 +139,14 @@ def time_parts(
     means = table.group_by("rank").agg(
         (pl.col(f"{part}_ns").mean() / SECOND_NS).alias(part) for part in parts
     )
-    rows, names, each = ranks_of(means)
+    rows, names, each = ranks_of(means, on_node)
     found = rows.group_by("row").agg(pl.col(parts).mean()).sort("row")
     return [TimeParts(names[place], *parts) for place, *parts in found.iter_rows()], each
 
 
-def waits(table: pl.DataFrame) -> Grid | None:
+def waits(table: pl.DataFrame, on_node: int = 1) -> Grid | None:
     """Return how long each rank waited in each step; None where no wait is known."""
-    return None if table.is_empty() else grid(waits_by_rank_and_step(table), "wait_ns")
+    return None if table.is_empty() else grid(waits_by_rank_and_step(table), "wait_ns", on_node)
 
 
 _DEVICES = 4
@@ -268,16 +273,18 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
         for name, metric in DRAWN_WITH.items()
         if metric in measured and name in evidence.inputs
     }
+    facts: Facts = evidence.inputs["facts"]
+    on_node = facts.devices_per_node.value if facts.devices_per_node else 1
     parts: list[TimeParts] = []
     ranks_each = 1
     if "breakdown" in tables:
-        parts, ranks_each = time_parts(tables["breakdown"], tables.get("communication_parts"))
+        parts, ranks_each = time_parts(tables["breakdown"], tables.get("communication_parts"), on_node)
     curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
     return Series(
-        step_times(tables["step_times"]) if "step_times" in tables else None,
+        step_times(tables["step_times"], on_node) if "step_times" in tables else None,
         parts,
         ranks_each,
-        waits(tables["waits"]) if "waits" in tables else None,
+        waits(tables["waits"], on_node) if "waits" in tables else None,
         bus_bandwidth(_with_bandwidth(tables["transfers"], measured)) if "transfers" in tables else [],
         curves,
         devices,

@@ -5,7 +5,7 @@
     // In the order of painting: what is later covers what is earlier, as the parts of a step do.
     ["m", "copies", "--memory"],
     ["w", "communication, waiting", "--waiting"],
-    ["n", "communication", "--communication"],
+    ["n", "communication, waiting or transfer", "--communication"],
     ["t", "communication, transfer", "--transfer"],
     ["f", "compute and communication in one", "--c6"],
     ["c", "compute", "--compute"],
