@@ -20,6 +20,8 @@ from ccl_bench.evaluate.drill_down import category_curves
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page
+from ccl_bench.report.render.markdown import markdown
+from ccl_bench.report.render.text import text
 from ccl_bench.result.drill_down import CategoryCurves, DrillDown, KernelTime
 
 if TYPE_CHECKING:
@@ -296,6 +298,16 @@ def _listed() -> ReportData:
     ]
     details = {"per_type_s": {"gemm": 1.0}, "per_type_pct": {"gemm": 100.0}, "kernels_per_step": 3}
     return made(ok("total_kernel_time", 1.0, **details), drill_down=DrillDown(kernels=kernels))
+
+
+def test_a_terminal_shows_the_first_rows_of_a_list_and_markdown_all() -> None:
+    kernels = [KernelTime(f"k{n}", f"k{n}", "other", 1.0, 1.0 - n / 100, 5.0) for n in range(25)]
+    details = {"per_type_s": {"other": 1.0}, "per_type_pct": {"other": 100.0}, "kernels_per_step": 25}
+    page = report_page(made(ok("total_kernel_time", 1.0, **details), drill_down=DrillDown(kernels=kernels)))
+    shown = text(page)
+    assert [f" k{n} " in shown for n in (0, 9, 10, 24)] == [True, True, False, False]
+    assert "15 more rows in the other forms of the report" in shown
+    assert all(f"| k{n} |" in markdown(page) for n in range(25))
 
 
 def test_readers_sort_a_table_and_see_the_whole_name(browser: Browser, tmp_path: Path) -> None:

@@ -75,11 +75,13 @@ def table(
     note: str = "",
     left: Iterable[int] = (0,),
     wide: Iterable[int] = (),
+    first: int = 0,
 ) -> Table:
-    """Return a table of numbers; columns in `left` hold text."""
+    """Return a table of numbers; columns in `left` hold text, `first` rows suffice in a terminal."""
     text = set(left)
     numeric = frozenset(place for place in range(len(columns)) if place not in text)
-    return Table(tuple(columns), tuple(tuple(row) for row in rows), caption, note, numeric, frozenset(wide))
+    every = tuple(tuple(row) for row in rows)
+    return Table(tuple(columns), every, caption, note, numeric, frozenset(wide), first)
 
 
 def neighbours_note(each: int, what: str) -> str:

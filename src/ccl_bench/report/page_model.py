@@ -63,6 +63,8 @@ class Table:
     """Positions of the columns that align right."""
     wide: frozenset[int] = frozenset()
     """Positions of the columns whose text may be long and is wrapped."""
+    first: int = 0
+    """Rows that suffice in a terminal; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)

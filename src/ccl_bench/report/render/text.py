@@ -109,8 +109,11 @@ def _chart(chart: Chart | Strip) -> RenderableType:
 def _table(table: Table) -> Iterator[RenderableType]:
     if table.caption:
         yield Text(plain(table.caption), "bold")
-    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    shown = table.rows[: table.first or None]
+    rows = [[_cell(cell) for cell in row] for row in shown]
     yield Fitted([title.upper() for title in table.columns], rows, right=table.numeric, wide=table.wide)
+    if more := len(table.rows) - len(shown):
+        yield Text(f"{more:,} more rows in the other forms of the report", "dim")
     if table.note:
         yield Text(plain(table.note), "dim")
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ccl_bench.result.drill_down import CallKind, DrillDown, PairTraffic, ProductShape, RangeTime
 
 _LONGEST = 64
+_IN_TERMINAL = 10
+"""Rows of a list that a terminal shows."""
+
 _TERA = 1e12
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _MOST_DRAWN = 64
@@ -74,7 +77,7 @@ def _operators(found: DrillDown) -> Table:
     ]
     head = ("operator", "calls", "own time", "time with callees", "launched", "device time")
     note = _left_out(found, "operators", "operator")
-    return table(head, rows, caption="Operators", note=note)
+    return table(head, rows, caption="Operators", note=note, first=_IN_TERMINAL)
 
 
 def _ranges(found: DrillDown) -> Table:
@@ -90,7 +93,7 @@ def _ranges(found: DrillDown) -> Table:
     ]
     head = ("range", "calls", "time on the CPU", "launched", "device time")
     note = _left_out(found, "ranges", "range")
-    return table(head, rows, caption="Named ranges", note=note, wide=(0,))
+    return table(head, rows, caption="Named ranges", note=note, first=_IN_TERMINAL, wide=(0,))
 
 
 def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
@@ -134,7 +137,9 @@ def kernel_table(found: DrillDown) -> Table:
     ]
     head = ("kernel", "type", "calls", "time", "mean", "share of kernel time")
     note = _left_out(found, "kernels", "kernel")
-    return table(head, rows, caption="Kernels of one rank in a mean step", note=note, left=(0, 1))
+    return table(
+        head, rows, caption="Kernels of one rank in a mean step", note=note, first=_IN_TERMINAL, left=(0, 1)
+    )
 
 
 def products(context: Context) -> Section:
@@ -156,7 +161,7 @@ def products(context: Context) -> Section:
         *("mean", "TFLOP/s", "of the peak"),
     )
     note = _left_out(found, "products", "shape")
-    shown = table(head, rows, caption="Matrix products by shape", note=note, left=(0, 5))
+    shown = table(head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5))
     return Section(key, title, about, tables=(shown,))
 
 
@@ -209,7 +214,7 @@ def calls(context: Context) -> Section:
         *("waiting", "transfer", "either", "skew", "bus, GB/s", "over"),
     )
     note = _left_out(found, "calls", "kind")
-    shown = table(head, rows, caption="Calls by kind", note=note, left=(0, 1, 3, 12))
+    shown = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
     return Section(
         key,
         title,
@@ -247,7 +252,14 @@ def _pairs(found: DrillDown) -> Table:
     ]
     note = _left_out(found, "pairs", "pair").replace("less time", "fewer bytes")
     head = ("from rank", "to rank", "calls", "bytes")
-    return table(head, rows, caption="Who sends to whom, in the whole recording", note=note, left=(0, 1))
+    return table(
+        head,
+        rows,
+        caption="Who sends to whom, in the whole recording",
+        note=note,
+        first=_IN_TERMINAL,
+        left=(0, 1),
+    )
 
 
 def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
