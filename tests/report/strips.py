@@ -35,11 +35,12 @@ def pieces_of(lane: Lane) -> list[Piece]:
 def made_strip(ranks: int, pieces_each: int, late: dict[int, float], per_node: int = 8) -> Strip:
     """Return a strip of so many ranks with so many pieces each, some of which are late."""
     kinds = "ctwm"
-    length = 10_000_000
+    length = 1_000_000
     each = length // pieces_each
     lanes = [
         " ".join(
-            f"{each if number else 0},{each - each // (3 + lane)},{kinds[number % 4]}{number % 7}"
+            f"{each if number else 0},{each - each // (3 + lane)},"
+            f"{kinds[number % 4]}{number % 7},12,{each // 2}"
             for number in range(pieces_each // 2)
         )
         for lane in range(2)

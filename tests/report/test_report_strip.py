@@ -173,7 +173,7 @@ def test_readers_zoom_and_see_who_is_awaited(browser: Browser, megatron: Path, t
 
 
 def test_a_page_of_256_ranks_is_small_and_redraws(browser: Browser, tmp_path: Path) -> None:
-    strip = made_strip(256, 390, {77: 0.2, 201: 0.1})
+    strip = made_strip(256, 234, {77: 0.2, 201: 0.1})
     observed = made(ok("gpu_busy", 90.0, "%", per_rank_parts_s_per_step={}), strip=strip)
     file = tmp_path / "report.html"
     file.write_text(run_page(report_page(observed)), encoding="utf-8")

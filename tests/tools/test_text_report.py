@@ -82,11 +82,12 @@ def test_the_report_is_named_after_the_configuration_and_has_what_follows_from_i
     page = written.read_text()
     assert page.startswith("CCL-Bench report: llama3_8B\n")
     sections = re.findall(r"^(\S.*)$", page, flags=re.MULTILINE)
-    assert sections[1:7] == [
+    assert sections[1:8] == [
         "Data quality",
         "Headline numbers",
         "Step times",
         "Where the time goes",
+        "One step, rank by rank",
         "Communication",
         "Bus bandwidth",
     ]

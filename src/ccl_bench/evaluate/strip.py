@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _BY_STEP = ("strip_pieces", "steps", "breakdown", "waits")
 STRIP_TABLES = (*_BY_STEP, "clock_offsets", "contents")
 
-_MOST_PIECES = 100_000
+_MOST_PIECES = 60_000
 _LEAST_OF_RANK = 150
-_DIGITS = 7
-"""Digits of the length of a strip: finer than any screen, and short to write."""
+_DIGITS, _FEWER_DIGITS = 7, 6
+"""Digits of the length of a strip, finer than any screen; and where short pieces are put together."""
 
 _FEW_RANKS = 16
 """Ranks that are in the order of their numbers."""
@@ -38,11 +38,13 @@ class Ruler:
 
     zero_ns: int
     end_ns: int
+    digits: int
+    """Digits of its length."""
 
     @property
     def unit_ns(self) -> int:
         """Unit, ns."""
-        return int(10 ** max(len(str(self.end_ns - self.zero_ns)) - _DIGITS, 0))
+        return int(10 ** max(len(str(self.end_ns - self.zero_ns)) - self.digits, 0))
 
     def length(self, ns: int) -> int:
         """Return a length in units."""
@@ -60,10 +62,12 @@ def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
     windows = _windows(of_step["steps"], of_step["breakdown"], of_step["strip_pieces"], clocks)
     if windows.is_empty():
         return None
-    ruler = Ruler(int(windows["start_ns"].min()), int(windows["end_ns"].max()))  # type: ignore[arg-type]
-    span_ns, most = ruler.end_ns - ruler.zero_ns, max(_MOST_PIECES // windows.height, _LEAST_OF_RANK)
+    zero_ns, end_ns = int(windows["start_ns"].min()), int(windows["end_ns"].max())  # type: ignore[arg-type]
+    span_ns, most = end_ns - zero_ns, max(_MOST_PIECES // windows.height, _LEAST_OF_RANK)
     by_trace = of_step["strip_pieces"].partition_by("trace", maintain_order=True)
     kept = pl.concat([fewer(each, span_ns, most) for each in by_trace])
+    is_whole = kept.height == of_step["strip_pieces"].height
+    ruler = Ruler(zero_ns, end_ns, _DIGITS if is_whole else _FEWER_DIGITS)
     called = ["name", "size_bytes"]
     names = kept.select(called).unique(maintain_order=True).with_row_index("number")
     numbered = kept.join(names, on=called, nulls_equal=True, maintain_order="left")
