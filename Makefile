@@ -29,7 +29,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections docs outputs logo services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs outputs logo services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -118,6 +118,9 @@ audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which a
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
 	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+diagnoses: $(TEST) ## Count how often injected causes are diagnosed and healthy runs left alone, and write it into the manual
+	PYTHONPATH=tests $(BIN)/python tests/diagnosis/count_diagnoses.py
 
 audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print agree or differ
 	$(BIN)/python tests/oracles/audit_numbers.py

@@ -8,6 +8,8 @@ import pytest
 from results_by_hand import error, mean_of, result
 
 from ccl_bench.comparison.changes import Change, find_changes
+from ccl_bench.comparison.shares import judge_shares
+from ccl_bench.comparison.step_breakdown import Attribution, Part
 
 if TYPE_CHECKING:
     from ccl_bench.result import Result
@@ -158,3 +160,16 @@ def test_requests_are_samples_too() -> None:
         result(v, metric="TTFT", details={"values_s": [v - 0.001, v, v + 0.001] * 10}) for v in (0.1, 0.12)
     ]
     assert [changed(*sides).samples, changed(*sides).verdict] == [(30, 30), "worse"]
+
+
+def test_a_share_that_rises_because_the_step_shrank_is_not_worse() -> None:
+    """Idle 20 % of 100 ms and 25 % of 80 ms are both 20 ms; 30 % of 80 ms are 24 ms."""
+    idle = mean_of(20.0, 20.1, 19.9, 20.0, metric="gpu_idle", unit="%")
+    for later, verdict in ((25.0, "changed"), (30.0, "worse")):
+        more = mean_of(later, later + 0.1, later - 0.1, later, metric="gpu_idle", unit="%")
+        changes = find_changes({"gpu_idle": idle}, {"gpu_idle": more}, ["gpu_idle"])
+        assert changes[0].verdict == "worse"
+        shorter = Attribution(Part("window", 0.1, 0.08, -0.02), ())
+        assert judge_shares(changes, shorter, 0.01)[0].verdict == verdict
+        longer = Attribution(Part("window", 0.08, 0.1, 0.02), ())
+        assert judge_shares(changes, longer, 0.01)[0].verdict == "worse"

@@ -225,3 +225,16 @@ def test_help_shows_limits_and_exit_statuses() -> None:
     assert shown.returncode == 0
     for word in ("METRIC:5%", "5 a limit is crossed", "--study", "--tolerance"):
         assert word in shown.stdout
+
+
+def test_the_first_line_says_which_run_is_slower_and_why(bundles: tuple[str, str], capsys: Captured) -> None:
+    """The second bundle's steps are longer; its first line says by how much, before any table."""
+    main(["compare", *bundles])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{bundles[1]} is " in lines[1]
+    assert "% slower than" in lines[1]
+    assert ", mostly " in lines[1]
+    where, table = (
+        next(n for n, line in enumerate(lines) if text in line) for text in ("Where the", "METRIC")
+    )
+    assert 1 < where < table

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from commands import invoke
-from injected import TOGETHER, diagnosed, healthy
+from injected import SHARDED, diagnosed
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.diagnosis.diagnose import diagnose
@@ -27,9 +28,9 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tin
 
 @pytest.fixture(scope="module")
 def late_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run in which the host of rank 2 is late by 2 of 4.4 ms."""
+    """Return a run in which the host of rank 2 is late by 2 of 4 ms."""
     folder = tmp_path_factory.mktemp("runs") / "late host"
-    write_run(healthy(stragglers=(Straggler(2, host_ns=2_000_000),)), folder)
+    write_run(replace(SHARDED, stragglers=(Straggler(2, host_ns=2_000_000),)), folder)
     return folder
 
 
@@ -45,7 +46,7 @@ def test_a_step_by_hand(tmp_path: Path) -> None:
 
 
 def test_waiting_is_what_the_plan_makes_ranks_wait(tmp_path: Path) -> None:
-    plan = healthy(stragglers=(Straggler(2, host_ns=2_000_000),), host=TOGETHER)
+    plan = replace(SHARDED, stragglers=(Straggler(2, host_ns=2_000_000),))
     found = diagnosed(plan, tmp_path).verdict
     assert found is not None
     assert found.parts == pytest.approx(_painted(plan), abs=1e-6)
@@ -112,12 +113,12 @@ def test_megatron_waits_for_more_than_half_of_its_step() -> None:
 
 
 def test_the_verdict_is_the_first_line_of_every_form(late_host: Path, tmp_path: Path) -> None:
-    """4.4 ms a step, of which 2 ms are lost to the host of rank 2."""
-    sentence = "4.4 ms a step on 4 x NVIDIA A100-SXM4-80GB: 43 % compute, 34 % waiting for other ranks"
+    """4 ms a step, of which 2 ms are lost to the host of rank 2."""
+    sentence = "4.02 ms a step on 4 x NVIDIA A100-SXM4-80GB: 47 % compute, 37 % waiting for other ranks"
     lines = invoke(["ccl-bench", "report", str(late_host)]).stdout.splitlines()
     assert sentence in lines[1]
     assert "Rank 2 comes late" in lines[2]
-    assert "-2 ms (-45 %" in lines[2]
+    assert "-2 ms (-50 %" in lines[2]
     assert (
         invoke(["ccl-bench", "inspect", str(late_host)]).stdout.splitlines()[1].strip().startswith(sentence)
     )

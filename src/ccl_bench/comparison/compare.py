@@ -12,6 +12,7 @@ from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes
 from ccl_bench.comparison.comparability import Comparability, judge_comparability
 from ccl_bench.comparison.noise import CONFIDENCE
 from ccl_bench.comparison.run_results import is_same_work
+from ccl_bench.comparison.shares import judge_shares
 from ccl_bench.comparison.step_breakdown import Attribution, attribute_step
 from ccl_bench.comparison.thresholds import Judgement, judge_threshold
 
@@ -93,12 +94,14 @@ def _pair(
     found = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
     are_comparable = found.verdict != "not comparable"
     results = baseline.results, other.results
+    attribution = attribute_step(*results) if are_comparable else None
     changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
+    changed = judge_shares(changed, attribution, tolerance)
     return Pair(
         other.name,
         found,
         changed,
-        attribute_step(*results) if are_comparable else None,
+        attribution,
         tuple(judge_threshold(limit, changed) for limit in thresholds),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import diagnosis
+from ccl_bench import analysis, diagnosis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding, issue_of
@@ -33,6 +33,7 @@ NOTHING = "nothing beyond the noise of the steps"
 
 def needed_tables() -> list[str]:
     """Return the tables that verdict, replay and rules rest on."""
+    analysis.load()
     asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
     return sorted({*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED)})
 
@@ -87,7 +88,7 @@ def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any])
         missing = [need for need in rule.needs if need not in inputs]
         if missing:
             known = found.why_no_gains or found.why_no_verdict
-            reason = known if _REPLAYED & {*missing} and known else f"there is no {', '.join(missing)}"
+            reason = known if _REPLAYED & {*missing} and known else f"there is no table {', '.join(missing)}"
             silent[rule.name] = reason
             continue
         try:

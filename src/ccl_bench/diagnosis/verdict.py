@@ -66,14 +66,19 @@ def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
     return found if abs(found - step_s) > _ALIKE * step_s else None
 
 
+def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of `iteration`, `rank`, `start_ns` and `end_ns` with times as the graph has them."""
+    shift = offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"])
+    moved = table.join(shift, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left")
+    return moved.with_columns(pl.col("start_ns", "end_ns") - pl.col("offset_ns").fill_null(0)).drop(
+        "offset_ns"
+    )
+
+
 def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the steps' windows on the device, on the clock of all ranks."""
-    shift = offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"])
-    moved = steps.join(shift, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left")
-    offset = pl.col("offset_ns").fill_null(0)
-    return moved.select(
-        "trace", start_ns=pl.col("device_start_ns") - offset, end_ns=pl.col("device_end_ns") - offset
-    )
+    windows = steps.select("iteration", "rank", "trace", start_ns="device_start_ns", end_ns="device_end_ns")
+    return on_common_clock(windows, offsets)
 
 
 def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:

@@ -8,14 +8,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NAMED = 6
-"""Ranks that are named at most."""
+"""Ranks or steps that are named at most."""
 
 
 def ranks_do(ranks: Sequence[int], one: str, several: str) -> str:
     """Return `Rank 3 comes` or `Ranks 0 and 6 come`, with the verb for one and for several."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]} {one}"
-    named = [str(rank) for rank in sorted(ranks)]
-    if len(named) > _NAMED:
-        return f"{len(named)} ranks, such as {', '.join(named[:_NAMED])}, {several}"
-    return f"Ranks {', '.join(named[:-1])} and {named[-1]} {several}"
+    return f"Ranks {numbers(sorted(ranks))} {several}"
+
+
+def numbers(found: Sequence[int]) -> str:
+    """Return `3`, `3 and 5` or `1, 2, 3 and 4 more`."""
+    named = [str(number) for number in found[:_NAMED]]
+    last = f"{len(found) - _NAMED} more" if len(found) > _NAMED else named.pop()
+    return f"{', '.join(named)} and {last}" if named else last

@@ -36,7 +36,7 @@ from ccl_bench.testing.expected import (
 from ccl_bench.testing.kineto_file import write_rank
 from ccl_bench.testing.kineto_templates import TORCH_NAME, Style
 from ccl_bench.testing.mesh import Group, Mesh
-from ccl_bench.testing.plan import Copy, Device, Experts, Host, Message, Plan, Straggler
+from ccl_bench.testing.plan import Copy, Device, Experts, Host, Message, Plan, SlowLink, Straggler
 from ccl_bench.testing.program import even_bubble_fraction, one_forward_one_backward
 from ccl_bench.testing.run_directory import (
     moe_assignments,
@@ -63,6 +63,7 @@ __all__ = [
     "Plan",
     "RankCall",
     "RankStep",
+    "SlowLink",
     "StepParts",
     "Straggler",
     "Style",

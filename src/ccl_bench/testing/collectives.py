@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.testing.simulation import transfer_ns
+from ccl_bench.testing.simulation import slow_link_ns, transfer_ns
 
 if TYPE_CHECKING:
     from ccl_bench.testing.program import Call
@@ -183,7 +183,7 @@ def _operation(made: Timeline, step: int, parts: list[tuple[int, int]]) -> Opera
         group_size=len(group.ranks),
         members=members,
         end_ns=records[rank].ends[number],
-        transfer_ns=transfer_ns(made.plan, item),
+        transfer_ns=transfer_ns(made.plan, item) + slow_link_ns(made.plan, step, members),
     )
 
 

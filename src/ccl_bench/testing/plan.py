@@ -74,6 +74,18 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowLink:
+    """A process group whose collectives take longer."""
+
+    ranks: tuple[int, ...]
+    """All members of the group."""
+    more_ns: int
+    """Added to the transfer of each collective, ns."""
+    steps: tuple[int, ...] = ()
+    """Numbers of the steps it is slow in; empty for all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """The copy of a step's input to the device, on its own stream."""
 
@@ -166,6 +178,7 @@ class Plan:
     """On ranks of the first stage."""
     host: Host = Host()
     stragglers: tuple[Straggler, ...] = ()
+    slow_links: tuple[SlowLink, ...] = ()
     clock_offsets_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> what its clock is ahead of true time, ns."""
     node_clock_offsets_ns: Mapping[int, int] = field(default_factory=dict)

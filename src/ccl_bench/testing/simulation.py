@@ -13,6 +13,8 @@ from ccl_bench.testing.mesh import Mesh
 from ccl_bench.testing.program import COMPUTE_STREAM, program
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ccl_bench.testing.plan import Plan
     from ccl_bench.testing.program import Call, Instruction, Program
 
@@ -113,6 +115,12 @@ def transfer_ns(plan: Plan, item: Instruction) -> int:
     return plan.experts.transfer_ns if plan.experts else 0
 
 
+def slow_link_ns(plan: Plan, step: int, ranks: Collection[int]) -> int:
+    """Return what slow links add to a collective of these ranks in a step, counted from 0, ns."""
+    slow = [link for link in plan.slow_links if {*link.ranks} == {*ranks}]
+    return sum(link.more_ns for link in slow if not link.steps or plan.first_step + step in link.steps)
+
+
 def timeline(plan: Plan) -> Timeline:
     """Return when everything in `plan` happens, starting at 0."""
     made = Timeline(plan)
@@ -199,7 +207,8 @@ class _Simulation:
         come.append((rank, number))
         if len(come) < members:
             return []
-        end = max(self.records[r].starts[n] for r, n in come) + transfer_ns(self.plan, item)
+        moved_ns = transfer_ns(self.plan, item) + slow_link_ns(self.plan, self.step, {r for r, _ in come})
+        end = max(self.records[r].starts[n] for r, n in come) + moved_ns
         del self.operations[key]
         return [(r, n, end) for r, n in come]
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.base.lazy_polars import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
+from ccl_bench.diagnosis.stalls import without_intervals
+from ccl_bench.diagnosis.verdict import on_common_clock
 from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ccl_bench.base.lazy_polars import pl
     from ccl_bench.diagnosis.gains import Gains, Times
     from ccl_bench.result.diagnosis import Opportunity
 
@@ -28,13 +29,14 @@ _WORTH = 0.05
 
 
 @diagnosis(kind="host")
-def launch_bound(gains: Gains) -> Iterator[Opportunity]:
+def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
     """The devices idle because the hosts have not launched their work yet: the step is host-bound.
 
     How it is seen:
     The run is replayed with hosts that take half their time for everything they do between waiting for the
     device. The gain is that of hosts twice as fast, not the most that can be gained. A rank whose host
-    takes longer than most counts with the middle of all: late_ranks says what it costs.
+    takes longer than most counts with the middle of all: late_ranks says what it costs. So do other rules for
+    loading data, collecting garbage and compiling, which take no time here.
 
     Why it costs:
     A device that has finished its queue does nothing, and the other ranks wait for it in collectives.
@@ -55,8 +57,9 @@ def launch_bound(gains: Gains) -> Iterator[Opportunity]:
     """
     if not gains.has_device:
         raise Silent("the traces show no work of a device")
-    even = _host_times(gains, _even_factors(gains))
-    variant = _host_times(gains, _FACTOR * _even_factors(gains))
+    base = without_intervals(gains, on_common_clock(stalls, clock_offsets))
+    even = _host_times(gains, base, _even_factors(gains, base))
+    variant = _host_times(gains, base, _FACTOR * _even_factors(gains, base))
     late, whole = gains.of(even, variant)
     gain = whole.beyond(late.by_step)
     if not gain.is_sure or gain.share < _WORTH:
@@ -64,15 +67,15 @@ def launch_bound(gains: Gains) -> Iterator[Opportunity]:
     yield gains.opportunity(
         gain,
         variant,
-        title=f"The devices wait for their hosts to launch work{_where(gains)}",
+        title="The devices wait for their hosts to launch work",
         remedy="use CUDA graphs or torch.compile, fuse small kernels, or give each launch more work",
         change="hosts take half their time",
     )
 
 
-def _even_factors(gains: Gains) -> Times:
+def _even_factors(gains: Gains, base: Times) -> Times:
     """Return for each operation by what its rank's host must be faster to be no slower than most."""
-    own = gains.graph.values[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
+    own = base[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
     ranks = gains.operations["rank"].fill_null(-1).to_numpy()
     numbers, place = np.unique(ranks, return_inverse=True)
     totals = np.bincount(place, weights=own * gains.on_host, minlength=len(numbers))
@@ -82,22 +85,10 @@ def _even_factors(gains: Gains) -> Times:
     return found
 
 
-def _host_times(gains: Gains, factors: Times) -> Times:
+def _host_times(gains: Gains, base: Times, factors: Times) -> Times:
     """Return the variant in which the hosts' times before and in calls change by factors."""
-    variant = gains.graph.values.copy()
+    variant = base.copy()
     rows = gains.on_host.nonzero()[0]
     for part in (GAP, OWN):
         variant[rows * VALUES + part] *= factors[rows]
     return variant
-
-
-def _where(gains: Gains) -> str:
-    """Return in words the range of the program in which hosts spend most of their time."""
-    operations = gains.operations
-    first = operations.filter(pl.col("place") == "host")["trace"].head(1).to_list()
-    own = gains.graph.values[:-1].reshape(-1, VALUES)[:, : OWN + 1].sum(axis=1)
-    sums: dict[str, float] = {}
-    for row, name in (item for trace in first for item in ranges_of_rows(gains.graph, trace).items()):
-        sums[name] = sums.get(name, 0.0) + float(own[row])
-    sums.pop(OUTSIDE, None)
-    return f", most of all in {max(sums, key=lambda each: sums[each])}" if sums else ""

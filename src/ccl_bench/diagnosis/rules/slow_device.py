@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.experts import expert_loads, expert_work
 from ccl_bench.diagnosis.lateness import slow_ranks
 from ccl_bench.diagnosis.wording import ranks_do
 
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @diagnosis(kind="ranks")
-def slow_device(gains: Gains) -> Iterator[Opportunity]:
+def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     """The same kernels take longer on the device of some ranks, and others wait for them.
 
     How it is seen:
     The ranks that come latest to where ranks meet are replayed with kernel times of the other ranks: the
-    median of the same kernel at the same place in the step.
+    median of the same kernel at the same place in the step. The work of uneven experts is left out.
 
     Why it costs:
     All members of a collective wait for the last one. One slow device sets the pace of all.
@@ -42,7 +43,7 @@ def slow_device(gains: Gains) -> Iterator[Opportunity]:
     if not gains.has_device:
         raise Silent("the traces show no work of a device")
     computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
-    found = slow_ranks(gains, computes)
+    found = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)))
     if found is None:
         return
     title = (

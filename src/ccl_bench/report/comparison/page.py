@@ -181,17 +181,20 @@ def sections(comparison: Comparison) -> Iterator[Section]:
     """Yield what there is to show of each run against the baseline, in order."""
     for place, pair in enumerate(comparison.pairs):
         of = f" in {pair.name}" if len(comparison.pairs) > 1 else ""
-        yield _whether(f"pair-{place}", phrases.title(comparison, pair), pair)
-        yield _changes(f"changes-{place}", f"What changed{of}", pair)
+        first = phrases.verdict(comparison, pair)
+        yield _whether(f"pair-{place}", phrases.title(comparison, pair), pair, first)
         if pair.attribution is not None:
             yield _where(f"where-{place}", f"Where the step changed{of}", pair.attribution)
+        yield _changes(f"changes-{place}", f"What changed{of}", pair)
 
 
-def _whether(key: str, title: str, pair: Pair) -> Section:
+def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
     """Return whether two runs compare, in what they differ, and which limits are kept."""
     found = pair.comparability
     notes = filter(None, (phrases.on_one_side(found), *map(phrases.judgement, pair.judgements)))
-    return Section(key, title, phrases.comparability(found), tables=tuple(_fields(found)), notes=tuple(notes))
+    about = " ".join(filter(None, (first, f"{phrases.comparability(found)}." if first else "")))
+    about = about or phrases.comparability(found)
+    return Section(key, title, about, tables=tuple(_fields(found)), notes=tuple(notes))
 
 
 def _fields(found: Comparability) -> Iterator[Table]:

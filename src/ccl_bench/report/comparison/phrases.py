@@ -124,6 +124,25 @@ def _field_value(found: object) -> str:
     return ", ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
 
 
+def verdict(comparison: Comparison, pair: Pair) -> str:
+    """Return which run is faster, by how much and why, in one sentence; empty where steps are unknown."""
+    found = pair.attribution
+    if found is None or not found.step.baseline_s:
+        return ""
+    step = found.step
+    here, there = duration(step.other_s), duration(step.baseline_s)
+    if found.is_within_noise:
+        return (
+            f"{pair.name} is as fast as {comparison.baseline}, as far as the noise of the steps shows: "
+            f"{here} a step, {there} there."
+        )
+    word = "slower" if step.difference_s > 0 else "faster"
+    share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
+    largest = max(found.finest_parts, key=lambda part: part.difference_s * step.difference_s)
+    why = f"mostly {label(largest.name)} ({seconds(largest)})"
+    return f"{pair.name} is {share} {word} than {comparison.baseline}: {here} a step, {there} there, {why}."
+
+
 def step_sentence(found: Attribution) -> str:
     """Return by how much the step changed, and in which parts."""
     step = found.step

@@ -37,6 +37,8 @@ def page(comparison: Comparison) -> Group:
 
 def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
     yield heading(plain(phrases.title(comparison, pair)))
+    if first := phrases.verdict(comparison, pair):
+        yield indented(Text(plain(first), "bold"))
     yield indented(Text(plain(phrases.comparability(pair.comparability)), _style(pair)))
     found = pair.comparability
     if found.workload:
@@ -46,12 +48,12 @@ def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
         yield indented(_fields(compared), 4)
     if alone := phrases.on_one_side(found):
         yield indented(Text(plain(alone), "dim"))
-    yield Text()
-    yield _values(pair.changes) if found.workload else _changes(pair.changes)
     if pair.attribution is not None:
         yield Text()
         yield heading("Where the step changed")
         yield indented(_attribution(pair.attribution))
+    yield Text()
+    yield _values(pair.changes) if found.workload else _changes(pair.changes)
     if pair.judgements:
         yield Text()
         yield heading("Limits")

@@ -1,0 +1,34 @@
+"""What a host does instead of launching work, by the name of a range or call."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ccl_bench.catalog import load_data
+
+DATA_LOADING = "data loading"
+GARBAGE_COLLECTION = "garbage collection"
+COMPILATION = "compilation"
+MODULE_LOADING = "module loading"
+
+
+@cache
+def stall_of_range(name: str) -> str | None:
+    """Return what a range or operator of this name is; None for ordinary work."""
+    return _first("range", name)
+
+
+@cache
+def stall_of_call(name: str) -> str | None:
+    """Return what a call of the runtime of this name is; None for ordinary ones."""
+    return _first("call", name)
+
+
+def _first(place: str, name: str) -> str | None:
+    return next((kind for where, pattern, kind in _rules() if where == place and pattern.search(name)), None)
+
+
+@cache
+def _rules() -> list[tuple[str, re.Pattern[str], str]]:
+    return [(row["in"], re.compile(row["match"]), row["kind"]) for row in load_data("host_stalls")["stall"]]

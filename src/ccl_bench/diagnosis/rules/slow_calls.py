@@ -1,0 +1,75 @@
+"""Collectives that are slower than the same ones at other times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.communication import transfers, with_transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.result.diagnosis import Opportunity
+
+_SLOWER = 1.5
+"""Times the median of its kind that a slow call takes."""
+
+_FEWEST = 5
+"""Calls of a kind on a rank that show what is usual."""
+
+
+@diagnosis(kind="communication")
+def slow_calls(gains: Gains) -> Iterator[Opportunity]:
+    """Some collectives take far longer than the same collective, of the same size and group, at other times.
+
+    How it is seen:
+    Calls of one group, collective and size are compared from when their last rank has come. The run is
+    replayed with the median for those that take more than 1.5 times as long.
+
+    Why it costs:
+    The bandwidth is there, as other calls show, and is not reached: something else uses the link, or the
+    kernel gets too few multiprocessors.
+
+    What to do:
+    Look at what runs beside the slow calls. Collectives of several groups at once share links: put them one
+    after the other. Computing that fills the device leaves NCCL few multiprocessors: NCCL_MIN_CTAS,
+    CUDA_DEVICE_MAX_CONNECTIONS=1 in Megatron, a stream of high priority (torch: is_high_priority_stream). On
+    a shared network look for other jobs.
+
+    When it is no problem:
+    If they are slow because they are hidden behind computing, the replay gains nothing and the rule is
+    silent.
+
+    Reference:
+    nccl-tests, PERFORMANCE.md: bus bandwidth
+    """
+    kind = ["trace", "group", "dimension", "collective", "size_bytes"]
+    known = (
+        transfers(gains)
+        .with_columns(usual=pl.col("took").median().over(kind))
+        .filter(pl.len().over(kind) >= _FEWEST)
+    )
+    if known.is_empty():
+        raise Silent("no collective of a known size is repeated often enough")
+    slow = known.filter((pl.col("took") > _SLOWER * pl.col("usual")) & (pl.col("usual") > 0)).sort("row")
+    if slow.is_empty():
+        return
+    mask = np.zeros(len(gains.operations), dtype=np.bool_)
+    mask[slow["row"].to_numpy()] = True
+    variant = with_transfer(gains, mask, slow["usual"].to_numpy())
+    (gain,) = gains.of(variant)
+    if gain.is_sure:
+        share = 100 * len(slow) / len(known)
+        which = slow["collective"].mode().sort()[0]
+        yield gains.opportunity(
+            gain,
+            variant,
+            title=f"{share:.0f} % of the collectives, mostly {which}, take over 1.5 times their usual time",
+            remedy="look at what runs beside them: other collectives, large kernels, other jobs",
+            change="they take their usual time",
+        )

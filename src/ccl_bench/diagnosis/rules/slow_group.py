@@ -1,0 +1,70 @@
+"""Process groups whose link is slower than that of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.communication import moves, transfers
+from ccl_bench.diagnosis.wording import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.result.diagnosis import Opportunity
+
+_SLOWER = 1.2
+"""Times the time of other groups that the same collectives must take."""
+
+
+@diagnosis(kind="ranks")
+def slow_group(gains: Gains) -> Iterator[Opportunity]:
+    """The same collectives take longer in one process group than in the others of its dimension.
+
+    How it is seen:
+    Calls of the same collective, size and number of ranks are compared between groups of a dimension, from
+    when their last rank has come. The run is replayed with the times of the other groups.
+
+    Why it costs:
+    A slow link or network adapter holds up its group, and through the other dimensions all ranks.
+
+    What to do:
+    Find the link: nvidia-smi nvlink -e, nvidia-smi topo -m, ibstat and perfquery for errors and reduced
+    rates, NCCL_DEBUG=INFO for the rings and adapters that NCCL chose, nccl-tests on the nodes of this group
+    alone. Groups that cross nodes belong to the dimension with the least traffic: keep tp inside a node.
+
+    When it is no problem:
+    If groups differ by design, as when some lie inside a node and others do not.
+
+    Reference:
+    nccl-tests, PERFORMANCE.md: bus bandwidth
+    """
+    known = transfers(gains).drop_nulls("group")
+    kind = ["dimension", "collective", "size_bytes", "size"]
+    typical = known.group_by(*kind, "group").agg(pl.col("took").median(), pl.len())
+    several = typical.filter(pl.len().over(kind) > 1)
+    if several.is_empty():
+        raise Silent("no two groups carry out the same collective with a known size")
+    others = (pl.col("took").sum().over(kind) - pl.col("took")) / (pl.len().over(kind) - 1)
+    compared = several.with_columns(others=others)
+    sums = compared.group_by("dimension", "group").agg(
+        (pl.col("took") * pl.col("len")).sum(), (pl.col("others") * pl.col("len")).sum()
+    )
+    slow = sums.with_columns(times=pl.col("took") / pl.col("others")).filter(pl.col("times") > _SLOWER)
+    for dimension, group, _, _, times in slow.sort("group").iter_rows():
+        mask = moves(gains) & gains.where(pl.col("group") == group)
+        variant = gains.replays.without(mask)
+        (gain,) = gains.of(variant)
+        if gain.is_sure:
+            ranks = sorted(known.filter(pl.col("group") == group)["rank"].unique().to_list())
+            yield gains.opportunity(
+                gain,
+                variant,
+                title=f"Collectives of {dimension} among ranks {numbers(ranks)} take {times:.1f} times as "
+                "long as in other groups",
+                remedy="look for a slow link or adapter between these ranks",
+                change="they take what they take in other groups",
+                ranks=ranks,
+            )

@@ -1,0 +1,71 @@
+"""Many collectives of few bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.communication import transfers, with_transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.result.diagnosis import Opportunity
+
+_SMALL = 256 * 1024
+"""Bytes up to which latency, and not bandwidth, decides how long a collective takes."""
+
+_MANY = 16
+"""Such calls of one collective on a rank in a step from which they are many."""
+
+_TOGETHER = 8
+"""Calls that are put together in the replay."""
+
+
+@diagnosis(kind="communication")
+def small_messages(gains: Gains) -> Iterator[Opportunity]:
+    """Many collectives move so few bytes that each costs little more than its latency.
+
+    How it is seen:
+    Collectives of one dimension that move up to 256 KiB, at least sixteen of them on a rank in a step. The
+    run is replayed with eight of them put together: each takes an eighth of its time.
+
+    Why it costs:
+    A collective takes ten microseconds and more however little it moves, and each has its launch.
+
+    What to do:
+    Put them together: buckets (DDP bucket_cap_mb and first bucket, DeepSpeed reduce_bucket_size and
+    allgather_bucket_size, Megatron --ddp-bucket-size), larger FSDP2 units (fully_shard on blocks, not on
+    layers), torch.distributed._coalescing_manager, gradient norms and losses reduced in one tensor.
+    vLLM: custom all-reduce is on unless --disable-custom-all-reduce is given.
+
+    When it is no problem:
+    If they are hidden behind computing, the replay gains nothing and the rule is silent.
+
+    Reference:
+    Hockney, "The communication challenge for MPP" (1994); nccl-tests, PERFORMANCE.md
+    """
+    known = transfers(gains)
+    if known.is_empty():
+        raise Silent("no collective has a recorded size")
+    per_step = pl.len().over("trace", "step", "collective", "dimension")
+    small = known.filter(pl.col("size_bytes") <= _SMALL).filter(per_step >= _MANY)
+    for (dimension, collective), calls in small.group_by("dimension", "collective", maintain_order=True):
+        mask = np.zeros(len(gains.operations), dtype=np.bool_)
+        mask[calls["row"].to_numpy()] = True
+        variant = with_transfer(gains, mask, calls.sort("row")["took"].to_numpy() / _TOGETHER)
+        (gain,) = gains.of(variant)
+        if gain.is_sure:
+            count = len(calls) / calls.select("trace", "step").n_unique()
+            typical = float(np.median(calls["size_bytes"].to_numpy()))
+            yield gains.opportunity(
+                gain,
+                variant,
+                title=f"{count:.0f} {collective}s of {dimension} a step move only {typical:,.0f} bytes each",
+                remedy="put several of them together: buckets, larger units, one tensor",
+                change="eight of them take the time of one",
+            )

@@ -1,0 +1,99 @@
+"""Calls that make the host wait for the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
+from ccl_bench.diagnosis.stalls import without_intervals
+from ccl_bench.diagnosis.verdict import on_common_clock
+from ccl_bench.whatif.run_graph import TAIL, VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.diagnosis.gains import Gains, Mask
+    from ccl_bench.result.diagnosis import Opportunity
+
+_LONG_AGO = -1e18
+"""Time after which what was waited for does not hold anything up, ns."""
+
+_BLOCKS = "Memcpy"
+
+_WORTH = 0.02
+"""Share of the step that it must gain."""
+
+_WORTH_OF_ONE = 0.05
+"""The same of one call a step, as most programs have it at its end."""
+
+
+@diagnosis(kind="host")
+def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
+    """Calls in the step make the host wait for the device, so that the device runs dry afterwards.
+
+    How it is seen:
+    The run is replayed with hosts that do not wait in cudaStreamSynchronize, cudaDeviceSynchronize,
+    cudaEventSynchronize and in copies that block. What the host does next it does earlier. Loading data,
+    collecting garbage and compiling take no time here: they have rules of their own.
+
+    Why it costs:
+    The host can launch nothing while it waits, and afterwards the queue of the device is empty: each call
+    costs a launch latency at least, and often the whole of what the host does next.
+
+    What to do:
+    Find what reads values on the host: tensor.item(), .cpu(), .tolist(), nonzero, boolean indexing,
+    torch.isnan checks, print of a loss. torch.cuda.set_sync_debug_mode("warn") names each line. Keep numbers
+    on the device and read them every so many steps (torchtitan metrics.log_freq, Megatron --log-interval,
+    --check-for-nan-in-loss-and-grad off), copy with pin_memory and non_blocking=True, clip gradients
+    with foreach and without error_if_nonfinite.
+
+    When it is no problem:
+    One call at the end of a step costs little if the host is far ahead. A program that needs the value to
+    decide what to do next must wait.
+
+    Reference:
+    PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization"
+    """
+    waits = _waiting_calls(gains)
+    if not waits.any():
+        raise Silent("no call in a step waits for the device")
+    base = without_intervals(gains, on_common_clock(stalls, clock_offsets))
+    variant = base.copy()
+    variant[waits.nonzero()[0] * VALUES + TAIL] = _LONG_AGO
+    others, whole = gains.of(base, variant)
+    gain = whole.beyond(others.by_step)
+    calls = gains.operations.filter(pl.Series(waits))
+    per_step = len(calls) / max(1, calls.select("trace", "step").n_unique())
+    if not gain.is_sure or gain.share < (_WORTH if per_step > 1 else _WORTH_OF_ONE):
+        return
+    times = "once" if round(per_step) == 1 else f"{per_step:.0f} times"
+    name = calls["name"].cast(pl.String).mode().sort()[0]
+    yield gains.opportunity(
+        gain,
+        variant,
+        title=f"Hosts wait for the device {times} a step in {name}{_where(gains, calls)}",
+        remedy="read no values of the device in the step: item(), cpu(), nonzero, printing",
+        change="hosts do not wait there",
+    )
+
+
+def _waiting_calls(gains: Gains) -> Mask:
+    """Return the calls in steps that wait for work of the device."""
+    return gains.where(
+        pl.col("at_end")
+        & pl.col("awaited").is_not_null()
+        & ((pl.col("kind") == "wait") | pl.col("name").cast(pl.String).str.contains(_BLOCKS))
+        & pl.col("step").is_not_null()
+    )
+
+
+def _where(gains: Gains, calls: pl.DataFrame) -> str:
+    """Return in words the range with most of the calls of one trace."""
+    ranges = ranges_of_rows(gains.graph, calls["trace"][0])
+    names = pl.Series([ranges.get(row, OUTSIDE) for row in calls["row"]]).filter(
+        calls["trace"] == calls["trace"][0]
+    )
+    inside = names.filter(names != OUTSIDE)
+    return f", most in {inside.mode().sort()[0]}" if len(inside) else ""

@@ -1,0 +1,62 @@
+"""Ranks whose experts get more tokens than others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.experts import expert_loads, expert_work, with_even_experts
+from ccl_bench.diagnosis.wording import ranks_do
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.result.diagnosis import Opportunity
+
+
+@diagnosis(kind="ranks")
+def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
+    """The experts of some ranks get more tokens than those of others, which wait for them.
+
+    How it is seen:
+    The bytes that each rank receives in uneven all-to-alls show its tokens. Computing between such an
+    all-to-all and the next is that of experts; the run is replayed with all ranks taking the time of a mean
+    load.
+
+    Why it costs:
+    The ranks meet again in the all-to-all that brings tokens back, so the fullest rank sets the pace of each
+    layer.
+
+    What to do:
+    Balance the router: a larger weight of the auxiliary loss (Megatron --moe-aux-loss-coeff), a bias for each
+    expert (--moe-router-enable-expert-bias; torchtitan load_balance_coeff; DeepSeek-V3), a capacity
+    (--moe-expert-capacity-factor), copies of hot experts (vLLM --enable-eplb), or another placement.
+
+    When it is no problem:
+    Early in training routers are uneven by nature. Look at steps of a later time.
+
+    Reference:
+    "GShard" (arXiv 2006.16668); "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.1.2
+    """
+    loads = expert_loads(traffic)
+    work = expert_work(gains, loads)
+    if not work.any():
+        raise Silent("the traces show no uneven all-to-alls around computing")
+    variant = with_even_experts(gains, work, loads)
+    (gain,) = gains.of(variant)
+    if not gain.is_sure:
+        return
+    most = max(loads.values())
+    full = sorted(rank for rank, load in loads.items() if load > (1 + most) / 2)
+    yield gains.opportunity(
+        gain,
+        variant,
+        title=f"{ranks_do(full, 'gets', 'get')} {most:.1f} times the mean tokens for its experts"
+        if len(full) == 1
+        else f"{ranks_do(full, 'gets', 'get')} up to {most:.1f} times the mean tokens for their experts",
+        remedy="balance the router, or copy the experts that are asked most",
+        change="experts of all ranks take the time of a mean load",
+        ranks=full,
+    )

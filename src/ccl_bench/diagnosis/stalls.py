@@ -1,0 +1,93 @@
+"""Hosts that do something else: the run without the time they spend in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.analysis.intervals import union_lengths
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.diagnosis import Silent
+from ccl_bench.diagnosis.verdict import on_common_clock
+from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.result.diagnosis import Opportunity
+
+_ALL = 0.75
+"""Share of the ranks from which a cause is one of all ranks."""
+
+
+def without_stalls(
+    gains: Gains,
+    stalls: pl.DataFrame,
+    offsets: pl.DataFrame,
+    *,
+    kinds: Sequence[str],
+    what: str,
+    remedy: str,
+) -> Iterator[Opportunity]:
+    """Yield what it is worth if hosts spend no time in stalls of some kinds."""
+    mine = stalls.filter(pl.col("kind").is_in(kinds))
+    if mine.is_empty():
+        raise Silent(f"the traces show no {' or '.join(kinds)}")
+    variant = without_intervals(gains, on_common_clock(mine, offsets))
+    (gain,) = gains.of(variant)
+    if not gain.is_sure:
+        return
+    longest = mine.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    name = longest.sort("ns", "name", descending=[True, False])["name"][0]
+    yield gains.opportunity(
+        gain,
+        variant,
+        title=f"{what}: {name}",
+        remedy=remedy,
+        change="hosts spend no time in it",
+        ranks=_ranks(gains, variant),
+    )
+
+
+def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
+    """Return the variant in which hosts take no time in intervals of `trace`, on the clock of all ranks."""
+    values = gains.graph.values.copy()
+    operations = gains.operations
+    on_host = operations.select(
+        "row", "trace", "start_ns", "end_ns", waits=pl.col("at_end") & pl.col("awaited").is_not_null()
+    ).filter(pl.Series(gains.on_host))
+    for (trace,), part in on_host.partition_by("trace", as_dict=True).items():
+        own = intervals.filter(pl.col("trace") == trace)
+        if own.is_empty():
+            continue
+        rows = part["row"].to_numpy() * VALUES
+        gap = np.maximum(values[rows + GAP], values[rows + TAIL]).clip(min=0)
+        gap[part["waits"].fill_null(value=False).to_numpy()] = 0
+        before = part.select(
+            start_ns=pl.col("start_ns") - pl.Series(gap).round().cast(pl.Int64), end_ns="start_ns"
+        )
+        inside = union_lengths(own, before).to_numpy()
+        for place in (GAP, TAIL):
+            reduced = values[rows + place] > 0
+            reduced &= ~part["waits"].fill_null(value=False).to_numpy()
+            values[rows[reduced] + place] = np.maximum(0, values[rows[reduced] + place] - inside[reduced])
+        within = union_lengths(own, part).to_numpy()
+        works = ~part["waits"].fill_null(value=False).to_numpy()
+        values[rows[works] + OWN] = np.maximum(0, values[rows[works] + OWN] - within[works])
+    return values
+
+
+def _ranks(gains: Gains, variant: Times) -> list[int]:
+    """Return the ranks that spend far more time than others; empty where most do."""
+    saved = gains.saved(variant).sum(axis=1)
+    sums = (
+        gains.operations.select("rank", saved=pl.Series(saved))
+        .drop_nulls("rank")
+        .group_by("rank")
+        .agg(pl.col("saved").sum())
+        .sort("rank")
+    )
+    many = sums.filter(pl.col("saved") > pl.col("saved").max() / 2)["rank"].to_list()
+    return [] if len(many) >= _ALL * len(sums) else many

@@ -1,0 +1,99 @@
+"""Injected causes are named, and worth what the plan without them saves; healthy runs are left alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from injected import CASES, HEALTHY, PIPELINE, SHARDED, diagnosed, diagnosed_case, only, step_s
+
+from ccl_bench import diagnosis
+from ccl_bench.diagnosis.diagnose import diagnose
+from ccl_bench.run import open_run
+from ccl_bench.testing import Straggler
+
+NO_GAIN = {"few_microbatches"}
+"""Diagnoses whose gain is unknown."""
+
+BESIDE = {"exposed_collectives"}
+"""True of runs in which communication is slow, whatever makes it slow."""
+
+ROUGHLY = {
+    "launch_bound": 0.02,
+    "slow_calls": 0.02,
+    "small_messages": 0.02,
+    "copies_in_step": 0.05,
+    "exposed_collectives": 0.01,
+}
+"""Diagnosis → share by which the run without the cause may differ: its launches change too."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_injected_cause_is_named_and_worth_what_the_plan_saves(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    found = diagnosed_case(case, tmp_path)
+    assert {each.name for each in found.diagnoses} <= {case.diagnosis, *BESIDE}
+    first = next(each for each in found.diagnoses if each.name == case.diagnosis)
+    assert first.ranks == list(case.ranks)
+    gain_s = step_s(case.plan) - step_s(case.without)
+    assert first.gain_s == pytest.approx(gain_s, rel=ROUGHLY.get(case.diagnosis, 1e-6), abs=1e-9)
+    if case.ranks:
+        assert {each.rank for each in first.evidence} <= {*case.ranks}
+    assert case.diagnosis not in found.silent
+
+
+def test_every_rule_has_a_run_with_its_cause() -> None:
+    tested = {case.diagnosis for case in CASES.values()} | NO_GAIN | {"synchronisation"}
+    assert tested == {rule.name for rule in diagnosis.load()}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_is_left_alone(name: str, tmp_path: Path) -> None:
+    found = diagnosed(HEALTHY[name], tmp_path)
+    assert [each.title for each in found.diagnoses] == []
+    assert found.why_no_gains == ""
+
+
+def test_a_rank_that_is_slow_in_some_steps_is_seen_in_those(tmp_path: Path) -> None:
+    late = Straggler(3, host_ns=2_000_000, steps=(2, 5, 8))
+    found = only(diagnosed(replace(SHARDED, steps=8, stragglers=(late,)), tmp_path))
+    assert (found.name, found.ranks, found.steps) == ("late_ranks", [3], [2, 5, 8])
+    assert found.gain_s == pytest.approx(3 / 8 * 0.002, abs=1e-9)
+    assert found.gain_error == pytest.approx(0, abs=1e-9)
+
+
+def test_few_microbatches_have_no_gain_and_the_number_that_would_do(tmp_path: Path) -> None:
+    """Four stages: 3 / (4 + 3) is 43 %; 3 / (27 + 3) is 10 %."""
+    found = only(diagnosed(replace(PIPELINE, microbatches=4), tmp_path))
+    assert (found.name, found.gain_s, found.share) == ("few_microbatches", None, None)
+    assert "43%" in found.title
+    assert found.remedy.startswith("27 microbatches would leave 10%")
+
+
+CORPUS = os.environ.get("CCL_BENCH_CORPUS")
+recorded = pytest.mark.skipif(not CORPUS, reason="CCL_BENCH_CORPUS is not set")
+
+
+@recorded
+def test_the_slow_worker_and_stage_of_a_recorded_pipeline_are_named_in_their_steps() -> None:
+    """Scenarios alternate by twos: clean, slow (rank 1), last (ranks 3 and 7), over 24 steps."""
+    run = Path(str(CORPUS)) / "injected-pp" / "train-pp4-dp2"
+    found = {each.name: each for each in diagnose(open_run(run), jobs=1).diagnoses}
+    slow = {step for step in range(24) if step % 6 in {2, 3}}
+    last = {step for step in range(24) if step % 6 in {4, 5}}
+    assert found["late_ranks"].ranks == [1]
+    assert len(slow & {*found["late_ranks"].steps}) >= 0.9 * len(slow)
+    assert found["uneven_stages"].ranks == [3, 7]
+    assert len(last & {*found["uneven_stages"].steps}) >= 0.9 * len(last)
+
+
+@recorded
+def test_calls_that_wait_for_the_device_are_counted_in_a_recorded_run() -> None:
+    """Each of dlrm's ranks calls cudaStreamSynchronize nine or ten times in its step."""
+    run = Path(str(CORPUS)) / "kineto" / "dlrm-8rank"
+    found = {each.name: each for each in diagnose(open_run(run), jobs=1).diagnoses}["synchronisation"]
+    assert "9 times a step in cudaStreamSynchronize" in found.title
+    assert found.gain_s is not None
+    assert 0 < found.gain_s < 0.0199
