@@ -314,7 +314,7 @@ def test_readers_sort_a_table_and_see_the_whole_name(browser: Browser, tmp_path:
     file = tmp_path / "report.html"
     file.write_text(run_page(report_page(_listed())), encoding="utf-8")
     plain = re.sub(r"<script.*?</script>", "", file.read_text(), flags=re.DOTALL)
-    assert re.findall(r'<span title="([^"]+)">', plain) == ["void gemm&lt;float&gt;(int)"]
+    assert re.findall(r'<span class="short" title="([^"]+)">', plain) == ["void gemm&lt;float&gt;(int)"]
     assert rows(_table(_listed(), "Kernels of one rank in a mean step"))[0][0] == "gemm<...>"
     with opened(browser, file, width=390, scheme="light") as (page, complaints):
         table = page.locator("#kernels .tables table")

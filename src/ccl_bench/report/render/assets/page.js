@@ -102,7 +102,7 @@
     apply();
     document.querySelector("[data-theme-switch]")?.addEventListener("click", change);
     addEventListener("hashchange", unfold);
-    document.querySelectorAll("table").forEach(makeSortable);
+    document.querySelectorAll("table.sortable").forEach(makeSortable);
     // Charts take room, so what an address leads to is where it stays only once they are drawn.
     drawAll().then(unfold);
   });
