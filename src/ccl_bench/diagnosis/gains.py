@@ -175,7 +175,7 @@ class Gains:
         out = [self.steps[place] for place in np.flatnonzero(which).tolist()]
         share = gain_s / float(lengths.mean())
         change = "the mean is taken over the other steps"
-        return Opportunity("", "", title, remedy, [], out, share, gain_s, 0.0, change)
+        return Opportunity("", "", title, remedy, [], out, share, gain_s, None, change)
 
     def shortened(self, variant: Times, step: int) -> list[Evidence]:
         """Return the operation of a step that a variant shortens most; none where it shortens none."""

@@ -68,7 +68,8 @@ class Opportunity:
     gain_s: float | None
     """Time of a mean step that the change saves, s, from the replay; None where that is unknown."""
     gain_error: float | None
-    """Half of the 95 % interval of the gain, with the error of the replay, s; None for a single step."""
+    """Half of the 95 % interval of the gain, with the error of the replay, s; None for a single step, and
+    where steps are left out."""
     change: str
     """What the replay changed."""
     evidence: list[Evidence] = field(default_factory=list)
