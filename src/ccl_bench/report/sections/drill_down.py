@@ -181,9 +181,17 @@ def _product(each: ProductShape, peak: float | None) -> tuple[Cell, ...]:
 
 
 def _dtype(each: ProductShape) -> str:
+    return "tf32" if each.is_tf32 else _known_dtype(each.dtype)
+
+
+def _known_dtype(recorded: str) -> str:
+    """Return the usual name of an element type; one that is not known stays as recorded."""
     from ccl_bench.catalog.dtypes import canonical
 
-    return "tf32" if each.is_tf32 else canonical(each.dtype)
+    try:
+        return canonical(recorded)
+    except NotMeasurable:
+        return recorded
 
 
 def _peak(context: Context, each: ProductShape) -> float | None:
@@ -234,7 +242,7 @@ def _call(each: CallKind) -> tuple[Cell, ...]:
     speed = each.bus_gb_per_s
     return (
         each.collective,
-        each.dtype,
+        _known_dtype(each.dtype),
         "unknown" if each.size_bytes is None else Quantity(each.size_bytes, size(each.size_bytes)),
         each.dimension,
         "unknown" if each.size is None else Quantity(each.size, str(each.size)),
