@@ -17,7 +17,7 @@ from ccl_bench.testing import Plan, Straggler, write_run
 TARGET, MOST_BYTES = 3.0, 1.5e9
 """What the ratio and the memory may come to."""
 
-RUNS = (("8 ranks of 60 MB", 8, 100), ("64 ranks of 10 MB", 64, 16))
+RUNS = (("8 ranks of 60 MB", 8, 52), ("64 ranks of 10 MB", 64, 8))
 """Name, ranks, and microbatches, which make the size of a trace."""
 
 _PLAN = Plan(steps=3, layers=24, stragglers=(Straggler(2, layer_ns=40_000),), jitter_ns=20_000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,12 +77,12 @@ class PathFinder:
         order = np.argsort(graph.target, kind="stable")
         bounds = np.searchsorted(graph.target[order], np.arange(graph.size + 1))
         follows = np.diff(graph.chain, prepend=-1) == 0
-        # Plain lists: a path takes one event after the other.
-        self._at: list[int] = bounds.tolist()
-        self._source: list[int] = graph.source[order].tolist()
-        self._took: list[float] = events.values[graph.edge_value[order]].tolist()
-        self._since: list[float] = np.where(follows, events.values[graph.value], NEVER).tolist()
-        self._moments: list[float] = events.moments.tolist()
+        # Views give plain numbers one by one as fast as lists, and hold nothing twice.
+        self._at: Sequence[int] = _view(bounds)
+        self._source: Sequence[int] = _view(graph.source[order])
+        self._took: Sequence[float] = _view(events.values[graph.edge_value[order]])
+        self._since: Sequence[float] = _view(np.where(follows, events.values[graph.value], NEVER))
+        self._moments: Sequence[float] = _view(events.moments)
 
     def path(self, step: StepEvents) -> list[PathSegment]:
         """Return the segments that lead to the last end of a step, in order; they tile the time they span.
@@ -122,11 +122,16 @@ class PathFinder:
             if moments[source] + self._took[edge] > latest:
                 best, took = source, self._took[edge]
                 latest = moments[source] + took
-        if own in sources and own != event - 1:
+        if own != event - 1 and own in sources:
             uncertain = max(self._events.uncertain[best], self._events.uncertain[own])
             if moments[best] - moments[own] <= uncertain:
                 return own, 0.0
         return best, took
+
+
+def _view(numbers: Numbers | Times) -> Any:
+    found: Any = np.ascontiguousarray(numbers)
+    return memoryview(found)
 
 
 def find_critical_path(replays: Replays) -> CriticalPath:

@@ -37,7 +37,9 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
     ops = graph.operations.select(
         "row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes"
     )
-    plain = pl.coalesce(pl.col("name").cast(pl.String), "kind").str.replace_all(_DIGITS, "#")
+    plain = pl.coalesce(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String)).str.replace_all(
+        _DIGITS, "#"
+    )
     named = ops.with_columns(plain=plain.cast(pl.Categorical))
     before = pl.col("plain").shift(1).over("trace", "chain")
     on_host = pl.col("place") == "host"

@@ -140,8 +140,9 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     steps = tables["steps"]
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
         tables["calls"]
-        .select("trace", "call", "collective", "size_bytes", "group")
-        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left"),
+        .select("trace", "call", pl.col("collective").cast(pl.Categorical), "size_bytes", "group")
+        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left")
+        .drop("group"),
         on=["trace", "call"],
         how="left",
         maintain_order="left",
@@ -153,34 +154,30 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
 
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
-    clocks = operations.join(
-        offsets.select("iteration", "rank", "offset_ns", "residual_ns").unique(["iteration", "rank"]),
-        on=["iteration", "rank"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    offset = pl.col("offset_ns").fill_null(0)
+    shifts = offsets.select("iteration", "rank", "offset_ns", "residual_ns").unique(["iteration", "rank"])
     launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
-    moved = (
-        clocks.join(launch, on=["trace", "launcher"], how="left", maintain_order="left")
+    windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
+    inside = pl.col("at_ns") <= pl.col("until_ns")
+    moved = pl.col("start_ns", "end_ns", "launch_ns") - pl.col("offset_ns").fill_null(0)
+    return (
+        operations.lazy()
+        .with_columns(pl.col("place", "kind").cast(pl.Categorical))
+        .join(shifts.lazy(), on=["iteration", "rank"], how="left", nulls_equal=True)
+        .join(launch.lazy(), on=["trace", "launcher"], how="left")
         .with_columns(at_ns=pl.coalesce("launch_ns", "start_ns"))
         .sort("at_ns")
-    )
-    windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
-    stepped = moved.join_asof(windows, on="at_ns", by="trace", strategy="backward", check_sortedness=False)
-    inside = pl.col("at_ns") <= pl.col("until_ns")
-    return (
-        stepped.with_columns(
+        .join_asof(windows.lazy(), on="at_ns", by="trace", strategy="backward", check_sortedness=False)
+        .with_columns(
+            moved,
             pl.when(inside).then("step").alias("step"),
             pl.col("step").alias("since"),
-            pl.col("start_ns", "end_ns", "launch_ns") - offset,
+            alone=pl.when(pl.col("place") == "range").then("operation"),
         )
         .drop("until_ns", "at_ns")
-        .with_columns(alone=pl.when(pl.col("place") == "range").then("operation"))
         .sort("trace", "chain", "alone", "start_ns", "operation")
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
+        .collect()
     )
 
 

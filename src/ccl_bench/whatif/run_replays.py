@@ -79,8 +79,8 @@ class RunReplays(Replays):
         """Return the names that operations have of a kind."""
         away = pl.col("place") != "host"
         communicates = away & (pl.col("kind") == "communication")
-        collective = pl.when(communicates).then(pl.col("collective").fill_null("other"))
-        what = pl.col("kind").replace_strict(_WHERE, default=HOST)
+        collective = pl.when(communicates).then(pl.col("collective").cast(pl.String).fill_null("other"))
+        what = pl.col("kind").cast(pl.String).replace_strict(_WHERE, default=HOST)
         columns = {
             "rank": pl.col("rank").cast(pl.String),
             "stage": pl.col("stage").cast(pl.String),
@@ -140,7 +140,7 @@ class RunReplays(Replays):
         `t = alpha + size · factor / B`, with the factor of nccl-tests for the collective and its group.
         """
         known = (
-            self.run.operations.select("row", "collective", "size_bytes", "size")
+            self.run.operations.select("row", pl.col("collective").cast(pl.String), "size_bytes", "size")
             .filter(pl.Series(self.run.meets >= 0))
             .drop_nulls()
         )
@@ -180,7 +180,9 @@ class RunReplays(Replays):
             "fused": COMPUTE,
             COMPUTE: COMPUTE,
         }
-        ends = operations["kind"].replace_strict(names, default=HOST).to_numpy().astype(np.str_)
+        ends = (
+            operations["kind"].cast(pl.String).replace_strict(names, default=HOST).to_numpy().astype(np.str_)
+        )
         workers = operations.select(
             pl.coalesce(pl.col("rank").cast(pl.String), pl.format("trace {}", "trace"))
         ).to_series()
