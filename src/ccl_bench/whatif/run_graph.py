@@ -140,9 +140,8 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     steps = tables["steps"]
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
         tables["calls"]
-        .select("trace", "call", pl.col("collective").cast(pl.Categorical), "size_bytes", "group")
-        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left")
-        .drop("group"),
+        .select("trace", "call", "collective", "size_bytes", "group")
+        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left"),
         on=["trace", "call"],
         how="left",
         maintain_order="left",
