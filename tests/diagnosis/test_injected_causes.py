@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from injected import CASES, HEALTHY, PIPELINE, SHARDED, diagnosed, diagnosed_cas
 from ccl_bench import diagnosis
 from ccl_bench.diagnosis.diagnose import diagnose
 from ccl_bench.run import open_run
-from ccl_bench.testing import Straggler
+from ccl_bench.testing import Straggler, trace_path, write_run
 
 NO_GAIN = {"few_microbatches"}
 """Diagnoses whose gain is unknown."""
@@ -45,7 +46,7 @@ def test_an_injected_cause_is_named_and_worth_what_the_plan_saves(name: str, tmp
 
 
 def test_every_rule_has_a_run_with_its_cause() -> None:
-    tested = {case.diagnosis for case in CASES.values()} | NO_GAIN | {"synchronisation"}
+    tested = {case.diagnosis for case in CASES.values()} | NO_GAIN | {"synchronisation", "fp32_products"}
     assert tested == {rule.name for rule in diagnosis.load()}
 
 
@@ -97,3 +98,21 @@ def test_calls_that_wait_for_the_device_are_counted_in_a_recorded_run() -> None:
     assert "9 times a step in cudaStreamSynchronize" in found.title
     assert found.gain_s is not None
     assert 0 < found.gain_s < 0.0199
+
+
+def test_products_in_float32_could_be_faster_by_the_ratio_of_peaks(tmp_path: Path) -> None:
+    """Products are renamed to those of float32; an A100's peak in TF32 is 156 against 19.5 TFLOP/s."""
+    write_run(SHARDED, tmp_path)
+    products_us = 0.0
+    for rank in range(4):
+        path = trace_path(tmp_path, rank)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for event in content["traceEvents"]:
+            if str(event.get("name")).startswith("ampere_bf16_s16816gemm"):
+                event["name"] = "ampere_sgemm_128x64_nn"
+                products_us += event["dur"] / 4 / SHARDED.steps
+        path.write_text(json.dumps(content), encoding="utf-8")
+    found = only(diagnose(open_run(tmp_path), jobs=1, use_cache=False))
+    assert found.name == "fp32_products"
+    assert found.gain_s == pytest.approx(products_us * 7 / 8 / 1e6, rel=0.1)
+    assert found.gain_s < products_us / 1e6

@@ -13,6 +13,7 @@ from ccl_bench.diagnosis.gains import Gains
 from ccl_bench.diagnosis.verdict import TABLES, find_verdict
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result.diagnosis import Diagnosed, Opportunity
+from ccl_bench.schema import TABLES as RAW_TABLES
 from ccl_bench.whatif import run_graph
 from ccl_bench.whatif.event_graph import CyclicGraphError
 from ccl_bench.whatif.run_replays import RunReplays
@@ -35,7 +36,9 @@ def needed_tables() -> list[str]:
     """Return the tables that verdict, replay and rules rest on."""
     analysis.load()
     asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
-    return sorted({*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED)})
+    return sorted(
+        {*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED or name in RAW_TABLES)}
+    )
 
 
 def diagnose(
