@@ -35,12 +35,22 @@ def with_transfer(gains: Gains, mask: Mask, took: Times) -> Times:
     return values
 
 
-def transfers(gains: Gains) -> pl.DataFrame:
+def of_rows(gains: Gains, rows: pl.Series) -> Mask:
+    """Return the operations of some rows."""
+    found = np.zeros(len(gains.operations), dtype=np.bool_)
+    found[rows.to_numpy()] = True
+    return found
+
+
+def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the collectives with a known size in steps, with `took` ns since their last rank came."""
     met = pl.Series(gains.graph.meets >= 0)
-    columns = ("row", "trace", "rank", "step", "collective", "dimension", "group", "size", "size_bytes")
+    columns = ("row", "trace", "rank", "step", "collective", "dimension", "size", "size_bytes")
+    groups = calls.select("trace", "call", "group").unique(["trace", "call"])
     return (
-        gains.operations.select(*columns, took=pl.Series(gains.graph.values[OWN:-1:VALUES]))
+        gains.operations.select(*columns, "call", took=pl.Series(gains.graph.values[OWN:-1:VALUES]))
         .filter(pl.Series(moves(gains)) & met)
+        .with_columns(pl.col("collective").cast(pl.String))
+        .join(groups, on=["trace", "call"], how="left", maintain_order="left")
         .drop_nulls(["size_bytes", "step", "dimension"])
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.communication import transfers, with_transfer
+from ccl_bench.diagnosis.communication import of_rows, transfers, with_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +22,7 @@ _FEWEST = 5
 
 
 @diagnosis(kind="communication")
-def slow_calls(gains: Gains) -> Iterator[Opportunity]:
+def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Some collectives take far longer than the same collective, of the same size and group, at other times.
 
     How it is seen:
@@ -50,7 +48,7 @@ def slow_calls(gains: Gains) -> Iterator[Opportunity]:
     """
     kind = ["trace", "group", "dimension", "collective", "size_bytes"]
     known = (
-        transfers(gains)
+        transfers(gains, calls)
         .with_columns(usual=pl.col("took").median().over(kind))
         .filter(pl.len().over(kind) >= _FEWEST)
     )
@@ -59,8 +57,7 @@ def slow_calls(gains: Gains) -> Iterator[Opportunity]:
     slow = known.filter((pl.col("took") > _SLOWER * pl.col("usual")) & (pl.col("usual") > 0)).sort("row")
     if slow.is_empty():
         return
-    mask = np.zeros(len(gains.operations), dtype=np.bool_)
-    mask[slow["row"].to_numpy()] = True
+    mask = of_rows(gains, slow["row"])
     variant = with_transfer(gains, mask, slow["usual"].to_numpy())
     (gain,) = gains.of(variant)
     if gain.is_sure:

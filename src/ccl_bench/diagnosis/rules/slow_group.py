@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.communication import moves, transfers
+from ccl_bench.diagnosis.communication import of_rows, transfers
 from ccl_bench.diagnosis.wording import numbers
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _SLOWER = 1.2
 
 
 @diagnosis(kind="ranks")
-def slow_group(gains: Gains) -> Iterator[Opportunity]:
+def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """The same collectives take longer in one process group than in the others of its dimension.
 
     How it is seen:
@@ -41,7 +41,7 @@ def slow_group(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     nccl-tests, PERFORMANCE.md: bus bandwidth
     """
-    known = transfers(gains).drop_nulls("group")
+    known = transfers(gains, calls).drop_nulls("group")
     kind = ["dimension", "collective", "size_bytes", "size"]
     typical = known.group_by(*kind, "group").agg(pl.col("took").median(), pl.len())
     several = typical.filter(pl.len().over(kind) > 1)
@@ -54,7 +54,7 @@ def slow_group(gains: Gains) -> Iterator[Opportunity]:
     )
     slow = sums.with_columns(times=pl.col("took") / pl.col("others")).filter(pl.col("times") > _SLOWER)
     for dimension, group, _, _, times in slow.sort("group").iter_rows():
-        mask = moves(gains) & gains.where(pl.col("group") == group)
+        mask = of_rows(gains, known.filter(pl.col("group") == group)["row"])
         variant = gains.replays.without(mask)
         (gain,) = gains.of(variant)
         if gain.is_sure:

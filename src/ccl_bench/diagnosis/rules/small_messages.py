@@ -8,7 +8,7 @@ import numpy as np
 
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.communication import transfers, with_transfer
+from ccl_bench.diagnosis.communication import of_rows, transfers, with_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _TOGETHER = 8
 
 
 @diagnosis(kind="communication")
-def small_messages(gains: Gains) -> Iterator[Opportunity]:
+def small_messages(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Many collectives move so few bytes that each costs little more than its latency.
 
     How it is seen:
@@ -49,19 +49,18 @@ def small_messages(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     Hockney, "The communication challenge for MPP" (1994); nccl-tests, PERFORMANCE.md
     """
-    known = transfers(gains)
+    known = transfers(gains, calls)
     if known.is_empty():
         raise Silent("no collective has a recorded size")
     per_step = pl.len().over("trace", "step", "collective", "dimension")
     small = known.filter(pl.col("size_bytes") <= _SMALL).filter(per_step >= _MANY)
-    for (dimension, collective), calls in small.group_by("dimension", "collective", maintain_order=True):
-        mask = np.zeros(len(gains.operations), dtype=np.bool_)
-        mask[calls["row"].to_numpy()] = True
-        variant = with_transfer(gains, mask, calls.sort("row")["took"].to_numpy() / _TOGETHER)
+    for (dimension, collective), some in small.group_by("dimension", "collective", maintain_order=True):
+        mask = of_rows(gains, some["row"])
+        variant = with_transfer(gains, mask, some.sort("row")["took"].to_numpy() / _TOGETHER)
         (gain,) = gains.of(variant)
         if gain.is_sure:
-            count = len(calls) / calls.select("trace", "step").n_unique()
-            typical = float(np.median(calls["size_bytes"].to_numpy()))
+            count = len(some) / some.select("trace", "step").n_unique()
+            typical = float(np.median(some["size_bytes"].to_numpy()))
             yield gains.opportunity(
                 gain,
                 variant,
