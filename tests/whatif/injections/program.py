@@ -23,7 +23,7 @@ SCENARIOS = {"pipeline": PIPELINE, "replicas": REPLICAS}
 RANKS = {"pipeline": 8, "replicas": 4}
 
 STAGES, MICROBATCHES, FORWARD_S, BACKWARD_S = 4, 8, 0.006, 0.012
-LAYERS, LAYER_S, LOADER_S, EXPERT_S = 6, 0.006, 0.002, 0.006
+LAYERS, BUCKET, LAYER_S, LOADER_S, EXPERT_S = 6, 3, 0.012, 0.002, 0.012
 
 
 def main() -> None:
@@ -148,7 +148,8 @@ def replica_step(rank: int, size: int):
         dist.all_to_all_single(tokens, received)
         for number in reversed(range(LAYERS)):
             compute(f"backward {number}", LAYER_S * factor)
-            dist.all_reduce(gradient)
+            if number % BUCKET == 0:
+                dist.all_reduce(gradient)
         compute("optimizer", 0.003)
         dist.barrier()
 
