@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from commands import invoke
 
+from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
 from ccl_bench.whatif import RunReplays, load_run_graph
 from ccl_bench.whatif.critical_path import find_critical_path, find_paths
@@ -159,6 +160,9 @@ def test_scenarios_of_communication(corpus: Path) -> None:
 def test_reports_of_nsight_systems_replay(corpus: Path, name: str) -> None:
     found = answer(corpus / "nsys" / name)
     assert found["unexplained"] < 0.005
+    steps = load_tables(open_run(corpus / "nsys" / name), ["steps"]).inputs["steps"]
+    longest_ns = (steps["device_end_ns"] - steps["device_start_ns"]).max()
+    assert found["t_recorded_s"] == pytest.approx(longest_ns / 1e9, rel=1e-9)
     assert ("rank" in found["by"]) == (name in {"jacobi-mpi", "two-gpu-sendrecv"})
 
 
@@ -182,3 +186,9 @@ def test_what_a_run_does_not_have_is_wrong_usage(corpus: Path, options: list[str
     ran = invoke(["ccl-bench", "what-if", str(corpus / "kineto" / "megatron-tp8"), *options])
     assert (ran.returncode, ran.stdout) == (2, "")
     assert problem in ran.stderr
+
+
+def test_a_rank_alone_has_no_other_to_take_after(corpus: Path) -> None:
+    ran = invoke(["ccl-bench", "what-if", str(corpus / "kineto" / "nccl-args"), "--without", "rank:0"])
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "no other rank shows" in ran.stderr

@@ -124,7 +124,7 @@ class Replays(ABC):
 
     @abstractmethod
     def without(self, mask: Mask) -> Times:
-        """Return the variant in which some operations take their ideal time, as far as others show it."""
+        """Return the variant in which some operations take their ideal time, as others show it."""
 
     @abstractmethod
     def scaled(self, mask: Mask, factor: float) -> Times:

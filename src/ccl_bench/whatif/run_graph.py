@@ -61,14 +61,16 @@ class RunGraph:
     meets: Numbers
     """Meeting of each operation; -1 without one."""
     steps: tuple[int, ...]
+    windows: Mapping[tuple[int, int], int]
+    """Step and trace → length of the step's window on the device, ns."""
     findings: tuple[Finding, ...] = ()
 
     def step_lengths(self, moments: Times) -> Times:
         """Return how long the slowest rank took for each step, `[step, column]`, s."""
         found = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
-            for rows in self._rows_of_steps[step].values():
-                length = moments[2 * rows.inside + 1].max(axis=0) - rows.begin(moments)
+            for trace, rows in self._rows_of_steps[step].items():
+                length = rows.length(moments) + self._beside[step, trace]
                 found[number] = np.maximum(found[number], length / 1e9)
         return found
 
@@ -89,6 +91,19 @@ class RunGraph:
     def step_ends(self, step: int) -> Numbers:
         """Return the events with which something of a step ends."""
         return np.concatenate([2 * rows.inside + 1 for rows in self._rows_of_steps[step].values()])
+
+    @cached_property
+    def _beside(self) -> dict[tuple[int, int], float]:
+        """Time of each step and trace before its first operation and after its last one, ns.
+
+        Where nothing marks steps, the whole trace is one, and begins and ends with other things.
+        """
+        recorded = self.events.recorded
+        return {
+            (step, trace): max(0.0, self.windows.get((step, trace), 0) - float(rows.length(recorded)))
+            for step, of_step in self._rows_of_steps.items()
+            for trace, rows in of_step.items()
+        }
 
     @cached_property
     def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
@@ -114,6 +129,11 @@ class _Rows:
     inside: Numbers
     before: Numbers
     """Operations launched before the step, and since the one before."""
+
+    def length(self, moments: Times) -> Times:
+        """Return the time from the begin of the step to the last end of an operation."""
+        found: Times = moments[2 * self.inside + 1].max(axis=0) - self.begin(moments)
+        return found
 
     def begin(self, moments: Times) -> Times:
         """Return when the step begins: with its first operation, once what was launched before has ended."""
@@ -196,6 +216,7 @@ def build(
 ) -> RunGraph:
     """Return the graph of operations that meet as `pairs` of `row` and `meeting` say."""
     made = _Builder(placed, pairs)
+    lengths = steps.select("step", "trace", pl.col("device_end_ns") - pl.col("device_start_ns"))
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
     return RunGraph(
         name=name,
@@ -205,6 +226,7 @@ def build(
         delay=made.delay,
         meets=made.meets,
         steps=numbers,
+        windows={(step, trace): length for step, trace, length in lengths.iter_rows()},
         findings=findings,
     )
 

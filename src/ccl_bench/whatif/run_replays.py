@@ -111,7 +111,13 @@ class RunReplays(Replays):
         return values
 
     def without(self, mask: Mask) -> Times:
-        """Return the variant in which some operations take what the same ones take on other ranks."""
+        """Return the variant in which some operations take what the same ones take on other ranks.
+
+        Raises UsageError where that is all of them.
+        """
+        if mask.all():
+            fix = "leave out less, or record more ranks; --scale changes what has nothing to compare with"
+            raise UsageError("no other rank shows what it would take", fix=fix)
         return self._changed(ideal_values(self._comparable, mask))
 
     def scaled(self, mask: Mask, factor: float) -> Times:
