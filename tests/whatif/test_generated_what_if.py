@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
+from commands import invoke
 
 from ccl_bench.run import open_run
 from ccl_bench.testing import Host, Plan, Straggler, plans, timeline, write_run
 from ccl_bench.whatif import RunReplays, load_run_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLANS = {
     "late rank": plans.late_rank(),
@@ -72,3 +77,11 @@ def test_what_is_named_last_is_the_straggler(made: tuple[Plan, RunReplays]) -> N
         for name in map(str, range(plan.world_size))
     }
     assert max(alone, key=lambda name: alone[name]) == str(plan.stragglers[0].rank)
+
+
+def test_hosts_that_take_no_time_are_refused_and_not_guessed(tmp_path: Path) -> None:
+    """Nothing shows in which order their calls were made."""
+    write_run(plans.even_pipeline(), tmp_path)
+    ran = invoke(["ccl-bench", "what-if", str(tmp_path)])
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "fix:" in ran.stderr

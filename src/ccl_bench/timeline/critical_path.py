@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import NoValue
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.slices import CRITICAL, slices
+from ccl_bench.whatif.answer import replay_recorded
+from ccl_bench.whatif.critical_path import UNEXPLAINED, find_paths
+from ccl_bench.whatif.run_graph import graph_of
+from ccl_bench.whatif.run_replays import RunReplays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,12 +19,9 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.run import Run
     from ccl_bench.whatif.critical_path import PathSegment
-    from ccl_bench.whatif.run_replays import RunReplays
 
 FIRST_FLOW = 1 << 40
 """Number of the arrows of the first step; those of collectives are smaller."""
-
-UNEXPLAINED = "unexplained"
 
 _COLUMNS = {"trace": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
 
@@ -30,17 +31,11 @@ def critical_slices(run: Run, loaded: LoadedRun) -> tuple[pl.DataFrame, str]:
 
     `loaded` holds the tables of the graph. Nothing is shown of a run that its graph does not explain.
     """
-    from ccl_bench.whatif.answer import replay_recorded
-    from ccl_bench.whatif.critical_path import find_paths
-    from ccl_bench.whatif.event_graph import CyclicGraphError
-    from ccl_bench.whatif.run_graph import graph_of
-    from ccl_bench.whatif.run_replays import RunReplays
-
     try:
         replays = RunReplays(graph_of(run, loaded))
         replay_recorded(replays)
         paths = find_paths(replays.graph, replays.path_events())
-    except (NoValue, CyclicGraphError) as error:
+    except NoValue as error:
         return _as_slices(pl.DataFrame(schema=_COLUMNS)), str(error)
     return _as_slices(pl.DataFrame([*_stretches(replays, paths)], schema=_COLUMNS, orient="row")), ""
 

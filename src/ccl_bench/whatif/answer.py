@@ -13,6 +13,7 @@ import numpy as np
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.result.what_if import Explained, ScenarioAnswer, WhatIf
 from ccl_bench.whatif.critical_path import find_critical_path
+from ccl_bench.whatif.event_graph import CyclicGraphError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,7 +84,11 @@ def replay_recorded(replays: Replays) -> tuple[Times, float]:
         message = f"{replays.unmet:.0%} of a step is communication whose partners the traces do not show"
         fix = "record every rank, with groups and peers: NCCL with torch 2.5 or later, or Execution Traces"
         raise NotMeasurable(message, where=replays.name, fix=fix)
-    (original,) = replays.steps_s([replays.recorded])
+    try:
+        (original,) = replays.steps_s([replays.recorded])
+    except CyclicGraphError as cycle:
+        fix = "record again: the times of calls and work contradict each other"
+        raise NotMeasurable(str(cycle), where=replays.name, fix=fix) from cycle
     unexplained = float(np.abs(original / replays.recorded_s - 1).mean())
     if not unexplained <= MOST_UNEXPLAINED:  # of no step there is no mean
         error = original.mean() / replays.recorded_s.mean() - 1

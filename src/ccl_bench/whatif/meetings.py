@@ -26,8 +26,6 @@ class Meetings:
     """`row` of an operation and number of its `meeting`."""
     stages: Mapping[int, int]
     """Rank → its pipeline stage, where messages show it."""
-    unmatched: int
-    """Communication operations whose other members are recorded or not, and not known."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -54,8 +52,7 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
         messages, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
         found.append(messages)
         findings += _inferred(messages, "peers of messages")
-    pairs = _numbered(found)
-    return Meetings(pairs, stages, called.height - pairs.height if several else 0, tuple(findings))
+    return Meetings(_numbered(found), stages, tuple(findings))
 
 
 def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:

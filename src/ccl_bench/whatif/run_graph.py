@@ -56,8 +56,6 @@ class RunGraph:
     events: EventGraph
     values: Times
     """Recorded time of each part of each operation, ns."""
-    delay: Times
-    """Time of each operation between the last thing it is known to wait for and its start, ns."""
     meets: Numbers
     """Meeting of each operation; -1 without one."""
     steps: tuple[int, ...]
@@ -223,7 +221,6 @@ def build(
         operations=placed,
         events=made.events(),
         values=made.values,
-        delay=made.delay,
         meets=made.meets,
         steps=numbers,
         windows={(step, trace): length for step, trace, length in lengths.iter_rows()},
@@ -304,7 +301,6 @@ class _Builder:
         ready = np.maximum(ready, np.where(has_launch, launched + values[:, LATENCY], NEVER))
         self.follows, self.at_start, self.has_launch = follows, at_start, has_launch
         self.is_root = ~np.isfinite(ready) | (~on_host & ~has_launch)
-        self.delay = np.where(self.is_root, 0, np.maximum(0, start - ready))
         self.values = np.append(values.reshape(-1), 0.0)
 
     def events(self) -> EventGraph:
