@@ -8,7 +8,7 @@ RECORDED := build/demo-collect
 LOGO := src/ccl_bench/report/render/assets/logo.svg
 EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
 CORPUS := ../shared/traces
-EXTRAS := cluster,leaderboard,remote
+EXTRAS := cluster,leaderboard,mcp,mlflow,notebook,remote,tensorboard,wandb,watch
 
 # What is installed is written down beside it, so that a set-up that is up to date costs nothing.
 CREATED := $(VENV)/.created
