@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.derived import derived as derived
+    from ccl_bench.api import Chart as Chart
+    from ccl_bench.api import ComparedRuns as ComparedRuns
+    from ccl_bench.api import MeasuredRun as MeasuredRun
+    from ccl_bench.api import compare as compare
+    from ccl_bench.api import open as open
     from ccl_bench.base.errors import CclBenchError as CclBenchError
     from ccl_bench.base.errors import InputError as InputError
     from ccl_bench.base.errors import NotApplicable as NotApplicable
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from ccl_bench.card import read_card as read_card
     from ccl_bench.collect import Schedule as Schedule
     from ccl_bench.collect import profile as profile
+    from ccl_bench.engine import use_engine as use_engine
     from ccl_bench.metrics import Measurement as Measurement
     from ccl_bench.metrics import metric as metric
     from ccl_bench.result import Result as Result
@@ -35,6 +41,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 PUBLIC = {
+    "open": "ccl_bench.api",
+    "compare": "ccl_bench.api",
+    "MeasuredRun": "ccl_bench.api",
+    "ComparedRuns": "ccl_bench.api",
+    "Chart": "ccl_bench.api",
+    "use_engine": "ccl_bench.engine",
     "CclBenchError": "ccl_bench.base.errors",
     "UsageError": "ccl_bench.base.errors",
     "NotApplicable": "ccl_bench.base.errors",

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.cli.measure import chakra, compare, diagnose, inspect, report, timeline, validate, what_if
+from ccl_bench.cli.measure import (
+    chakra,
+    compare,
+    diagnose,
+    inspect,
+    report,
+    tables,
+    timeline,
+    validate,
+    what_if,
+)
 from ccl_bench.cli.publish import leaderboard, runs
 from ccl_bench.cli.record import collect, new
 
@@ -28,6 +38,7 @@ def app(program: str) -> App:
     made.command(report.app(program))
     made.command(compare.app(program))
     made.command(timeline.app(program))
+    made.command(tables.app(program))
     made.command(diagnose.app(program))
     made.command(what_if.app(program))
     made.command(validate.app(program))

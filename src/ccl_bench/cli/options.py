@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,11 +14,13 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
+    from ccl_bench.api import MeasuredRun
+    from ccl_bench.engine import Progress
     from ccl_bench.result.step_choice import StepChoice
 
 Card = Annotated[
@@ -94,6 +97,51 @@ class Steps:
 
 
 EVERY_STEP = Steps()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Options that state how the traces of a run are read, and which of its steps count."""
+
+    profile_mode: ProfileMode = "auto"
+    jobs: Jobs = None
+    no_cache: NoCache = False
+    engine: Engine = "auto"
+    steps: Steps = EVERY_STEP
+
+    @contextlib.contextmanager
+    def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
+        """Read so many traces with the chosen engine, and yield what shows the progress."""
+        from ccl_bench.cli.progress import progress_bar
+        from ccl_bench.engine import use_engine
+
+        with use_engine(self.engine), progress_bar(traces) as progress:
+            yield progress
+
+    @contextlib.contextmanager
+    def open(
+        self, place: str, *, card: str | None = None, config: str | None = None
+    ) -> Iterator[MeasuredRun]:
+        """Open a run whose traces are read as the options state, with a bar while that takes long."""
+        from ccl_bench import api
+
+        measured = api.open(
+            place,
+            card=card,
+            config=config,
+            profile_mode=self.profile_mode,
+            steps=self.steps.steps,
+            skip_steps=self.steps.skip_steps,
+            marker=self.steps.marker,
+            jobs=self.jobs,
+            use_cache=not self.no_cache,
+        )
+        with self.in_use(len(measured.traces)) as measured.progress:
+            yield measured
+
+
+DEFAULT_READING = Reading()
 
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]

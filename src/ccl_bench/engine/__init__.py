@@ -2,10 +2,9 @@
 
 from ccl_bench.engine.engines import read_concatenated, read_traces, stream_traces, use_engine
 from ccl_bench.engine.local import Progress
-from ccl_bench.engine.read_trace import KEYS, Task, contributes, has_rows, tables_of_each_trace
+from ccl_bench.engine.read_trace import Task, contributes, has_rows, tables_of_each_trace
 
 __all__ = [
-    "KEYS",
     "Progress",
     "Task",
     "contributes",

@@ -21,7 +21,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
-from ccl_bench.schema import TABLES
+from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace.content import read_content
 
 if TYPE_CHECKING:
@@ -349,9 +349,6 @@ def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, 
     message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file counts"
     return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]
 
-
-KEYS = ("trace", "rank", "iteration")
-"""Columns that every table of a run carries beside its own: which trace a row is from, and whose it is."""
 
 BLOCK = 32
 """Traces whose tables are made one as soon as all of them are there: small tables are mostly overhead."""

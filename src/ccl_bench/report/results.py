@@ -12,6 +12,7 @@ from ccl_bench.report.formatting import counted, exact, plain, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -101,6 +102,18 @@ def _status(result: Result) -> Text:
         touching = sum(finding.severity != "note" for finding in result.findings)
         return words.append(f", {counted(touching, 'finding')}", "yellow") if touching else words
     return words.append(f": {plain(result.reason)}", "default")
+
+
+def result_page(result: Result) -> RenderableType:
+    """Return one result with what must be known with it: its reason and fix, or its findings."""
+    from ccl_bench.report.console import Group, Text, heading, indented
+
+    lines = (
+        [f"{short(result.value)} {result.unit}"] if result.value is not None else refusal(result).splitlines()
+    )
+    lines += [f"steps: {result.window}"] if result.window else []
+    lines += remarks([result])
+    return Group(heading(result.metric), *(indented(Text(plain(line))) for line in lines))
 
 
 def refusal(result: Result) -> str:

@@ -34,7 +34,7 @@ def what_if_page(found: WhatIf) -> Group:
     ]
     if found.scenarios:
         parts += [Text(), heading("Scenarios"), indented(_scenarios(found))]
-    parts += [Text(), heading("Critical path"), indented(_critical_path(found.critical_path))]
+    parts += [Text(), heading("Critical path"), indented(critical_path_page(found.critical_path))]
     parts += [Text(), heading("Slowdown where all but one takes its ideal time"), indented(_slowdowns(found))]
     if found.findings:
         parts += [Text(), heading("Findings"), indented(issues(map(issue_of, found.findings)))]
@@ -78,7 +78,7 @@ def _scenarios(found: WhatIf) -> RenderableType:
     return aligned(("scenario", "step", "gain", "of the step"), rows, right=(1, 2, 3), wide=(0,))
 
 
-def _critical_path(path: CriticalPath) -> RenderableType:
+def critical_path_page(path: CriticalPath) -> RenderableType:
     """Return what the step waited for, what a tenth less of it gains, and how much comes next."""
     rows = []
     for part in path.parts[:ROWS]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.result.display import Displayed
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 SCHEMA_VERSION = 1
@@ -72,7 +73,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Displayed):
     """One metric's answer for one run."""
 
     metric: str

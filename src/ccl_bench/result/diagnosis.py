@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.result.display import Displayed
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")
 """Parts of a step, in order: an instant that is of several belongs to `compute`, then to `transfer`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Displayed):
     """Where the time of the mean step goes."""
 
     step_s: float
@@ -76,7 +77,7 @@ class Opportunity:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosed:
+class Diagnosed(Displayed):
     """What `ccl-bench diagnose` answers for one run."""
 
     run: str

@@ -8,6 +8,7 @@ import msgspec
 
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.result.diagnosis import Verdict  # noqa: TC001
+from ccl_bench.result.display import Displayed
 
 SCHEMA_VERSION = 1
 
@@ -88,7 +89,7 @@ class InspectedMetric:
 
 
 @dataclass(slots=True)
-class Inspection:
+class Inspection(Displayed):
     """What is in a run, what can be measured, and what is wrong."""
 
     run: str

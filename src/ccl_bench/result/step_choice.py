@@ -69,7 +69,7 @@ def _joined(text: str) -> str:
     if len(text) > _LONGEST:
         raise UsageError(f"{len(text):,} characters of steps are too many", fix="write ranges, such as 3-500")
     found: list[Range] = []
-    for first, last in sorted(map(_range, text.split(","))):
+    for first, last in sorted(map(parse_range, text.split(","))):
         if found and first <= found[-1][1] + 1:
             found[-1] = found[-1][0], max(found[-1][1], last)
         else:
@@ -79,16 +79,16 @@ def _joined(text: str) -> str:
 
 @cache
 def _ranges(numbers: str) -> tuple[Range, ...]:
-    return tuple(_range(part) for part in numbers.split(",") if part)
+    return tuple(parse_range(part) for part in numbers.split(",") if part)
 
 
-def _range(part: str) -> Range:
-    """Return the steps that `3-5` or `8` names; raise UsageError for anything else."""
+def parse_range(part: str, what: str = "steps") -> Range:
+    """Return the numbers that `3-5` or `8` names; UsageError, which names `what` they are, for others."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     bounds = [first, last] if dash else [first, first]
     are_numbers = all(each.isascii() and each.isdecimal() and len(each) <= _DIGITS for each in bounds)
     if not are_numbers or int(bounds[0]) > int(bounds[1]):
-        raise UsageError(f"{part.strip()!r} names no steps", fix="write them as 3-5 or 2,4")
+        raise UsageError(f"{part.strip()!r} names no {what}", fix="write them as 3-5 or 2,4")
     return int(bounds[0]), int(bounds[1])
 
 

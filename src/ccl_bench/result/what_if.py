@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ccl_bench.result.display import Displayed
+
 if TYPE_CHECKING:
     from ccl_bench.base.findings import Finding
 
@@ -48,7 +50,7 @@ class OnPath:
 
 
 @dataclass(frozen=True, slots=True)
-class CriticalPath:
+class CriticalPath(Displayed):
     """What the last end of a step waited for, back to its begin; means over steps."""
 
     length_s: float
@@ -66,7 +68,7 @@ class CriticalPath:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Displayed):
     """The answer for one run; times are means over steps, s."""
 
     run: str

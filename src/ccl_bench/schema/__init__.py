@@ -3,7 +3,7 @@
 `tables` declares them all, `table` is what a table is.
 """
 
-from ccl_bench.schema.table import Column, Table
+from ccl_bench.schema.table import KEYS, Column, Table
 from ccl_bench.schema.tables import TABLES
 
-__all__ = ["TABLES", "Column", "Table"]
+__all__ = ["KEYS", "TABLES", "Column", "Table"]

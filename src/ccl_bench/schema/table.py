@@ -41,6 +41,21 @@ def _empty(columns: tuple[tuple[str, str], ...]) -> pl.DataFrame:
     return pl.DataFrame(schema={name: _polars_type(dtype) for name, dtype in columns})
 
 
+_UNITS = {
+    "blocks_per_sm": "",
+    "warps_per_sm": "",
+    "bus_bandwidth": "GB/s",
+    "bytes": "bytes",
+    "flops": "FLOP",
+    "ns": "ns",
+    "pct": "%",
+    "per_s": "1/s",
+    "ratio": "ratio",
+    "s": "s",
+}
+"""How the name of a column ends → its unit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table: its name, what one row is, and its columns in order."""
@@ -48,6 +63,14 @@ class Table:
     name: str
     doc: str
     columns: Mapping[str, Column]
+
+    def unit(self, column: str) -> str:
+        """Return the unit of a column of numbers; empty for counts, identifiers and texts."""
+        if not any(kind in self.columns[column].dtype for kind in ("Int", "Float")):
+            return ""
+        words = column.split("_")
+        endings = ("_".join(words[place:]) for place in range(len(words)))
+        return next((_UNITS[ending] for ending in endings if ending in _UNITS), "")
 
     def empty(self) -> pl.DataFrame:
         """Return the table with no rows."""
@@ -70,6 +93,18 @@ class Table:
         """Return the rows of all `parts`, which follow this schema."""
         found = [part for part in parts if part.height]
         return pl.concat(found) if found else self.empty()
+
+
+KEYS: Mapping[str, Column] = MappingProxyType(
+    {
+        "trace": Column(
+            "Int64", "number of the trace in the run, in order of path; a further device counts on"
+        ),
+        "rank": Column("Int64", "rank of the trace; null where it is not known"),
+        "iteration": Column("Int64", "recorded window, where the path carries one; else null"),
+    }
+)
+"""Columns that tables of single traces carry beside their own once they are put together."""
 
 
 def declared(name: str, doc: str, /, **columns: tuple[str, str]) -> Table:

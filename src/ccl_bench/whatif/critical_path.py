@@ -6,8 +6,8 @@ it stand what a tenth less of it gains, and the second path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,26 +134,35 @@ def _view(numbers: Numbers | Times) -> Any:
     return memoryview(found)
 
 
-def find_critical_path(replays: Replays) -> CriticalPath:
-    """Return the mean critical path of the steps of a run."""
-    labels, events = replays.path_labels(), replays.path_events()
+def find_critical_path(replays: Replays, step: int | None = None) -> CriticalPath:
+    """Return the mean critical path of the steps of a run, or that of one of them."""
+    labels = replays.path_labels()
+    places = [place for place, each in enumerate(replays.steps) if step in {None, each}]
+    events = _of_places(replays.path_events(), places)
     paths = find_paths(replays.graph, events)
     length_s, on_path = _shares(replays, paths, labels)
     asked = [part for part in on_path if part.kind != UNEXPLAINED][:_ASKED]
     masks = [labels.mask(part.worker, part.kind) for part in asked]
     original, *less = replays.steps_s([replays.recorded, *(replays.scaled(mask, LESS) for mask in masks)])
     sensitivities = {
-        f"{part.worker} {part.kind}": float((original - steps).mean())
+        f"{part.worker} {part.kind}": float((original - steps)[places].mean())
         for part, steps in zip(asked, less, strict=True)
     }
     second: list[OnPath] = []
     second_s = 0.0
     if masks:
         variant = replays.scaled(masks[0], 0.0)
-        second_s, second = _shares(replays, find_paths(replays.graph, replays.path_events(variant)), labels)
+        changed = _of_places(replays.path_events(variant), places)
+        second_s, second = _shares(replays, find_paths(replays.graph, changed), labels)
     slack = _slack(replays, labels, events)
     hops = sum(_hops(path, labels) for path in paths) / max(1, len(paths))
     return CriticalPath(length_s, on_path, hops, sensitivities, second_s, second, slack)
+
+
+def _of_places(events: Iterable[PathEvents], places: Sequence[int]) -> list[PathEvents]:
+    """Return the events of the steps at these places in the order of steps."""
+    numbers, kept = count(), {*places}
+    return [replace(some, steps=[step for step in some.steps if next(numbers) in kept]) for some in events]
 
 
 def find_paths(graph: EventGraph, events: Iterable[PathEvents]) -> list[list[PathSegment]]:

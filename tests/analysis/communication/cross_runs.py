@@ -12,11 +12,11 @@ import polars as pl
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.engine import KEYS
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
+from ccl_bench.schema import KEYS
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "runs"
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import options
+from ccl_bench.report.render import ComparisonForm, comparison_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from cyclopts import App
-
-    from ccl_bench.base.registry import Registry
-    from ccl_bench.comparison.compare import Comparison
-    from ccl_bench.comparison.run_results import RunResults
-    from ccl_bench.comparison.thresholds import Threshold
-    from ccl_bench.metrics import Metric
-    from ccl_bench.result.step_choice import StepChoice
 
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
 
@@ -36,9 +26,6 @@ METRIC<-5% (falls by more); without % it is in the metric's unit. What may be no
 Exit status: 0; 2 wrong usage; 3 the runs are not comparable, or a limit cannot be judged; 4 where nothing \
 can be read; 5 a limit is crossed.
 """
-
-_FEWEST = 2
-_FILE_COLUMNS = 1_000
 
 
 def app(program: str) -> App:
@@ -82,7 +69,6 @@ Tolerance = Annotated[
         validator=_percent,
     ),
 ]
-Form = Literal["table", "json", "html"]
 
 
 def compare(
@@ -93,122 +79,37 @@ def compare(
     tolerance: Tolerance = 1.0,
     output: options.Output = None,
     form: Annotated[
-        Form | None, Parameter(name="--format", alias="-f", help="Form, whatever the file name.")
+        ComparisonForm | None, Parameter(name="--format", alias="-f", help="Form, whatever the file name.")
     ] = None,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Compare runs."""
-    from ccl_bench import metrics
-    from ccl_bench.comparison.comparability import known_field
-    from ccl_bench.comparison.compare import compare_runs
-    from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
-    from ccl_bench.comparison.thresholds import parse_threshold
-    from ccl_bench.engine import use_engine
+    from ccl_bench import api
 
-    if len(run) < _FEWEST:
-        raise UsageError("a comparison needs at least two runs", fix="name the baseline, then a run")
-    chosen = form or _form_of(output)
     target = options.file_to_write(output, force=force) if output else None
-    registry = metrics.load()
-    limits = [parse_threshold(text, registry.canonical) for text in fail_on or ()]
-    fields = [known_field(name) for name in study or ()]
-    wanted = _wanted(registry, metric, limits)
-    measured = [*dict.fromkeys([*wanted, *DIVIDED_METRICS])]
-    with use_engine(engine):
-        sides = _sides(run, measured, profile_mode, jobs, steps.choice, use_cache=not no_cache)
-    shown = wanted if metric else _with_plugins(wanted, sides, registry)
-    comparison = compare_runs(sides, shown, study=fields, thresholds=limits, tolerance=tolerance / 100)
-    _write(comparison, chosen, target)
-    return comparison.exit_status
-
-
-def _form_of(output: str | None) -> Form:
-    """Return the form that the name of a file asks for; a table without one."""
-    from ccl_bench.report.render import form_of
-
-    forms: dict[str, Form] = {"html": "html", "json": "json", "text": "table"}
-    found = form_of(output) if output else "text"
-    if found not in forms:
-        raise UsageError(f"a comparison cannot be {found}", fix="end the name in .html, .json or .txt")
-    return forms[found]
-
-
-def _wanted(registry: Registry[Metric], named: list[str] | None, limits: Sequence[Threshold]) -> list[str]:
-    """Return the metrics to compare: those named, or all but other units of the same number."""
-    chosen = named or [metric.name for metric in registry if not metric.variant_of]
-    limited = [limit.metric for limit in limits if limit.metric]
-    return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
-
-
-def _with_plugins(
-    wanted: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]
-) -> list[str]:
-    """Return `wanted` with the metrics in stored results that are not installed here."""
-    stored = (name for side in sides for name in side.results if name not in registry)
-    return [*dict.fromkeys([*wanted, *stored])]
-
-
-def _sides(
-    places: Iterable[str],
-    names: list[str],
-    profile_mode: str,
-    jobs: int | None,
-    choice: StepChoice,
-    *,
-    use_cache: bool,
-) -> list[RunResults]:
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.comparison.load_results import load_results
-
-    found = []
-    for place in places:
-        with progress_bar(1) as progress:
-            found.append(
-                load_results(
-                    place,
-                    names,
-                    profile_mode=profile_mode,
-                    choice=choice,
-                    jobs=jobs,
-                    use_cache=use_cache,
-                    progress=progress,
-                )
-            )
-    return found
-
-
-def _write(comparison: Comparison, form: Form, target: Path | None) -> None:
-    """Write the comparison to a file, or to stdout."""
-    if form == "table" and target is None:
-        from ccl_bench.report.comparison.text import page
+    chosen = form or (comparison_form(output) if output else "table")
+    with reading.in_use() as progress:
+        compared = api.compare(
+            *run,
+            metric=metric,
+            study=study or (),
+            fail_on=fail_on or (),
+            tolerance=tolerance / 100,
+            profile_mode=reading.profile_mode,
+            steps=reading.steps.steps,
+            skip_steps=reading.steps.skip_steps,
+            marker=reading.steps.marker,
+            jobs=reading.jobs,
+            use_cache=not reading.no_cache,
+            progress=progress,
+        )
+    if target:
+        compared.report(target, form=chosen)
+    elif chosen == "table":
         from ccl_bench.report.console import show
 
-        show(page(comparison))
-        return
-    text = _text(comparison, form)
-    if target is None:
-        sys.stdout.write(text)
-        return
-    from ccl_bench.storage.files import replace_text
-
-    replace_text(target, text)
-
-
-def _text(comparison: Comparison, form: Form) -> str:
-    if form == "json":
-        from ccl_bench.comparison.compare import to_json
-
-        return to_json(comparison).decode() + "\n"
-    if form == "html":
-        from ccl_bench.report.comparison.page import html
-
-        return html(comparison)
-    from ccl_bench.report.comparison.text import page
-    from ccl_bench.report.console import to_text
-
-    return to_text(page(comparison), width=_FILE_COLUMNS)
+        show(compared.page())
+    else:
+        sys.stdout.write(compared.written(chosen))
+    return compared.data.exit_status

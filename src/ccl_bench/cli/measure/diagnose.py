@@ -61,29 +61,19 @@ def diagnose(
     why: Annotated[bool, Parameter(help="Also show why the other diagnoses are silent.")] = False,
     fail_on: FailOn = None,
     workload_card: options.Card = None,
-    steps: options.Steps = options.EVERY_STEP,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
+    reading: options.Reading = options.DEFAULT_READING,
     form: Annotated[
         Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
     ] = "text",
 ) -> int:
     """Diagnose one run."""
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.diagnosis.diagnose import diagnose as diagnosed
-    from ccl_bench.engine import use_engine
-    from ccl_bench.run import open_run
-
     if list_ or explain is not None:
         return _manual(explain)
     if run is None:
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     limits = [_limit(text) for text in fail_on or ()]
-    opened = open_run(run, card=workload_card, profile_mode=profile_mode, choice=steps.choice)
-    with use_engine(engine), progress_bar(len(opened.traces)) as progress:
-        found = diagnosed(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+    with reading.open(run, card=workload_card) as measured:
+        found = measured.diagnose()
     _show(found, form, why=why)
     return _judged(found, limits)
 

@@ -36,21 +36,11 @@ def inspect(
     json: options.Json = False,
     why: options.Why = False,
     workload_card: options.Card = None,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    reading: options.Reading = options.DEFAULT_READING,
 ) -> int:
     """Look at a run and print what is in it."""
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.diagnosis.observe import inspect_run
-    from ccl_bench.engine import use_engine
-    from ccl_bench.run import open_run
-
-    opened = open_run(run, card=workload_card, profile_mode=profile_mode, choice=steps.choice)
-    with use_engine(engine), progress_bar(len(opened.traces)) as progress:
-        found = inspect_run(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
+    with reading.open(run, card=workload_card) as measured:
+        found = measured.inspect()
     if json:
         from ccl_bench.result.inspection import to_json
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.result import Result
-    from ccl_bench.result.step_choice import StepChoice
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
 
@@ -77,11 +76,7 @@ def app(program: str) -> App:
         every: All = False,
         form: Format = None,
         workload_card: options.Card = None,
-        profile_mode: options.ProfileMode = "auto",
-        jobs: options.Jobs = None,
-        no_cache: options.NoCache = False,
-        engine: options.Engine = "auto",
-        steps: options.Steps = options.EVERY_STEP,
+        reading: options.Reading = options.DEFAULT_READING,
         why: options.Why = False,
         debug: Debug = False,
         list_metrics: ListMetrics = False,
@@ -94,22 +89,12 @@ def app(program: str) -> App:
         names = requested_metrics(metric or [], every=every)
         if not trace:
             raise UsageError("no run is given", fix="name a directory, trace file or URL with --trace")
-        failures: dict[str, Exception] = {}
-        results = measure(
-            trace,
-            names,
-            card=workload_card,
-            profile_mode=profile_mode,
-            jobs=jobs,
-            use_cache=not no_cache,
-            engine=engine,
-            choice=steps.choice,
-            failures=failures,
-        )
+        with reading.open(trace, card=workload_card) as measured:
+            results = measured.results(names)
         chosen = form or ("table" if every or len(names) > 1 else "value")
         status = print_results(results, chosen, program, every=every, why=why)
         if debug or len(results) == 1:
-            print_tracebacks(failures)
+            print_tracebacks(measured.failures)
         return status
 
     return made
@@ -127,29 +112,6 @@ def requested_metrics(names: list[str], *, every: bool) -> list[str]:
             "no metric is named", fix="name one with --metric, or give --all; --list-metrics lists them"
         )
     return list(dict.fromkeys(map(registry.spelled, names)))
-
-
-def measure(
-    place: str,
-    names: list[str],
-    *,
-    card: str | None,
-    profile_mode: str,
-    jobs: int | None,
-    use_cache: bool,
-    engine: str,
-    choice: StepChoice,
-    failures: dict[str, Exception],
-) -> list[Result]:
-    """Return the results of the named metrics for the run at `place`, with a bar while it takes long."""
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.engine import use_engine
-    from ccl_bench.evaluate.compute import evaluate
-    from ccl_bench.run import open_run
-
-    run = open_run(place, card=card, profile_mode=profile_mode, choice=choice)
-    with use_engine(engine), progress_bar(len(run.traces)) as progress:
-        return evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress, failures=failures)
 
 
 def print_results(

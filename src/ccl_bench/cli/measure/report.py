@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.result.report_data import ReportData
-    from ccl_bench.run import Run
 
 ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
 
@@ -72,22 +71,14 @@ def report(
     why: options.Why = False,
     config: Config = None,
     workload_card: options.Card = None,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Report a run."""
-    from ccl_bench.engine import use_engine
-    from ccl_bench.run import open_run
-
     chosen = _form(form, output, text=text)
     target = options.file_to_write(output, force=force) if output else None
-    opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
-    with use_engine(engine):
-        observed = _observed(opened, jobs, use_cache=not no_cache)
+    with reading.open(run, card=workload_card, config=config) as measured:
+        observed = measured.observed
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
@@ -162,19 +153,15 @@ def write_report(
     config: Config = None,
     output_dir: Annotated[str, Parameter(metavar="FOLDER", help="Folder of the reports.")] = FOLDER,
     workload_card: options.Card = None,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    steps: options.Steps = options.EVERY_STEP,
+    reading: options.Reading = options.DEFAULT_READING,
 ) -> int:
     """Write the text report of a run to `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt` and print its path."""
     from datetime import datetime
 
     from ccl_bench.report.render.text import text_report_name
-    from ccl_bench.run import open_run
 
-    opened = open_run(run, card=workload_card, config=config, profile_mode=profile_mode, choice=steps.choice)
-    observed = _observed(opened, jobs, use_cache=not no_cache)
+    with reading.open(run, card=workload_card, config=config) as measured:
+        observed = measured.observed
     name = text_report_name(observed.inspection, datetime.now().astimezone())
     target = _new_file(Path(output_dir), name)
     _write(target, observed, "text")
@@ -194,11 +181,3 @@ def _new_file(folder: Path, name: str) -> Path:
             break
         path = folder / f"{Path(name).stem}_{number}{Path(name).suffix}"
     return path
-
-
-def _observed(run: Run, jobs: int | None, *, use_cache: bool) -> ReportData:
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.diagnosis.observe import observe_run
-
-    with progress_bar(len(run.traces)) as progress:
-        return observe_run(run, jobs=jobs, use_cache=use_cache, progress=progress)

@@ -39,32 +39,17 @@ def timeline(
     max_slices: Annotated[
         int | None, Parameter(metavar="N", help="Maximum number of slices in the file; 500,000 by default.")
     ] = None,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    workload_card: options.Card = None,
+    reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.engine import use_engine
     from ccl_bench.report.console import show
     from ccl_bench.report.formatting import counted, size
-    from ccl_bench.run import open_run
-    from ccl_bench.timeline import MOST_SLICES, write_timeline
 
     target = options.file_to_write(output, force=force)
-    opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
-    with use_engine(engine), progress_bar(len(opened.traces)) as progress:
-        written = write_timeline(
-            opened,
-            target,
-            most_slices=max_slices or MOST_SLICES,
-            jobs=jobs,
-            use_cache=not no_cache,
-            progress=progress,
-        )
+    with reading.open(run, card=workload_card) as measured:
+        written = measured.timeline(target, most_slices=max_slices)
     counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
     show(f"{written.path}  {counts}")
     for remark in (written.clocks, *written.left_out):

@@ -73,32 +73,26 @@ def what_if(
     ideal: Ideal = None,
     overlap: Overlap = None,
     network: Network = None,
-    steps: options.Steps = options.EVERY_STEP,
-    profile_mode: options.ProfileMode = "auto",
-    jobs: options.Jobs = None,
-    no_cache: options.NoCache = False,
-    engine: options.Engine = "auto",
+    workload_card: options.Card = None,
+    reading: options.Reading = options.DEFAULT_READING,
     form: Annotated[
         Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
     ] = "text",
 ) -> int:
     """Answer scenarios of one run or table."""
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.engine import use_engine
     from ccl_bench.report.console import show
     from ccl_bench.report.what_if import what_if_page
     from ccl_bench.result.what_if import to_json
-    from ccl_bench.run import open_run
-    from ccl_bench.whatif import RunReplays, answer_what_if, load_run_graph, parse_scenarios
+    from ccl_bench.whatif import answer_what_if, parse_scenarios
     from ccl_bench.whatif.operation_table import is_operation_table
 
+    replays: Replays
     if is_operation_table(run):
-        replays = _table(run, steps.choice)
+        replays = _table(run, reading.steps.choice)
     else:
-        opened = open_run(run, profile_mode=profile_mode, choice=steps.choice)
-        with use_engine(engine), progress_bar(len(opened.traces)) as progress:
-            graph = load_run_graph(opened, jobs=jobs, use_cache=not no_cache, progress=progress)
-        replays = RunReplays(graph)
+        with reading.open(run, card=workload_card) as measured:
+            replays = measured.replays
     scenarios = parse_scenarios(replays, *(each or () for each in (without, scale, ideal, overlap, network)))
     with progress_bar(1, "replaying") as progress:
         found = answer_what_if(replays, scenarios, progress)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 720
 _PIXELS_PER_POINT = 2
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 _FONT = "DejaVu Sans, Liberation Sans, Arial, sans-serif"
 """Fonts that the renderer finds by name; it knows no `system-ui`."""
 
@@ -20,13 +21,14 @@ def image(chart: Chart, form: ImageForm) -> bytes:
     """Return a chart with its title on white, in the colours of the light theme."""
     import vl_convert
 
-    spec = _static(chart)
+    spec = static_spec(chart)
     if form == "svg":
         return str(vl_convert.vegalite_to_svg(spec)).encode()
     return bytes(vl_convert.vegalite_to_png(spec, scale=_PIXELS_PER_POINT))
 
 
-def _static(chart: Chart) -> dict[str, Any]:
+def static_spec(chart: Chart) -> dict[str, Any]:
+    """Return the specification of a chart that stands alone: titled, on white, in the light theme."""
     config = {
         **with_plain_colours(CHART_CONFIG),
         "font": _FONT,
@@ -34,4 +36,10 @@ def _static(chart: Chart) -> dict[str, Any]:
         "padding": 16,
     }
     title = {"text": chart.title, "anchor": "start", "fontSize": 15, "color": LIGHT["text"], "offset": 10}
-    return {**with_plain_colours(chart.spec), "width": _WIDTH, "title": title, "config": config}
+    return {
+        "$schema": SCHEMA,
+        **with_plain_colours(chart.spec),
+        "width": _WIDTH,
+        "title": title,
+        "config": config,
+    }

@@ -1,0 +1,67 @@
+"""One chart of a report on its own: a Vega-Lite specification that a notebook draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.report.render import ImageForm
+from ccl_bench.report.render.images import image, static_spec
+
+if TYPE_CHECKING:
+    from ccl_bench.report import page_model
+
+VEGA_LITE = "application/vnd.vegalite.v5+json"
+"""Media type under which notebooks draw a specification."""
+
+_SPEC = ".json"
+
+
+class Chart:
+    """A drawing with its data; `spec` is its Vega-Lite specification, in plain colours on white."""
+
+    def __init__(self, chart: page_model.Chart) -> None:
+        self._chart = chart
+        self.name = chart.key
+        self.title = chart.title
+        self.summary = chart.summary
+        """What the drawing says, in one or two sentences."""
+        self.spec: dict[str, Any] = static_spec(chart)
+
+    def __repr__(self) -> str:
+        return f"<Chart {self.name}: {self.title}>"
+
+    def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
+        """Return the forms that a notebook chooses from: the specification, and the picture for others."""
+        return {
+            VEGA_LITE: self.spec,
+            "image/svg+xml": image(self._chart, "svg").decode(),
+            "text/plain": f"{self!r}\n{self.summary}",
+        }
+
+    def save(self, output: str | Path) -> Path:
+        """Write the chart as SVG or PNG, or its specification as JSON, by the name of the file."""
+        import json
+
+        target = Path(output)
+        form = target.suffix.lstrip(".")
+        if target.suffix == _SPEC:
+            target.write_text(json.dumps(self.spec, indent=2) + "\n", encoding="utf-8")
+        elif form in get_args(ImageForm):
+            target.write_bytes(image(self._chart, "png" if form == "png" else "svg"))
+        else:
+            known = ", ".join([*(f".{each}" for each in get_args(ImageForm)), _SPEC])
+            raise UsageError(
+                f"the name {target.name} does not state the form of the chart", fix=f"end it in {known}"
+            )
+        return target
+
+    def to_altair(self) -> Any:
+        """Return the chart as an Altair object, to change or to combine; needs the package `altair`."""
+        try:
+            import altair as alt
+        except ModuleNotFoundError as error:
+            fix = "pip install 'ccl-bench[notebook]'"
+            raise CclBenchError("the package altair is not installed", fix=fix) from error
+        return alt.Chart.from_dict(self.spec)

@@ -1,0 +1,168 @@
+"""Runs against a baseline: what changed beyond noise, as data, as a table, and in a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import metrics
+from ccl_bench.api.measured_run import MeasuredRun
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.comparison.changes import TOLERANCE
+from ccl_bench.comparison.comparability import fields_of, known_field
+from ccl_bench.comparison.compare import Comparison, compare_runs, to_json
+from ccl_bench.comparison.load_results import load_results
+from ccl_bench.comparison.run_results import RunResults
+from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
+from ccl_bench.comparison.thresholds import parse_threshold
+from ccl_bench.report.render import ComparisonForm, comparison_form
+from ccl_bench.result.step_choice import step_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+    from ccl_bench.base.registry import Registry
+    from ccl_bench.comparison.thresholds import Threshold
+    from ccl_bench.engine import Progress
+    from ccl_bench.metrics import Metric
+
+_FEWEST = 2
+_FILE_COLUMNS = 1_000
+
+_COLUMNS: dict[str, Any] = {
+    "run": pl.String,
+    "metric": pl.String,
+    "unit": pl.String,
+    "baseline": pl.Float64,
+    "other": pl.Float64,
+    "relative": pl.Float64,
+    "verdict": pl.String,
+    "remarks": pl.List(pl.String),
+}
+
+
+def compare(
+    *runs: MeasuredRun | str | Path,
+    metric: Iterable[str] | None = None,
+    study: Iterable[str] = (),
+    fail_on: Iterable[str] = (),
+    tolerance: float = TOLERANCE,
+    profile_mode: str = "auto",
+    steps: str | None = None,
+    skip_steps: int | None = None,
+    marker: str | None = None,
+    jobs: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> ComparedRuns:
+    """Compare runs with the first one: what changed beyond noise, and where in the step.
+
+    A run is one that is open, or a place: a directory, a trace file, or a file of results as `ccl-metrics
+    --all --format json` writes it. `metric` names what to compare, all by default; `study` names fields of
+    the card that may differ; `fail_on` are limits such as `"iteration_wall_clock_time>5%"`; smaller changes
+    than `tolerance`, relative, are neither better nor worse. The choice of steps is for runs that are not
+    open yet. Raises UsageError for names and limits that make no sense.
+    """
+    if len(runs) < _FEWEST:
+        raise UsageError("a comparison needs at least two runs", fix="name the baseline, then a run")
+    registry = metrics.load()
+    limits = [parse_threshold(text, registry.canonical) for text in fail_on]
+    fields = [known_field(name) for name in study]
+    wanted = _wanted(registry, metric, limits)
+    measured = [*dict.fromkeys([*wanted, *DIVIDED_METRICS])]
+    choice = step_choice(steps, skip_steps, marker)
+    sides = [
+        _results_of(each, measured)
+        if isinstance(each, MeasuredRun)
+        else load_results(
+            str(each),
+            measured,
+            profile_mode=profile_mode,
+            choice=choice,
+            jobs=jobs,
+            use_cache=use_cache,
+            progress=progress,
+        )
+        for each in runs
+    ]
+    shown = wanted if metric else _with_plugins(wanted, sides, registry)
+    return ComparedRuns(compare_runs(sides, shown, study=fields, thresholds=limits, tolerance=tolerance))
+
+
+def _wanted(
+    registry: Registry[Metric], named: Iterable[str] | None, limits: Sequence[Threshold]
+) -> list[str]:
+    """Return the metrics to compare: those named, or all but other units of the same number."""
+    chosen = named or [metric.name for metric in registry if not metric.variant_of]
+    limited = [limit.metric for limit in limits if limit.metric]
+    return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
+
+
+def _results_of(measured: MeasuredRun, names: list[str]) -> RunResults:
+    results = {result.metric: result for result in measured.results(names)}
+    return RunResults(measured.place, results, fields_of(measured.run.stated.card, measured.facts))
+
+
+def _with_plugins(
+    wanted: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]
+) -> list[str]:
+    """Return `wanted` with the metrics in stored results that are not installed here."""
+    stored = (name for side in sides for name in side.results if name not in registry)
+    return [*dict.fromkeys([*wanted, *stored])]
+
+
+class ComparedRuns:
+    """A comparison; `data` holds all that it found."""
+
+    def __init__(self, data: Comparison) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<ComparedRuns {self.data.baseline} with {', '.join(pair.name for pair in self.data.pairs)}>"
+
+    def _repr_html_(self) -> str:
+        from ccl_bench.api.display import as_html
+
+        return as_html(self.page())
+
+    def changes(self) -> pl.DataFrame:
+        """Return every metric of every run against the baseline, one row each, in the order of the page.
+
+        Columns: run, metric, unit, baseline, other, relative (null where the baseline is 0 or has no
+        value), verdict, remarks.
+        """
+        rows = [
+            (pair.name, c.metric, c.unit, c.baseline, c.other, c.relative, c.verdict, [*c.remarks])
+            for pair in self.data.pairs
+            for c in pair.changes
+        ]
+        return pl.DataFrame(rows, _COLUMNS, orient="row")
+
+    def page(self) -> RenderableType:
+        """Return what the command shows, for a rich console."""
+        from ccl_bench.report.comparison.text import page
+
+        return page(self.data)
+
+    def written(self, form: ComparisonForm) -> str:
+        """Return the comparison as a table in text, as JSON, or as a page of HTML."""
+        if form == "json":
+            return to_json(self.data).decode() + "\n"
+        if form == "html":
+            from ccl_bench.report.comparison.page import html
+
+            return html(self.data)
+        from ccl_bench.report.console import to_text
+
+        return to_text(self.page(), width=_FILE_COLUMNS)
+
+    def report(self, output: str | Path, *, form: ComparisonForm | None = None) -> Path:
+        """Write the comparison, in the form that the name of the file asks for, and return the file."""
+        from ccl_bench.storage.files import replace_text
+
+        target = Path(output)
+        replace_text(target, self.written(form or comparison_form(target.name)))
+        return target

@@ -1,0 +1,77 @@
+"""How runs and answers look in a notebook: as the pages that commands print, in HTML."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.result import Result
+from ccl_bench.result.diagnosis import Diagnosed, Verdict
+from ccl_bench.result.display import PAGES
+from ccl_bench.result.inspection import Inspection
+from ccl_bench.result.what_if import CriticalPath, WhatIf
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_COLUMNS = 120
+_PRE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.35\">{code}</pre>"
+
+
+def as_html(*content: RenderableType) -> str:
+    """Return what a command would print as HTML; texts from traces are escaped."""
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(), record=True, width=_COLUMNS, highlight=False, markup=False, emoji=False
+    )
+    for part in content:
+        console.print(part)
+    return re.sub(" +$", "", console.export_html(inline_styles=True, code_format=_PRE), flags=re.MULTILINE)
+
+
+def register() -> None:
+    """Let answers show themselves in a notebook."""
+    PAGES[Result] = _result
+    PAGES[Inspection] = _inspection
+    PAGES[Diagnosed] = _diagnosed
+    PAGES[Verdict] = _verdict
+    PAGES[WhatIf] = _what_if
+    PAGES[CriticalPath] = _critical_path
+
+
+def _result(found: Result) -> str:
+    from ccl_bench.report.results import result_page
+
+    return as_html(result_page(found))
+
+
+def _inspection(found: Inspection) -> str:
+    from ccl_bench.report.inspection import inspection_page
+
+    return as_html(inspection_page(found))
+
+
+def _diagnosed(found: Diagnosed) -> str:
+    from ccl_bench.report.diagnosis import diagnose_page
+
+    return as_html(diagnose_page(found))
+
+
+def _verdict(found: Verdict) -> str:
+    from ccl_bench.report.verdict import verdict_sentence
+
+    return as_html(verdict_sentence(found))
+
+
+def _what_if(found: WhatIf) -> str:
+    from ccl_bench.report.what_if import what_if_page
+
+    return as_html(what_if_page(found))
+
+
+def _critical_path(found: CriticalPath) -> str:
+    from ccl_bench.report.what_if import critical_path_page
+
+    return as_html(critical_path_page(found))

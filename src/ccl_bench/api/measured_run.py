@@ -1,0 +1,279 @@
+"""A run, opened once: its tables, metrics, verdict, diagnoses and pages, each computed when asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.result.step_choice import step_choice
+from ccl_bench.run import open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import polars as pl
+
+    from ccl_bench.analysis.facts import Facts
+    from ccl_bench.api.charts import Chart
+    from ccl_bench.api.tables import RunTables
+    from ccl_bench.base.findings import Issue
+    from ccl_bench.engine import Progress
+    from ccl_bench.evaluate.compute import Reading
+    from ccl_bench.report.render import Form
+    from ccl_bench.result import Result
+    from ccl_bench.result.diagnosis import Diagnosed, Verdict
+    from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.report_data import ReportData
+    from ccl_bench.result.what_if import CriticalPath, WhatIf
+    from ccl_bench.run import Run
+    from ccl_bench.timeline import Written
+    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.whatif import RunReplays
+
+
+def open(  # noqa: A001  it opens a run
+    place: str | Path,
+    *,
+    card: str | Path | None = None,
+    config: str | Path | None = None,
+    profile_mode: str = "auto",
+    steps: str | None = None,
+    skip_steps: int | None = None,
+    marker: str | None = None,
+    jobs: int | None = None,
+    use_cache: bool = True,
+) -> MeasuredRun:
+    """Return the run at `place`: a directory, a single trace file, or the URL of either.
+
+    Its files are found, and no trace is read yet. `card` and `config` name a workload card and a training
+    configuration elsewhere; `profile_mode` is `auto`, `torch` or `nsys`. `steps` (`"3-5"`), `skip_steps` and
+    `marker` (a regular expression) choose the steps that numbers rest on. `jobs` processes read traces, as
+    many as cores by default. Raises InputError where there is nothing to read, and UsageError for a choice
+    that makes no sense.
+    """
+    choice = step_choice(steps, skip_steps, marker)
+    run = open_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice)
+    return MeasuredRun(run, str(place), jobs=jobs, use_cache=use_cache)
+
+
+class MeasuredRun:
+    """A run and what is measured of it. `ccl_bench.open` makes one; every answer is kept."""
+
+    def __init__(self, run: Run, place: str, *, jobs: int | None = None, use_cache: bool = True) -> None:
+        self.run = run
+        """What was found at the place, before any trace is read."""
+        self.place = place
+        """The run, as given."""
+        self.jobs = jobs
+        self.use_cache = use_cache
+        self.progress: Progress | None = None
+        """Called with (done, total) after each trace that is read."""
+        self.failures: dict[str, Exception] = {}
+        """Metric → the unexpected error that it raised."""
+        self._results: dict[str, Result] = {}
+
+    def __repr__(self) -> str:
+        ranks = f", {len(self.ranks)} ranks" if self.ranks else ""
+        return f"<MeasuredRun {self.place}: {len(self.traces)} traces{ranks}>"
+
+    @property
+    def path(self) -> Path:
+        """The directory or file of the run."""
+        return self.run.path
+
+    @property
+    def traces(self) -> list[TraceFile]:
+        """The trace files, in order of path."""
+        return self.run.traces
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks whose traces are present, as their names show."""
+        return self.run.ranks
+
+    @property
+    def facts(self) -> Facts:
+        """What card, metadata and configuration state."""
+        return self.run.facts
+
+    def inspect(self) -> Inspection:
+        """Return what is in the run, what can be measured and what is wrong; every trace is read."""
+        return self.observed.inspection if "observed" in vars(self) else self._inspection
+
+    @property
+    def findings(self) -> list[Issue]:
+        """Everything that is wrong with the data, the worst first; every trace is read."""
+        return self.inspect().issues
+
+    def results(self, names: Iterable[str] | None = None) -> list[Result]:
+        """Return the results of the named metrics, of all by default, in the order of the names.
+
+        A metric without a value says why in its result. Raises UsageError for an unknown name.
+        """
+        from ccl_bench import metrics
+        from ccl_bench.evaluate.compute import evaluate
+
+        asked = metrics.load().names() if names is None else [*names]
+        missing = [name for name in dict.fromkeys(asked) if name not in self._results]
+        if missing:
+            found = evaluate(
+                self.run,
+                missing,
+                **self.reading,
+                failures=self.failures,
+            )
+            self._results |= dict(zip(missing, found, strict=True))
+        return [self._results[name] for name in asked]
+
+    def metric(self, name: str) -> Result:
+        """Return the result of one metric, by its name or another name of it."""
+        from ccl_bench import metrics
+
+        return self.results([metrics.load([name]).spelled(name)])[0]
+
+    def metrics(self, *names: str) -> pl.DataFrame:
+        """Return the named metrics, or all, as a table with one row each.
+
+        Columns: metric, value (null without one), unit, better, status, reason, fix, window, ranks, findings.
+        """
+        from ccl_bench.api.tables import results_frame
+
+        return results_frame([self.metric(name) for name in names] if names else self.results())
+
+    @cached_property
+    def tables(self) -> RunTables:
+        """The tables that the traces of the run can fill, by name, each with its columns and their units."""
+        from ccl_bench.api.tables import RunTables
+
+        return RunTables(self)
+
+    def table(self, name: str, *, ranks: Iterable[int] | None = None) -> pl.DataFrame:
+        """Return a table of all ranks, or of some, as a polars frame.
+
+        Rows of one trace have its number, rank and recorded window (`trace`, `rank`, `iteration`). Of chosen
+        steps a table has the rows that belong to them, and without steps those that begin in them. The frame
+        is an Arrow table too, and `.to_pandas()` works. Raises UsageError for an unknown name.
+        """
+        return self.tables.load(name, ranks=ranks)
+
+    @cached_property
+    def observed(self) -> ReportData:
+        """What a report of the run shows, as data; every trace is read once."""
+        from ccl_bench.diagnosis.observe import observe_run
+
+        return observe_run(self.run, **self.reading)
+
+    def verdict(self) -> Verdict:
+        """Return where the time of a step goes; raise NotMeasurable where the traces do not show it."""
+        found = self.diagnose()
+        if found.verdict is None:
+            raise NotMeasurable(found.why_no_verdict, where=self.place)
+        return found.verdict
+
+    def diagnose(self) -> Diagnosed:
+        """Return the verdict, what costs time, and what changing it is worth."""
+        return self._diagnosed
+
+    def what_if(
+        self,
+        *,
+        without: str | Iterable[str] = (),
+        scale: str | Iterable[str] = (),
+        ideal: str | Iterable[str] = (),
+        overlap: str | Iterable[str] = (),
+        network: str | Iterable[str] = (),
+    ) -> WhatIf:
+        """Return what a step would take if something were otherwise.
+
+        Scenarios are written as on the command line: `without="rank:0"`, `scale="kernel:gemm=0.5"`,
+        `ideal="comm"`, `overlap="all_reduce"`, `network="B=300,alpha=5"`; lists of them give several.
+        Raises NotMeasurable where the replay explains too little of a step.
+        """
+        from ccl_bench.whatif import answer_what_if, parse_scenarios
+
+        asked = (without, scale, ideal, overlap, network)
+        scenarios = parse_scenarios(
+            self.replays, *([each] if isinstance(each, str) else each for each in asked)
+        )
+        return answer_what_if(self.replays, scenarios, self.progress)
+
+    def critical_path(self, step: int | None = None) -> CriticalPath:
+        """Return what the end of a step waited for, back to its begin; the mean of all steps by default.
+
+        Raises UsageError for a step that the run does not have, and NotMeasurable as `what_if` does.
+        """
+        from ccl_bench.whatif.answer import replay_recorded
+        from ccl_bench.whatif.critical_path import find_critical_path
+
+        replay_recorded(self.replays)
+        if step is not None and step not in self.replays.steps:
+            known = ", ".join(map(str, self.replays.steps))
+            raise UsageError(f"the run has no step {step}", fix=f"its steps are {known}")
+        return find_critical_path(self.replays, step)
+
+    @cached_property
+    def replays(self) -> RunReplays:
+        """The run as `what_if` and `critical_path` replay it."""
+        from ccl_bench.whatif import RunReplays, load_run_graph
+
+        return RunReplays(load_run_graph(self.run, **self.reading))
+
+    @cached_property
+    def charts(self) -> Mapping[str, Chart]:
+        """The charts of the report by name; a notebook draws each."""
+        from ccl_bench.api.charts import Chart
+        from ccl_bench.report.page import report_page
+
+        return {chart.key: Chart(chart) for chart in report_page(self.observed).charts()}
+
+    def chart(self, name: str) -> Chart:
+        """Return one chart of the report, a Vega-Lite specification; UsageError where there is none."""
+        if name not in self.charts:
+            known = [*self.charts]
+            fix = did_you_mean(name, known) or (f"it has {', '.join(known)}" if known else "it has none")
+            raise UsageError(f"the run has no chart {name!r}", fix=fix)
+        return self.charts[name]
+
+    def report(self, output: str | Path, *, form: Form | None = None, why: bool = False) -> Path:
+        """Write the report, in the form that the name of the file asks for, and return the file.
+
+        Forms are HTML (one page with charts), Markdown, JSON and text. An existing file is replaced.
+        """
+        from ccl_bench.report.render import form_of, render
+        from ccl_bench.storage.files import replace_text
+
+        target = Path(output)
+        chosen = form or form_of(target.name)
+        replace_text(target, render(self.observed, chosen, why=why))
+        return target
+
+    def timeline(self, output: str | Path, *, most_slices: int | None = None) -> Written:
+        """Write all ranks on one clock for Perfetto (ui.perfetto.dev), and return what the file came to."""
+        from ccl_bench.timeline import MOST_SLICES, write_timeline
+
+        return write_timeline(
+            self.run,
+            Path(output),
+            most_slices=most_slices or MOST_SLICES,
+            **self.reading,
+        )
+
+    @property
+    def reading(self) -> Reading:
+        """How traces are read, as functions that read them take it."""
+        return {"jobs": self.jobs, "use_cache": self.use_cache, "progress": self.progress}
+
+    @cached_property
+    def _inspection(self) -> Inspection:
+        from ccl_bench.diagnosis.observe import inspect_run
+
+        return inspect_run(self.run, **self.reading)
+
+    @cached_property
+    def _diagnosed(self) -> Diagnosed:
+        from ccl_bench.diagnosis.diagnose import diagnose
+
+        return diagnose(self.run, **self.reading)

@@ -1,0 +1,236 @@
+"""The tables of a run as frames: which there are, what their columns mean, reading and writing them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccl_bench import analysis, storage
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.engine.read_trace import contributes, has_rows
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.schema import KEYS, TABLES, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ccl_bench.api.measured_run import MeasuredRun
+    from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.result import Result
+    from ccl_bench.trace.format import TraceFile
+
+TableForm = Literal["parquet", "csv"]
+
+SCHEMA_FILE = "tables.json"
+"""Columns, units and meanings of the tables beside it."""
+
+_TIMES = ("start_ns", "time_ns")
+
+
+def documented_tables() -> dict[str, Table]:
+    """Return every table by name, those of single traces with the columns that say which trace it is."""
+    analysis.load()
+    found = {name: _with_keys(table) for name, table in TABLES.items()}
+    for each in DERIVED:
+        found[each.table.name] = each.table if each.across_ranks else _with_keys(each.table)
+    return found
+
+
+def _with_keys(table: Table) -> Table:
+    return replace(table, columns=MappingProxyType({**KEYS, **table.columns}))
+
+
+class RunTables(Mapping[str, Table]):
+    """The tables that the traces of a run can fill, by name, with their columns and units."""
+
+    def __init__(self, measured: MeasuredRun) -> None:
+        self._measured = measured
+        forms = {trace.form for trace in measured.traces}
+        self._tables = {
+            name: table
+            for name, table in documented_tables().items()
+            if any(contributes(form, name) for form in forms) and (name in TABLES or has_rows(name, forms))
+        }
+
+    def __getitem__(self, name: str) -> Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def load(self, name: str, *, ranks: Iterable[int] | None = None) -> pl.DataFrame:
+        """Return a table as a frame; see `MeasuredRun.table`."""
+        return next(self.load_each([name], ranks=ranks))[1]
+
+    def load_each(
+        self, names: Iterable[str], *, ranks: Iterable[int] | None = None
+    ) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield tables with their names: raw ones read one by one, all derived ones from one reading."""
+        asked = [self._known(name) for name in names]
+        kept = None if ranks is None else self._present(ranks)
+        raw = [name for name in asked if name in TABLES]
+        yield from ((name, self._raw(name, kept)) for name in raw)
+        derived = [name for name in asked if name not in TABLES]
+        if not derived:
+            return
+        loaded = self._load(derived, self._measured.traces)
+        for name in derived:
+            yield name, _of_ranks(_of(loaded, self[name]), kept)
+
+    def _known(self, name: str) -> str:
+        if name in self._tables:
+            return name
+        if name in documented_tables():
+            fix = "ccl-bench tables RUN lists those that it has"
+            raise NotMeasurable(f"no trace of the run fills the table {name!r}", fix=fix)
+        fix = did_you_mean(name, documented_tables()) or f"one of: {', '.join(self._tables)}"
+        raise UsageError(f"there is no table {name!r}", fix=fix)
+
+    def _present(self, ranks: Iterable[int]) -> set[int]:
+        kept, known = {*ranks}, {*self._measured.ranks}
+        if known and not kept <= known:
+            lacking = ", ".join(map(str, sorted(kept - known)))
+            raise UsageError(
+                f"the run has no trace of rank {lacking}", fix="ccl-bench inspect lists its ranks"
+            )
+        return kept
+
+    def _raw(self, name: str, ranks: set[int] | None) -> pl.DataFrame:
+        """Return a raw table; only the traces of the ranks are read where file names state them."""
+        traces = self._measured.traces
+        if ranks is not None:
+            traces = [trace for trace in traces if trace.rank is None or trace.rank in ranks]
+        choice = self._measured.run.choice
+        timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
+        loaded = self._load([name, "steps"] if choice and timed else [name], traces)
+        found = _of(loaded, self[name])
+        if choice and timed:
+            found = _begun_in(loaded.inputs["steps"], found, timed)
+        return _of_ranks(found, ranks)
+
+    def _load(self, names: Iterable[str], traces: list[TraceFile]) -> LoadedRun:
+        measured = self._measured
+        return load_tables(replace(measured.run, traces=traces), names, **measured.reading)
+
+
+def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
+    """Return a loaded table with its documented columns in order."""
+    if table.name in loaded.broken:
+        error = loaded.broken[table.name]
+        raise NotMeasurable(f"the table {table.name!r} failed: {type(error).__name__}: {error}") from error
+    found: pl.DataFrame = loaded.inputs[table.name]
+    return found.select([*table.columns])
+
+
+def _of_ranks(table: pl.DataFrame, ranks: set[int] | None) -> pl.DataFrame:
+    """Return the rows of some ranks; all where none are named, or rows belong to no rank."""
+    if ranks is None or "rank" not in table.columns:
+        return table
+    return table.filter(pl.col("rank").is_in(sorted(ranks)))
+
+
+def _begun_in(steps: pl.DataFrame, table: pl.DataFrame, time: str) -> pl.DataFrame:
+    """Return the rows of a table that begin in a step of their trace."""
+    bounds = steps.select("trace", begin="start_ns", until="end_ns").sort("begin")
+    placed = table.with_row_index("row").drop_nulls(time).sort(time)
+    inside = placed.join_asof(bounds, left_on=time, right_on="begin", by="trace", check_sortedness=False)
+    return inside.filter(pl.col(time) < pl.col("until")).sort("row").select(table.columns)
+
+
+def results_frame(results: Iterable[Result]) -> pl.DataFrame:
+    """Return results as a table with one row each."""
+    rows = [
+        (
+            each.metric,
+            each.value,
+            each.unit,
+            each.better,
+            each.status,
+            each.reason,
+            each.fix,
+            each.window,
+            each.ranks,
+            [*dict.fromkeys(finding.code for finding in each.findings)],
+        )
+        for each in results
+    ]
+    return pl.DataFrame(rows, _RESULT_COLUMNS, orient="row")
+
+
+_RESULT_COLUMNS: dict[str, Any] = {
+    "metric": pl.String,
+    "value": pl.Float64,
+    "unit": pl.String,
+    "better": pl.String,
+    "status": pl.String,
+    "reason": pl.String,
+    "fix": pl.String,
+    "window": pl.String,
+    "ranks": pl.List(pl.Int64),
+    "findings": pl.List(pl.String),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """One table in a file."""
+
+    name: str
+    rows: int
+    path: Path | None
+    """None without rows: no file is written."""
+
+
+def write_tables(
+    measured: MeasuredRun,
+    folder: Path,
+    *,
+    names: Sequence[str] = (),
+    form: TableForm = "parquet",
+    ranks: Iterable[int] | None = None,
+) -> Iterator[WrittenTable]:
+    """Write the named tables of a run, or all, into `folder`, and yield each; their schema goes beside them.
+
+    In CSV a list is its elements with spaces between them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = measured.tables
+    written = []
+    for name, table in tables.load_each(names or tables, ranks=ranks):
+        path = folder / f"{name}.{form}" if table.height else None
+        if path:
+            with storage.write_atomically(path) as temporary:
+                _write(table, temporary, form, schema_of(tables[name]))
+                temporary.chmod(0o644)
+        written.append(WrittenTable(name, table.height, path))
+        yield written[-1]
+    schemas = [{**schema_of(tables[each.name]), "rows": each.rows} for each in written]
+    storage.files.replace_text(folder / SCHEMA_FILE, json.dumps(schemas, indent=2, ensure_ascii=False) + "\n")
+
+
+def _write(table: pl.DataFrame, path: Path, form: TableForm, schema: dict[str, object]) -> None:
+    if form == "parquet":
+        table.write_parquet(path, metadata={"ccl_bench.table": json.dumps(schema, ensure_ascii=False)})
+        return
+    lists = [name for name, kind in table.schema.items() if kind.is_nested()]
+    joined = (pl.col(name).list.eval(pl.element().cast(pl.String)).list.join(" ") for name in lists)
+    table.with_columns(joined).write_csv(path)
+
+
+def schema_of(table: Table) -> dict[str, object]:
+    """Return what a table and its columns are, as plain data."""
+    columns = [
+        {"name": name, "type": column.dtype, "unit": table.unit(name), "doc": column.doc}
+        for name, column in table.columns.items()
+    ]
+    return {"name": table.name, "doc": table.doc, "columns": columns}

@@ -1,0 +1,150 @@
+"""The command `ccl-bench tables`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.cli import options
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+    from ccl_bench.api import MeasuredRun
+
+ABOUT = """Write the tables behind the numbers, all ranks in one file each, as Parquet or CSV.
+
+Without -o it lists the tables that the run has. The file tables.json beside them states what a row is, and \
+type, unit and meaning of each column. Chosen steps restrict every table to what belongs to them.
+
+Exit status: 0; 2 wrong usage, or a file already exists; 3 no trace of the run fills a named table; 4 where \
+nothing can be read.
+"""
+
+_MOST_RANKS = 10_000_000
+
+Names = Annotated[
+    list[str] | None, Parameter(alias="-t", metavar="NAME", help="Table to write; all by default.")
+]
+Folder = Annotated[str | None, Parameter(alias="-o", metavar="DIR", help="Folder to write the tables into.")]
+Ranks = Annotated[
+    str | None, Parameter(metavar="RANKS", help="Ranks whose rows to write, such as 0,8,16 or 0-3.")
+]
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    run = "examples/runs/llama-tiny-pp4-gloo"
+    examples = [f"{program} tables {run}", f"{program} tables {run} -o tables --table steps --format csv"]
+    made = options.app("tables", ABOUT, examples)
+    made.default(tables)
+    return made
+
+
+def tables(
+    run: Annotated[str | None, Parameter(metavar="", help="Directory, trace file or URL of the run.")] = None,
+    /,
+    *,
+    table: Names = None,
+    output: Folder = None,
+    form: Annotated[
+        Literal["parquet", "csv"], Parameter(name="--format", alias="-f", help="Form of the files.")
+    ] = "parquet",
+    ranks: Ranks = None,
+    explain: Annotated[
+        str | None, Parameter(metavar="NAME", help="Show what the columns of a table hold.")
+    ] = None,
+    json: options.Json = False,
+    workload_card: options.Card = None,
+    reading: options.Reading = options.DEFAULT_READING,
+    force: options.Force = False,
+) -> int:
+    """Write or list the tables of a run."""
+    if explain is not None:
+        return _explain(explain, as_json=json)
+    if run is None:
+        raise UsageError("no run is given", fix="name a directory, trace file or URL")
+    wanted = parse_ranks(ranks) if ranks else None
+    with reading.open(run, card=workload_card) as measured:
+        if output is None:
+            _list(measured, as_json=json)
+        else:
+            _write(measured, Path(output), table or [], form, wanted, force=force)
+    return 0
+
+
+def parse_ranks(text: str) -> list[int]:
+    """Return the ranks in a text such as `0,8-10`; raise UsageError where it names none."""
+    from ccl_bench.result.step_choice import parse_range
+
+    found = [parse_range(part, "ranks") for part in text.split(",")]
+    if max(last for _, last in found) > _MOST_RANKS:
+        raise UsageError(f"{text} names more ranks than a run has", fix="write them as 0,8,16 or 0-3")
+    return [rank for first, last in found for rank in range(first, last + 1)]
+
+
+def _explain(name: str, *, as_json: bool) -> int:
+    from ccl_bench.api.tables import documented_tables, schema_of
+    from ccl_bench.base.registry import did_you_mean
+    from ccl_bench.report.console import aligned, show
+
+    known = documented_tables()
+    if name not in known:
+        fix = did_you_mean(name, known) or "ccl-bench tables RUN lists those of a run"
+        raise UsageError(f"there is no table {name!r}", fix=fix)
+    found = known[name]
+    if as_json:
+        sys.stdout.write(_as_json(schema_of(found)))
+        return 0
+    rows = [(key, column.dtype, found.unit(key), column.doc) for key, column in found.columns.items()]
+    show(f"{found.name}: {found.doc}", "", aligned(("COLUMN", "TYPE", "UNIT", "MEANING"), rows))
+    return 0
+
+
+def _list(measured: MeasuredRun, *, as_json: bool) -> None:
+    from ccl_bench.api.tables import schema_of
+    from ccl_bench.report.console import aligned, show
+
+    if as_json:
+        sys.stdout.write(_as_json([schema_of(each) for each in measured.tables.values()]))
+        return
+    rows = [(name, table.doc.partition("\n")[0]) for name, table in measured.tables.items()]
+    show(aligned(("TABLE", "ONE ROW"), rows))
+
+
+def _write(
+    measured: MeasuredRun,
+    folder: Path,
+    names: list[str],
+    form: Literal["parquet", "csv"],
+    ranks: list[int] | None,
+    *,
+    force: bool,
+) -> None:
+    from ccl_bench.api.tables import SCHEMA_FILE, write_tables
+    from ccl_bench.report.formatting import counted
+
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", fix="name another with -o")
+    for name in (*(f"{each}.{form}" for each in names or measured.tables), SCHEMA_FILE):
+        options.file_to_write(str(folder / name), force=force)
+    empty = []
+    for each in write_tables(measured, folder, names=names, form=form, ranks=ranks):
+        if each.path is None:
+            empty.append(each.name)
+        else:
+            sys.stdout.write(f"{each.path}  {counted(each.rows, 'row')}\n")
+    sys.stdout.write(f"{folder / SCHEMA_FILE}\n")
+    if empty:
+        from ccl_bench.cli.runner import say
+
+        say("ccl-bench", f"note: without rows and not written: {', '.join(empty)}")
+
+
+def _as_json(found: object) -> str:
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
