@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -59,9 +60,17 @@ def derived(
         table = Table(name, inspect.cleandoc(function.__doc__ or ""), declared)
         needs = tuple(inspect.signature(function).parameters)
         DERIVED.add(name, Derived(table, needs, function, across_ranks, rows_of, reads))
+        for answer in (_needs, _without_circles, _computation_order):
+            answer.cache_clear()
         return function
 
     return register
+
+
+@cache
+def _needs() -> Mapping[str, tuple[str, ...]]:
+    """Return what each derived table needs: a run asks thousands of times."""
+    return MappingProxyType({each.table.name: each.needs for each in DERIVED})
 
 
 def computation_order(wanted: Iterable[str]) -> list[str]:
@@ -69,28 +78,42 @@ def computation_order(wanted: Iterable[str]) -> list[str]:
 
     Tables that need each other, and those that rest on them, cannot be computed and are left out.
     """
-    wanted = list(wanted)
+    return list(_computation_order(tuple(wanted)))
+
+
+@cache
+def _computation_order(wanted: tuple[str, ...]) -> tuple[str, ...]:
     circular = {name for circle in circles(wanted) for name in circle}
     computable: dict[str, bool] = {}
 
     def visit(name: str) -> bool:
-        if name in TABLES or name not in DERIVED:
+        if name in TABLES or name not in _needs():
             return True
         if name not in computable:
-            computable[name] = name not in circular and all(visit(need) for need in DERIVED.get(name).needs)
+            computable[name] = name not in circular and all(visit(need) for need in _needs()[name])
             order.extend([name] if computable[name] else [])
         return computable[name]
 
     order: list[str] = []
     for name in wanted:
         visit(name)
-    return order
+    return tuple(order)
 
 
 def circles(wanted: Iterable[str], given: Container[str] = frozenset()) -> list[tuple[str, ...]]:
     """Return each circle of tables behind `wanted` that need each other; those `given` need nothing."""
+    if _without_circles():
+        return []
     behind = tables_behind(wanted, but=given)
-    graph = {name: DERIVED.get(name).needs for name in sorted(behind) if name in DERIVED}
+    return _circles_of({name: _needs()[name] for name in sorted(behind) if name in _needs()})
+
+
+@cache
+def _without_circles() -> bool:
+    return not _circles_of(_needs())
+
+
+def _circles_of(graph: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     found = []
     while True:
         try:
@@ -110,14 +133,14 @@ def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
     """
     reached = tables_behind(wanted, but=given)
     circular = {name for circle in circles(reached, given) for name in circle}
-    unknown = {name for name in reached if name not in TABLES and name not in DERIVED}
+    unknown = {name for name in reached if name not in TABLES and name not in _needs()}
     return sorted(unknown | circular)
 
 
 def raw_needs(wanted: Iterable[str]) -> set[str]:
     """Return the raw tables that `wanted` tables come from, directly or not."""
     wanted = list(wanted)
-    needs = {need for name in computation_order(wanted) for need in DERIVED.get(name).needs}
+    needs = {need for name in computation_order(wanted) for need in _needs()[name]}
     return {name for name in needs | set(wanted) if name in TABLES}
 
 
@@ -128,7 +151,7 @@ def tables_behind(wanted: Iterable[str], *, but: Container[str] = frozenset()) -
     def visit(name: str) -> None:
         if name not in found and name not in but:
             found.add(name)
-            for need in DERIVED.get(name).needs if name in DERIVED else ():
+            for need in _needs().get(name, ()):
                 visit(need)
 
     for name in wanted:
