@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,10 +56,23 @@ TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/engine/", "tests/sys
 """Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what records and starts services: at the end one process would be left alone with it."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/system/"))
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Use one process more than there are cores: tests wait for Slurm, browsers, servers and each other."""
+    return (yield) + 1
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keep the tests of a module or folder in one process, so that what they make once is made once."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class Modules(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

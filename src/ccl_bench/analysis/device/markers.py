@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.communication.naming import is_one_of
-from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_polars import pl
 
 EVALUATE = "autograd::engine::evaluate_function: "
@@ -55,7 +54,7 @@ def matching(names: pl.Series, pattern: str) -> pl.Series:
 
 def named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Return start, end and thread of the rows whose name matches."""
-    return table.filter(matching(table["name"], pattern)).select("start_ns", "end_ns", "thread")
+    return table.select("start_ns", "end_ns", "thread").filter(matching(table["name"], pattern))
 
 
 def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -75,19 +74,25 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the start of the outermost range around the time `at` of each point on its thread, else null."""
     if ranges.is_empty():
         return pl.Series("opened_ns", [None], dtype=pl.Int64).new_from_index(0, points.height)
+    closes = pl.col("end_ns").cum_max()
+    opens = (pl.col("start_ns") > closes.shift(1)).fill_null(value=True)
     outer = (
-        merge_intervals(ranges, "thread")
+        ranges.filter(pl.col("start_ns") < pl.col("end_ns"))
         .sort("start_ns")
-        .rename({"start_ns": "opened_ns", "end_ns": "closes_ns"})
+        .select(
+            "thread",
+            "start_ns",
+            closes.over("thread").alias("closes_ns"),
+            pl.when(opens).then("start_ns").forward_fill().over("thread").alias("opened_ns"),
+        )
     )
     found = (
-        points.select("thread", pl.col(at).alias("at"))
-        .with_row_index("row")
+        points.select("thread", pl.col(at).alias("at"), row=pl.int_range(pl.len()))
         .sort("at", nulls_last=True)
         .join_asof(
             outer,
             left_on="at",
-            right_on="opened_ns",
+            right_on="start_ns",
             by="thread",
             strategy="backward",
             coalesce=False,
