@@ -75,6 +75,7 @@ WRITTEN = {
         "Diagnoses": "diagnoses.md",
         "What would it be worth?": "what-if.md",
         "Many ranks, many machines": "many-machines.md",
+        "Agents, dashboards and trackers": "integrations.md",
     },
     "Publish": {
         "Publishing a run": "publishing.md",

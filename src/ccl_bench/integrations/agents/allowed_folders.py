@@ -1,0 +1,161 @@
+"""Which runs may be read: those in allowed folders, whatever links and `..` lead elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.run.window_folder import above
+from ccl_bench.side_files import metadata
+from ccl_bench.trace import discovery, formats
+from ccl_bench.trace.file_names import window_in_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MOST_FOLDERS = 20_000
+"""Folders that are looked at for runs."""
+
+_DEPTH = 8
+_LOOKED_AT = 4
+"""Possible traces of a folder of which the beginning is looked at."""
+
+_SAYS_RUN = {"workload_card.yaml", metadata.FILE_NAME}
+_TRACE_FOLDERS = {"profile_trace", "profile_traces"}
+_PLAIN = re.compile(r"[A-Za-z0-9._/+=@,~-]{1,160}")
+"""Names that an agent can repeat, and which hold no sentences; others are replaced by a handle."""
+
+_HANDLE_DIGITS = 12
+
+
+@dataclass(slots=True)
+class AllowedFolders:
+    """Folders that may be read, with all below them."""
+
+    roots: list[Path]
+    """After their links."""
+    _handles: dict[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folders: Iterable[str]) -> AllowedFolders:
+        """Return the folders of these names; UsageError where one is none."""
+        roots = [Path(os.path.realpath(Path(name).expanduser())) for name in folders]
+        for root in roots:
+            if not root.is_dir():
+                raise UsageError(f"{root} is no folder", fix="name a folder that holds runs")
+        return cls([*dict.fromkeys(roots)])
+
+    def run(self, name: str) -> Path:
+        """Return the run or file of results called `name`; InputError where it may not be read.
+
+        Every file that reading it would open is looked at: a link that leaves the folders refuses the run.
+        """
+        path = self._place(name)
+        for file in self._files_of(path):
+            if not self._holds(Path(os.path.realpath(file))):
+                raise self._refused(f"{file} leads out of the allowed folders")
+        return path
+
+    def name(self, path: Path) -> str:
+        """Return what agents call a run: its path below the only folder, or a handle where that is odd."""
+        shown = path.relative_to(self.roots[0]).as_posix() if len(self.roots) == 1 else str(path)
+        if _PLAIN.fullmatch(shown):
+            return shown
+        handle = f"#{hashlib.sha256(os.fsencode(path)).hexdigest()[:_HANDLE_DIGITS]}"
+        self._handles[handle] = path
+        return handle
+
+    def runs(self, under: str = "") -> tuple[list[Path], bool]:
+        """Return the folders below `under` that hold a run, and whether all folders were looked at."""
+        places = [self._place(under)] if under else self.roots
+        found: dict[Path, None] = {}
+        looked_at = 0
+        for place in places:
+            for folder, names in _folders(place):
+                looked_at += 1
+                if looked_at > MOST_FOLDERS:
+                    return [*found], False
+                if _is_run(folder, names):
+                    found[self._whole_run(folder)] = None
+        return [*found], True
+
+    def _place(self, name: str) -> Path:
+        if "://" in name:
+            raise self._refused("addresses are not read")
+        if name.startswith("#"):
+            if name not in self._handles:
+                self.runs_named()
+            if name not in self._handles:
+                raise InputError("no run has this handle", where=name, fix="call list_runs")
+            return self._place(str(self._handles[name]))
+        try:
+            real = [Path(os.path.realpath(root / name)) for root in self.roots]
+            inside = [path for path in real if self._holds(path)]
+            there = [path for path in inside if path.exists()]
+        except (OSError, ValueError) as error:
+            raise self._refused(f"{name} is no path") from error
+        if not inside:
+            raise self._refused(f"{name} lies outside of the allowed folders")
+        if not there:
+            fix = "list_runs shows the runs"
+            raise InputError("there is no such file or directory", where=name, fix=fix)
+        return there[0]
+
+    def runs_named(self) -> list[str]:
+        """Return the names of all runs, after which each handle is known."""
+        return [self.name(path) for path in self.runs()[0]]
+
+    def _holds(self, path: Path) -> bool:
+        return any(path.is_relative_to(root) for root in self.roots)
+
+    def _files_of(self, path: Path) -> Iterator[Path]:
+        if not path.is_dir():
+            yield path
+            return
+        yield from discovery.files_under(path)[0]
+        higher = above(path, [])
+        yield from (*higher.files, *(trace.path for trace in higher.snapshots))
+
+    def _refused(self, why: str) -> InputError:
+        roots = ", ".join(map(str, self.roots[:3]))
+        return InputError(f"refused: {why}", fix=f"name a run below {roots}; --allow DIR adds a folder")
+
+    def _whole_run(self, folder: Path) -> Path:
+        """Return the run that a folder of traces is a recording window of, or the folder."""
+        whole = folder
+        while whole not in self.roots and (
+            window_in_path(whole.name) is not None or whole.name in _TRACE_FOLDERS
+        ):
+            whole = whole.parent
+        return whole
+
+
+def _folders(place: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each folder with the names of its files; links to folders are not followed."""
+    for folder, subfolders, names in os.walk(place):
+        here = Path(folder)
+        shown = sorted(name for name in subfolders if not name.startswith("."))
+        is_deep = len(here.relative_to(place).parts) >= _DEPTH
+        yield here, sorted(names)
+        subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else shown
+
+
+def _is_run(folder: Path, names: list[str]) -> bool:
+    """Whether a folder has a card, metadata, or a file that begins as a trace does."""
+    if _SAYS_RUN & {*names}:
+        return True
+    possible = [name for name in names if name.lower().endswith(formats.suffixes()) and name[0] != "."]
+    for path in [folder / name for name in possible][:_LOOKED_AT]:
+        with suppress(OSError, InputError):
+            if path.is_symlink() or not path.is_file():
+                continue
+            if formats.recognised(storage.read_head(path, discovery.HEAD_BYTES)):
+                return True
+    return False

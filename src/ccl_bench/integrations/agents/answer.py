@@ -1,0 +1,162 @@
+"""Answers for agents: short by construction, with findings and the next call, and texts of files quoted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.findings import way_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ccl_bench.base.findings import Issue
+    from ccl_bench.result import ResultFinding
+
+MOST_BYTES = 8_000
+"""Bytes of one answer, at most."""
+
+_FINDINGS_BYTES = 1_800
+_CALLS = 5
+_CALL_CHARACTERS = 300
+_RESERVE_BYTES = 200
+"""Room for the names of an answer's parts."""
+
+_TEXT_CHARACTERS = 200
+_KEY_CHARACTERS = 100
+_DEPTH = 6
+_DIGITS = 9
+_LIMITS = (
+    *((entries, 400) for entries in (1_000, 300, 100, 60, 40)),
+    *((25, 200), (15, 200), (10, 160), (6, 120), (4, 80), (2, 60), (1, 40)),
+)
+"""Entries of each list and mapping, and characters of each text, tried in this order until all fits."""
+
+_SEVERITIES = ("error", "warning", "note")
+
+
+def quoted(text: object, most: int = _TEXT_CHARACTERS) -> str:
+    """Return text of a file between « and », on one line, and without its middle where it is long."""
+    shown = "".join(char if char.isprintable() else "?" for char in _middle_out(str(text), most))
+    return f"«{shown.replace('«', '<').replace('»', '>')}»" if shown else ""
+
+
+def _middle_out(text: str, most: int) -> str:
+    """Return a text of about `most` characters at most, its middle left out where it is longer."""
+    if len(text) <= most:
+        return text
+    first = 2 * most // 3
+    last = most - first
+    return f"{text[:first]}…{len(text) - most} left out…{text[-last:]}"
+
+
+def size_bytes(value: object) -> int:
+    """Return the length of a value as JSON."""
+    return len(_json(value).encode())
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def fitting(rows: Iterable[Any], most_bytes: int) -> list[Any]:
+    """Return the first rows that together take at most so many bytes."""
+    kept: list[Any] = []
+    for row in rows:
+        most_bytes -= size_bytes(row) + 1
+        if most_bytes < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+def shortened(body: Mapping[str, object], most_bytes: int) -> tuple[dict[str, object], bool]:
+    """Return the parts of an answer with as many entries and characters as fit, and whether some are out."""
+    whole = _cut(body, 1 << 40, 1 << 40)
+    for entries, characters in _LIMITS:
+        found = _cut(body, entries, characters)
+        if size_bytes(found) <= most_bytes:
+            return found, found != whole
+    return {"answer": "more than fits"}, True
+
+
+def _cut(body: Mapping[str, object], entries: int, characters: int) -> dict[str, object]:
+    found = {name: _entries(value, entries, characters, _DEPTH) for name, value in body.items()}
+    return {name: value for name, value in found.items() if value not in ("", [], {})}
+
+
+def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
+    """Return plain data with the first entries of each list and mapping, and texts of so many characters."""
+    if isinstance(value, str):
+        return value if len(value) <= characters else quoted(value.strip("«»"), characters)
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if value is None or isinstance(value, int):
+        return value
+    if not depth:
+        return "deeper than an answer shows"
+    rest = len(value) - entries
+    if isinstance(value, dict):
+        most = min(characters, _KEY_CHARACTERS)
+        found = {
+            k if len(k) <= most else quoted(k.strip("«»"), most): _entries(v, entries, characters, depth - 1)
+            for k, v in [*value.items()][:entries]
+        }
+        return found | ({"left out": rest} if rest > 0 else {})
+    kept = [_entries(each, entries, characters, depth - 1) for each in value[:entries]]
+    return kept + ([f"{rest} left out"] if rest > 0 else [])
+
+
+def call(tool: str, **arguments: object) -> str:
+    """Return a call as an agent would write it, such as `metric(run="a", name="mfu")`."""
+    given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
+    return f"{tool}({given})"
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one tool says."""
+
+    body: Mapping[str, object]
+    """The answer itself, as plain data in order of importance."""
+    findings: Sequence[Issue | ResultFinding] = ()
+    """What is wrong with the data behind it."""
+    calls: list[str] = field(default_factory=list)
+    """Calls that make sense next."""
+    narrower: str = ""
+    """How to ask for what an answer leaves out."""
+
+    def text(self) -> str:
+        """Return the answer as JSON of at most `MOST_BYTES`."""
+        calls = [each for each in self.calls if len(each.encode()) <= _CALL_CHARACTERS][:_CALLS]
+        rest: dict[str, object] = {"findings": _findings(self.findings), "next": calls}
+        left_out = {"left_out": self.narrower or "nothing shows the rest: use the command line"}
+        room = MOST_BYTES - _RESERVE_BYTES - size_bytes(rest) - size_bytes(left_out)
+        shown, is_cut = shortened(self.body, room)
+        return _json(shown | (left_out if is_cut else {}) | rest)
+
+
+def room_for_rows() -> int:
+    """Return the bytes that rows of an answer may take beside findings, calls and a few facts."""
+    return MOST_BYTES - _FINDINGS_BYTES - _CALLS * _CALL_CHARACTERS - 1_200
+
+
+def _findings(found: Sequence[Issue | ResultFinding]) -> list[object]:
+    """Return findings, the worst first and those of one code as one, as many as fit."""
+    by_code: dict[str, list[Issue | ResultFinding]] = {}
+    for each in sorted(found, key=lambda each: _SEVERITIES.index(each.severity)):
+        by_code.setdefault(each.code or each.message, []).append(each)
+    rows = [_finding(alike) for alike in by_code.values()]
+    kept = fitting(rows, _FINDINGS_BYTES - 100)
+    rest = len(rows) - len(kept)
+    return [*kept, *([f"{rest} more kinds of findings: ccl-bench inspect lists them"] if rest else [])]
+
+
+def _finding(alike: Sequence[Issue | ResultFinding]) -> dict[str, object]:
+    first = alike[0]
+    row: dict[str, object] = {"severity": first.severity, "code": first.code}
+    row |= {"message": quoted(first.message, 240)}
+    fix = way_out(first.code)
+    return row | ({"fix": fix} if fix else {}) | ({"of this code": len(alike)} if len(alike) > 1 else {})

@@ -1,0 +1,386 @@
+"""What agents may ask of runs: one method for each question, whose docstring is what they read of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench import api, diagnosis, metrics
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.findings import issue_of, way_out
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
+from ccl_bench.report.formatting import ranges, with_unit
+from ccl_bench.report.verdict import gain, remarks, verdict_sentence
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from ccl_bench.api import MeasuredRun
+    from ccl_bench.comparison.changes import Change
+    from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
+    from ccl_bench.result import Result
+    from ccl_bench.result.diagnosis import Opportunity
+    from ccl_bench.result.inspection import Inspection
+    from ccl_bench.schema import Table
+
+_MOST_ROWS = 200
+_MOST_COLUMNS = 40
+_WORD = re.compile(r"[\w.:-]{1,40}")
+_CHANGES = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
+
+
+class RunTools:
+    """The tools, over runs in allowed folders; none of them writes anything."""
+
+    def __init__(self, folders: AllowedFolders) -> None:
+        self._folders = folders
+
+    def list_runs(self, under: str = "", start: int = 0) -> Answer:
+        """List the runs in the allowed folders, or in one folder `under` them, from number `start` on.
+
+        The names are what every other tool takes as `run`; a name such as `#1f2e3d4c5b6a` stands for a
+        folder whose own name is odd.
+        """
+        runs, is_whole = self._folders.runs(under)
+        rows = [self._listed(path) for path in runs[max(start, 0) :]]
+        shown = fitting(rows, room_for_rows())
+        rest = len(rows) - len(shown)
+        body: dict[str, object] = {"runs": shown, "count": len(runs)}
+        calls = [call("list_runs", under=under, start=start + len(shown))] if rest else []
+        if rest:
+            body["not shown"] = rest
+        if not is_whole:
+            body["remark"] = "there are too many folders to look at them all: give `under`"
+        if shown:
+            name = shown[0]["run"]
+            calls += [call("diagnose", run=name), call("inspect", run=name)]
+        return Answer(body, calls=calls)
+
+    def inspect(self, run: str, steps: str = "") -> Answer:
+        """Show what is in a run: ranks, steps, devices, groups, facts with their source, what is wrong.
+
+        `steps` such as `3-5` restricts every number to these steps.
+        """
+        found = self._opened(run, steps).inspect()
+        body = _inspected(found)
+        calls = [call("diagnose", run=run), call("list_metrics", run=run), call("list_tables", run=run)]
+        return Answer(body, found.issues, calls, narrower=_of_command("inspect", "--json"))
+
+    def diagnose(self, run: str, steps: str = "") -> Answer:
+        """Show where the time of a step goes, what costs time, and what changing it would gain.
+
+        Diagnoses come with the gain that a replay of the run gives, the most first. `explain` has the manual
+        page of each by its name.
+        """
+        found = self._opened(run, steps).diagnose()
+        body: dict[str, object] = {
+            "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
+            "remarks": [quoted(each, 300) for each in remarks(found)],
+            "diagnoses": [_diagnosed(each) for each in found.diagnoses],
+            "parts of the step": found.verdict.parts if found.verdict else {},
+            "silent rules": len(found.silent),
+        }
+        calls = [call("explain", name=each.name) for each in found.diagnoses[:2]]
+        calls += [call("what_if", run=run, without=["rank:0"]), call("list_metrics", run=run)]
+        return Answer(body, found.findings, calls, narrower=_of_command("diagnose", "--format json"))
+
+    def list_metrics(self, run: str, steps: str = "", start: int = 0) -> Answer:
+        """List the metrics that have a value for a run, with unit and value, from number `start` on.
+
+        Those without a value are counted by reason. `metric` has the details of one.
+        """
+        results = self._opened(run, steps).results()
+        valued = [result for result in results if result.value is not None]
+        rows = [_valued(result) for result in valued[max(start, 0) :]]
+        reasons = Counter(quoted(result.reason, 120) for result in results if result.value is None)
+        shown = fitting(rows, room_for_rows() - 1_000)
+        body: dict[str, object] = {"metrics": shown, "with a value": len(valued)}
+        calls = [call("metric", run=run, name=row["metric"]) for row in shown[:1]]
+        if len(rows) > len(shown):
+            body["not shown"] = len(rows) - len(shown)
+            calls.insert(0, call("list_metrics", run=run, steps=steps, start=start + len(shown)))
+        body["without a value, by reason"] = dict(fitting_pairs(reasons.most_common(), 900))
+        findings = [*dict.fromkeys(each for result in valued for each in result.findings)]
+        return Answer(body, findings, [*calls, call("diagnose", run=run)])
+
+    def metric(self, run: str, name: str, steps: str = "") -> Answer:
+        """Show one metric of a run: its value, how it was measured, details, what is wrong with the data."""
+        result = self._opened(run, steps).metric(name)
+        body: dict[str, object] = _valued(result) | {"status": result.status, "better": result.better}
+        if result.value is None:
+            body |= {"reason": quoted(result.reason, 400), "fix": quoted(result.fix, 300)}
+        body |= {"window": quoted(result.window), "ranks": ranges(result.ranks)}
+        body |= {"details": _clean(result.details)}
+        calls = [
+            call("explain", name=result.metric),
+            call("diagnose", run=run),
+            call("list_metrics", run=run),
+        ]
+        how = f"ccl-metrics --metric {result.metric} --format json prints all details"
+        return Answer(body, result.findings, calls, narrower=how)
+
+    def explain(self, name: str) -> Answer:
+        """Show the manual page of a metric or diagnosis, or what to do about the code of a finding."""
+        registry, rules = metrics.load(), diagnosis.load()
+        if name in registry:
+            found = registry.get(name)
+            head: dict[str, object] = {"metric": found.name, "unit": found.unit, "better": found.better}
+            manual = found.manual
+        elif name in rules:
+            rule = rules.get(name)
+            head, manual = {"diagnosis": rule.name, "kind": rule.kind}, rule.manual
+        elif fix := way_out(name):
+            return Answer({"finding": name, "what to do": fix})
+        else:
+            known = [*registry.names(), *rules.names()]
+            fix = did_you_mean(name, known) or "name a metric, a diagnosis, or the code of a finding"
+            raise UsageError(f"nothing is called {quoted(name)}", fix=fix)
+        lines = manual.splitlines()
+        shown = fitting(lines, room_for_rows())
+        calls = [call("list_runs")]
+        return Answer(head | {"manual": "\n".join(shown).splitlines()}, calls=calls)
+
+    def what_if(
+        self,
+        run: str,
+        without: list[str] | None = None,
+        scale: list[str] | None = None,
+        ideal: list[str] | None = None,
+        overlap: list[str] | None = None,
+        network: list[str] | None = None,
+        steps: str = "",
+    ) -> Answer:
+        """Show what a step would take if something were otherwise, by replaying the run.
+
+        `without` ["rank:0"] lets a part take its ideal time; `scale` ["kernel:gemm=0.5"] its recorded time by
+        a factor; `ideal` ["comm"], ["compute"] or ["all"] makes all of it ideal; `overlap` ["all_reduce"]
+        lets computing hide a collective; `network` ["B=300,alpha=5"] is another bus bandwidth in GB/s and
+        latency in µs. Parts are rank:R, stage:S, operation:NAME, kernel:NAME, comm:COLLECTIVE and
+        dimension:NAME.
+        """
+        found = self._opened(run, steps).what_if(
+            without=without or (),
+            scale=scale or (),
+            ideal=ideal or (),
+            overlap=overlap or (),
+            network=network or (),
+        )
+        path = asdict(found.critical_path)
+        body: dict[str, object] = {
+            "recorded step s": found.t_recorded_s,
+            "replayed step s": found.t_original_s,
+            "step without stragglers s": found.t_ideal_s,
+            "scenarios": [
+                {"scenario": quoted(each.name), "step s": each.t_s, "gain s": each.gain_s}
+                for each in found.scenarios
+            ],
+            "unexplained share of the step": found.unexplained,
+            "steps": found.steps[:50],
+            "critical path": path["parts"][:12],
+            "slowdown where all but this is ideal": _clean(
+                {kind: _worst(names) for kind, names in found.by.items()}
+            ),
+        }
+        calls = [call("diagnose", run=run)]
+        if not found.scenarios and (worst := _worst(found.by.get("rank", {}))):
+            calls.insert(0, call("what_if", run=run, without=[f"rank:{next(iter(worst))}"]))
+        findings = [issue_of(each) for each in found.findings]
+        return Answer(body, findings, calls, narrower=_of_command("what-if", "--format json"))
+
+    def compare(self, baseline: str, run: str, metric: str = "") -> Answer:
+        """Compare a run with a baseline: whether they did the same work, what changed beyond noise, where.
+
+        Both are runs, or files of results in the allowed folders. `metric` restricts it to one.
+        """
+        from ccl_bench.comparison.compare import compare_runs
+        from ccl_bench.comparison.load_results import load_results
+        from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
+        from ccl_bench.report.comparison import phrases
+
+        registry = metrics.load()
+        names = [registry.canonical(metric)] if metric else [m.name for m in registry if not m.variant_of]
+        measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]
+        sides = [load_results(str(self._folders.run(each)), measured) for each in (baseline, run)]
+        (pair,) = compare_runs(sides, names).pairs
+        changes = [_changed(change) for change in phrases.ordered(pair.changes)]
+        body: dict[str, object] = {
+            "comparable": quoted(phrases.comparability(pair.comparability), 400),
+            "step": quoted(phrases.step_sentence(pair.attribution), 400) if pair.attribution else None,
+            "verdicts": {v: n for v in _CHANGES if (n := sum(c.verdict == v for c in pair.changes))},
+            "changes": changes,
+        }
+        first = changes[0]["metric"] if changes else "iteration_wall_clock_time"
+        calls = [call("metric", run=run, name=first), call("diagnose", run=run)]
+        results = [result for side in sides for result in side.results.values() if result.value is not None]
+        findings = [*dict.fromkeys(each for result in results for each in result.findings)]
+        how = "name one `metric`, or: ccl-bench compare BASELINE RUN --format json"
+        return Answer(body, findings, calls, narrower=how)
+
+    def list_tables(self, run: str) -> Answer:
+        """List the tables that the traces of a run can fill, with what a row of each is."""
+        tables = self._opened(run, "").tables
+        rows = [{"table": name, "row": _first_line(table)} for name, table in tables.items()]
+        shown = fitting(rows, room_for_rows() + 1_000)
+        body: dict[str, object] = {"tables": shown, "count": len(rows)}
+        if len(rows) > len(shown):
+            body["not shown"] = [row["table"] for row in rows[len(shown) :]]
+        return Answer(body, calls=[call("table", run=run, name="steps"), call("diagnose", run=run)])
+
+    def table(
+        self, run: str, name: str, sort_by: str = "", rows: int = 20, start: int = 0, steps: str = ""
+    ) -> Answer:
+        """Show some rows of a table of a run with the meaning of its columns, the largest `sort_by` first."""
+        opened = self._opened(run, steps)
+        frame = opened.table(name)
+        if sort_by and sort_by not in frame.columns:
+            fix = did_you_mean(sort_by, frame.columns) or f"it has {', '.join(frame.columns)}"
+            raise UsageError(f"{name} has no column {quoted(sort_by)}", fix=fix)
+        ordered = frame.sort(sort_by, descending=True, nulls_last=True) if sort_by else frame
+        start = max(start, 0)
+        shown = _rows(ordered.slice(start, min(max(rows, 1), _MOST_ROWS)))
+        body = _sample(opened.tables[name], frame, shown)
+        calls = []
+        if start + len(shown) < frame.height:
+            asked = {"sort_by": sort_by, "rows": rows, "start": start + len(shown), "steps": steps}
+            calls = [call("table", run=run, name=name, **asked)]
+        findings = [issue_of(each) for each in opened.run.findings]
+        return Answer(body, findings, [*calls, call("diagnose", run=run)])
+
+    def _opened(self, run: str, steps: str) -> MeasuredRun:
+        return api.open(self._folders.run(run), steps=steps or None)
+
+    def _listed(self, path: Path) -> dict[str, str]:
+        name = self._folders.name(path)
+        return {"run": name} | ({"folder": quoted(path.name, 120)} if name.startswith("#") else {})
+
+
+def fitting_pairs(pairs: list[tuple[str, int]], most_bytes: int) -> list[tuple[str, int]]:
+    """Return the first pairs that together take at most so many bytes."""
+    return [(text, count) for text, count in fitting(pairs, most_bytes)]
+
+
+def _of_command(name: str, options: str) -> str:
+    return f"ccl-bench {name} RUN {options} prints everything"
+
+
+def _clean(value: Any) -> Any:
+    """Return plain data with its texts quoted: they may come from a file, and so may names of entries."""
+    if isinstance(value, str):
+        return quoted(value, 120)
+    if isinstance(value, dict):
+        return {_name(str(name)): _clean(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each) for each in value]
+    return value
+
+
+def _name(text: str) -> str:
+    """Return the name of an entry: as it is where it is one word."""
+    return text if _WORD.fullmatch(text) else quoted(text, 80)
+
+
+def _inspected(found: Inspection) -> dict[str, object]:
+    traces = found.traces
+    formats = Counter(trace.format for trace in traces)
+    steps = sorted({step for trace in traces for step in trace.steps})
+    statuses = Counter(metric.status for metric in found.metrics)
+    return {
+        "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
+        "world_size": found.world_size,
+        "ranks": ranges(found.ranks),
+        "missing ranks": ranges(found.missing_ranks),
+        "traces": {
+            "count": len(traces),
+            "formats": formats,
+            "bytes": sum(trace.size_bytes for trace in traces),
+            "unreadable": sum(not trace.is_readable for trace in traces),
+            "windows": ranges(sorted({trace.window for trace in traces if trace.window is not None})),
+        },
+        "steps": ranges(steps),
+        "metrics by status": statuses,
+        "model": quoted(found.model) if found.model else None,
+        "devices": [f"{device.count} x {quoted(device.name, 80)}" for device in found.devices],
+        "calls of collectives": _clean(found.calls),
+        "facts": {
+            name: f"{_value(fact.value)} ({quoted(fact.source, 60)})" for name, fact in found.facts.items()
+        },
+        "groups": [
+            {"group": quoted(group.description, 60), "size": group.size, "dimension": group.dimension}
+            for group in found.groups
+        ],
+        "libraries": _clean(found.libraries),
+        "unknown files": [quoted(name, 80) for name in found.unknown_files],
+    }
+
+
+def _value(value: float | str | bool) -> str:
+    return quoted(value, 60) if isinstance(value, str) else str(value)
+
+
+def _diagnosed(found: Opportunity) -> dict[str, object]:
+    evidence = found.evidence[:2]
+    return {
+        "name": found.name,
+        "what is the case": quoted(found.title, 300),
+        "gain": gain(found),
+        "what to do": quoted(found.remedy, 300),
+        "ranks": ranges(found.ranks),
+        "evidence": [
+            {"rank": e.rank, "step": e.step, "operation": quoted(e.operation, 80)}
+            | {"start_ns": e.start_ns, "end_ns": e.end_ns}
+            for e in evidence
+        ],
+    }
+
+
+def _valued(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = {"metric": result.metric, "value": result.value, "unit": result.unit}
+    return found | ({} if result.value is None else {"reads": with_unit(result.value, result.unit)})
+
+
+def _changed(change: Change) -> dict[str, Any]:
+    found: dict[str, Any] = {"metric": change.metric, "verdict": change.verdict, "unit": change.unit}
+    found |= {"baseline": change.baseline, "run": change.other, "relative": change.relative}
+    return found | ({"why": quoted("; ".join(change.remarks), 200)} if change.remarks else {})
+
+
+def _worst(slowdowns: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(slowdowns.items(), key=lambda each: -each[1])[:8])
+
+
+def _first_line(table: Table) -> str:
+    return table.doc.splitlines()[0][:160]
+
+
+def _rows(frame: pl.DataFrame) -> list[list[object]]:
+    """Return the rows of a frame that fit into an answer beside the meaning of the columns."""
+    rows = ([_cell(value) for value in row] for row in frame[:, :_MOST_COLUMNS].iter_rows())
+    return fitting(rows, room_for_rows() - 2_000)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return [_cell(each) for each in value[:8]] + (["…"] if len(value) > 8 else [])
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return quoted(value, 100)
+
+
+def _sample(table: Table, frame: pl.DataFrame, shown: list[list[object]]) -> dict[str, object]:
+    columns = frame.columns[:_MOST_COLUMNS]
+    meanings = [f"{n}: {table.columns[n].doc}"[:140] for n in columns if n in table.columns]
+    return {
+        "row": _first_line(table),
+        "rows in all": frame.height,
+        "columns": columns,
+        "rows": shown,
+        "meaning of the columns": fitting(meanings, 1_800),
+    }
