@@ -19,7 +19,7 @@ from ccl_bench.cli.measure import (
     validate,
     what_if,
 )
-from ccl_bench.cli.publish import leaderboard, mcp, runs
+from ccl_bench.cli.publish import integrations, leaderboard, runs
 from ccl_bench.cli.record import collect, new
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def app(program: str) -> App:
     made.command(leaderboard.token_command(program))
     made.command(leaderboard.worker_command(program))
     made.command(chakra.app(program))
-    made.command(mcp.app(program))
+    made.command(integrations.mcp_command(program))
     made.command(completion_command(program))
     return made
 

@@ -1,4 +1,4 @@
-"""The command `ccl-bench mcp`."""
+"""The commands that give runs to other programs: `ccl-bench mcp`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccl_bench.cli import options
 if TYPE_CHECKING:
     from cyclopts import App
 
-ABOUT = """Serve runs to an agent over the Model Context Protocol, on stdin and stdout.
+ABOUT_MCP = """Serve runs to an agent over the Model Context Protocol, on stdin and stdout.
 
 The agent may list runs, look into them, diagnose, compare and replay them, and read rows of their tables. \
 It reads runs in the allowed folders only, through no link that leaves them, and changes nothing. An answer \
@@ -21,9 +21,9 @@ Exit status: 0 when the agent ends it; 2 wrong usage.
 """
 
 
-def app(program: str) -> App:
+def mcp_command(program: str) -> App:
     """Return the command."""
-    made = options.app("mcp", ABOUT, [f"{program} mcp --allow examples/runs"])
+    made = options.app("mcp", ABOUT_MCP, [f"{program} mcp --allow examples/runs"])
     made.default(mcp)
     return made
 
