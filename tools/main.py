@@ -28,6 +28,8 @@ def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command, which calls itself `program` in messages, and return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     options = {argument.partition("=")[0] for argument in given}
+    if given and not given[0].startswith("-") and options & {"--metric", "-m", "--all", "-a"}:
+        given = ["--trace", *given]
     if options & {"--workload-dir", "--tools"}:
         return runner.run(program, lambda: _selection(program), given)
     if "--config" in options or (given and not given[0].startswith("-")):

@@ -48,7 +48,7 @@ def test_inspect_shows_what_is_missing(sharded: Path, tmp_path: Path, capsys: Ca
 
 
 def test_inspect_as_json_has_a_place_for_everything(sharded: Path, capsys: Captured) -> None:
-    assert main(["inspect", str(sharded), "--json"]) == OK
+    assert main(["inspect", str(sharded), "--format", "json"]) == OK
     found = json.loads(capsys.readouterr().out)
     assert found["ranks"] == [0, 1, 2, 3]
     assert found["missing_ranks"] == []
@@ -89,7 +89,7 @@ def test_validate_reports_every_mistake_with_its_line(
     assert broken.count("traning") == 1
     assert broken.count("tp: two") == 1
     card.write_text(broken)
-    assert main(["validate", str(card), "--json"]) == NO_INPUT
+    assert main(["validate", str(card), "--format", "json"]) == NO_INPUT
     [found] = json.loads(capsys.readouterr().out)
     lines = broken.splitlines()
     wrong = {lines[issue["line"] - 1].strip() for issue in found["issues"] if issue["severity"] == "error"}
@@ -127,9 +127,17 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
         (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
         (["timline"], "unknown command 'timline'", "did you mean timeline"),
         (["qqqq"], "unknown command 'qqqq'", "known: approve, chakra, "),
-        (["inspect"], "RUN is missing", "--help"),
+        (["inspect"], "RUN is missing", "give it: Directory, trace file or URL"),
+        (["timeline", "a"], "--output is missing", "give it: File to write"),
         (["inspect", "a", "b"], "unexpected argument: b", "--help"),
-        (["inspect", "a", "--jsn"], "unknown option --jsn", "did you mean --json"),
+        (["inspect", "a", "--jbs", "1"], "unknown option --jbs", "did you mean --jobs"),
+        (["inspect", "a", "--json"], "unknown option --json", "give --format json"),
+        (["inspect", "--trace", "a"], "unknown option --trace", "name the run without an option"),
+        (["diagnose", "a", "-o", "b"], "unknown option -o", "end the command in > FILE"),
+        (["inspect", "a", "--jobs", "4x"], "--jobs 4x is not a whole number", "without a unit"),
+        (["compare", "a", "b", "--tolerance", "5%"], "--tolerance 5% is not a number", "without a unit"),
+        (["examples"], "examples is a run and no command", "ccl-bench inspect examples"),
+        (["report", "a", "-o", "no/such/r.html"], "there is no folder no/such", "create it first"),
         (["validate"], "PATH is missing", "name the run"),
         (["--nothing"], "unknown option --nothing", "--help"),
         (["completion", "tcsh"], 'invalid value "tcsh"', "one of: bash, zsh, fish"),

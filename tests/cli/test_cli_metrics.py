@@ -25,6 +25,16 @@ def test_one_metric_is_the_number_alone(sharded: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("16\n", "")
 
 
+def test_the_run_is_named_with_or_without_an_option(
+    sharded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ([str(sharded), "-m", "coll_call_num"], ["-m", "coll_call_num", str(sharded)]):
+        assert main(words) == OK
+        assert capsys.readouterr() == ("16\n", "")
+    assert main([str(sharded), "--trace", str(sharded), "-m", "coll_call_num"]) == WRONG_USAGE
+    assert "2 runs are given" in capsys.readouterr().err
+
+
 def test_a_number_reads_back_as_the_same_float(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--trace", str(small), "--metric", "gpu_busy"])
     printed = capsys.readouterr().out
@@ -142,12 +152,15 @@ def test_a_finding_that_touches_the_number_is_reported_on_stderr(
     [
         (["-m", "coll_call_nun"], "unknown metric 'coll_call_nun'", "did you mean coll_call_num"),
         (["--metrik", "mfu"], "unknown option --metrik", "did you mean --metric"),
-        (["-m", "mfu"], "no run is given", "--trace"),
+        (["-m", "mfu"], "no run is given", "name a directory, trace file or URL"),
         ([], "no metric is named", "--all"),
         (["-m", "mfu", "-f", "xml"], 'invalid value "xml"', "one of: value, table, json, csv"),
         (["-m", "mfu", "-t"], "requires an argument", "--help"),
         (["-m", "mfu", "-t", "a", "-t", "b"], "-t is given several times", "give it once"),
-        (["somewhere"], "unexpected argument: somewhere", "--help"),
+        (["somewhere"], "no metric is named", "--all"),
+        (["mfu", "RUN"], "mfu is not a run", "if it is a metric: ccl-metrics RUN --metric mfu"),
+        (["some words", "tests"], "some words is not a run", "ccl-metrics tests --metric 'some words'"),
+        (["a", "b", "-m", "mfu"], "2 runs are given: a, b", "ccl-bench compare a b"),
         (["-m", "mfu", "-j", "0"], "must be 1 or more", "--help"),
         (["--explain", "mfuu"], "unknown metric 'mfuu'", "did you mean mfu"),
     ],

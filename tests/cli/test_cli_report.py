@@ -21,12 +21,17 @@ Captured = pytest.CaptureFixture[str]
 def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
     small: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    target = tmp_path / "reports" / "one.txt"
-    assert main(["report", str(small), "--text", "-o", str(target)]) == 0
-    assert (capsys.readouterr().out, target.read_text()[:17]) == ("", "CCL-Bench report:")
-    assert main(["report", str(small), "--text", "--output", str(target)]) == 2
+    target = tmp_path / "one.txt"
+    assert main(["report", str(small), "--format", "text", "-o", str(target)]) == 0
+    *verdict, written = capsys.readouterr().out.splitlines()
+    assert written.startswith(f"{target}  ")
+    words = " ".join(target.read_text(encoding="utf-8").split())
+    assert words.startswith("CCL-Bench report:")
+    assert " a step on " in verdict[0]
+    assert all(line.strip() in words for line in verdict)
+    assert main(["report", str(small), "--format", "text", "--output", str(target)]) == 2
     assert "--force" in capsys.readouterr().err
-    assert main(["report", str(small), "--text", "-o", str(target), "--force"]) == 0
+    assert main(["report", str(small), "--format", "text", "-o", str(target), "--force"]) == 0
 
 
 def test_a_report_without_a_form_is_text_on_stdout(sharded: Path, capsys: Captured) -> None:
@@ -49,7 +54,7 @@ def test_a_report_reads_each_trace_once(
         "read_concatenated",
         lambda tasks, *of, **how: read.append(len(tasks)) or run(tasks, *of, **how),
     )
-    assert main(["report", str(small), "--text"]) == 0
+    assert main(["report", str(small), "--format", "text"]) == 0
     assert main(["inspect", str(small)]) == 0
     assert read == [2, 2]
 

@@ -48,7 +48,7 @@ def test_traces_without_the_chosen_steps_give_no_number(sharded: Path, capsys: C
 def test_every_command_says_which_steps_were_chosen(small: Path, tmp_path: Path, capsys: Captured) -> None:
     run, chosen = str(small), ["--skip-steps", "1", "--marker", r"^ProfilerStep#(\d+)$"]
     words = "without the first 1 marked by"
-    inspected = json.loads(printed(bench(["inspect", run, "--json", *chosen]), capsys))
+    inspected = json.loads(printed(bench(["inspect", run, "--format", "json", *chosen]), capsys))
     assert inspected["choice"].startswith(words)
     assert {tuple(trace["steps"]) for trace in inspected["traces"]} == {(2, 3)}
     assert words in printed(bench(["report", run, *chosen]), capsys)

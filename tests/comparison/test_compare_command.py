@@ -176,7 +176,10 @@ def test_the_name_of_a_file_shows_its_form(
         target = tmp_path / name
         assert main(["compare", *bundles, "-o", str(target)]) == 0
         assert target.read_text().lower().startswith(begins.lower())
-    assert capsys.readouterr().out == ""
+        title, first, *_, file = capsys.readouterr().out.splitlines()
+        assert title == f"{bundles[1]} against {bundles[0]}"
+        assert " slower than " in first
+        assert file.startswith(f"{target}  ")
 
 
 def test_a_comparison_is_not_written_over_a_file(

@@ -187,7 +187,7 @@ def test_beside_kineto_traces_they_are_not_asked(recorded: Path, corpus: Path) -
 
 
 def test_inspect_shows_calls_and_groups(recorded: Path) -> None:
-    shown = json.loads(invoke(f"ccl-bench inspect {recorded} --json").stdout)
+    shown = json.loads(invoke(f"ccl-bench inspect {recorded} --format json").stdout)
     counted = Counter(call["collective_name"] for rank in range(4) for call in _calls(recorded, rank))
     assert sorted(shown["calls"].values()) == sorted(counted.values())
     assert {(group["dimension"], tuple(group["ranks"])) for group in shown["groups"] if group["users"]} == {

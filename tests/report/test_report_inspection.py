@@ -39,7 +39,7 @@ def test_missing_ranks_are_drawn_together() -> None:
 
 def test_a_run_of_a_thousand_ranks_shows_the_first_and_counts_the_rest() -> None:
     lines = _lines(Inspection("run", 1024, list(range(1024)), [], _traces(1024)))
-    assert "... and 1,008 more; --json lists all" in lines
+    assert "... and 1,008 more; --format json lists all" in lines
     assert "ranks 1024 of 1024: 0-1023" in lines
     assert "traces 1,024 kineto files, 1.02 MB" in lines
 

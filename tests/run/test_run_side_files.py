@@ -23,7 +23,7 @@ def inspected(tmp_path: Path) -> Any:
         for name, content in files.items():
             text = content if isinstance(content, str) else json.dumps(content)
             (tmp_path / f"{name}.json").write_text(text)
-        found = json.loads(invoke(f"ccl-bench inspect {tmp_path} --json").stdout)
+        found = json.loads(invoke(f"ccl-bench inspect {tmp_path} --format json").stdout)
         return found["files"], found["issues"]
 
     return inspect

@@ -128,7 +128,7 @@ def test_the_command_answers_a_missing_bucket_with_status_4(s3: str) -> None:
 
 @pytest.mark.parametrize("command", ["ccl-bench inspect", "ccl-bench validate"])
 def test_the_other_commands_look_at_a_bucket_too(s3: str, on_disk: Path, command: str) -> None:
-    there, here = (invoke([*command.split(), place, "--json"]) for place in (s3, str(on_disk)))
+    there, here = (invoke([*command.split(), place, "--format", "json"]) for place in (s3, str(on_disk)))
     assert there.returncode == 0, there.stderr
     assert there.stdout.replace(s3, str(on_disk)) == here.stdout
 

@@ -148,7 +148,7 @@ class ComparedRuns:
         return page(self.data)
 
     def written(self, form: ComparisonForm) -> str:
-        """Return the comparison as a table in text, as JSON, or as a page of HTML."""
+        """Return the comparison as text, as JSON, or as a page of HTML."""
         if form == "json":
             return to_json(self.data).decode() + "\n"
         if form == "html":

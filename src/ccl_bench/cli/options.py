@@ -144,10 +144,12 @@ class Reading:
 DEFAULT_READING = Reading()
 
 
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON in place of text.")]
+TextOrJson = Annotated[
+    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the output.")
+]
 
 Why = Annotated[
-    bool, Parameter(name="--why", help="List the metrics that are for other kinds of runs too, with reasons.")
+    bool, Parameter(name="--why", help="List also what this run gives no answer to, each with its reason.")
 ]
 
 
@@ -181,13 +183,29 @@ Force = Annotated[bool, Parameter(help="Overwrite an existing file.")]
 
 
 def file_to_write(output: str, *, force: bool) -> Path:
-    """Return the file to write; raise UsageError where one already exists."""
+    """Return the file to write; raise UsageError where one already exists, or its folder does not."""
     path = Path(output)
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", fix="create it first, or name another")
+    refuse_existing(path, force=force)
+    return path
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise UsageError where a file cannot be written because of what has its name."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:
         raise UsageError(f"{path} already exists", fix="give --force to overwrite it, or another name")
-    return path
+
+
+def show_written(path: Path) -> None:
+    """Print which file was written, how large it is, and what opens it."""
+    from ccl_bench.report.console import show
+    from ccl_bench.report.formatting import size
+
+    is_page = path.suffix.lower() in {".html", ".htm"}
+    show(f"{path}  {size(path.stat().st_size)}{': open it in a browser' if is_page else ''}")
 
 
 class Help:

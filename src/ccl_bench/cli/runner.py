@@ -10,7 +10,9 @@ import contextlib
 import errno
 import gc
 import os
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from cyclopts import (
@@ -25,10 +27,11 @@ from cyclopts import (
 
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.cli import PROGRAM
 from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from cyclopts import App, CycloptsError
 
@@ -47,14 +50,27 @@ def usage_error(error: CycloptsError) -> UsageError:
         case RepeatArgumentError():
             return UsageError(f"{error.token.keyword} is given several times", fix="give it once")
         case MissingArgumentError() if error.keyword is None and error.argument is not None:
-            return UsageError(f"{error.argument.name} is missing", fix=SEE_HELP)
+            about = (error.argument.parameter.help or SEE_HELP).rstrip(".")
+            return UsageError(f"{error.argument.name} is missing", fix=f"give it: {about}")
         case CoercionError():
-            text, _, choices = _text(error).partition(". Choose from: ")
-            known = choices.partition(". Did you mean")[0].replace('"', "")
-            return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
+            return _unfit_value(error)
         case ValidationError():
             return UsageError(_text(error).replace(". ", ": ", 1), fix=SEE_HELP)
     return UsageError(_text(error), fix=SEE_HELP)
+
+
+_NUMBERS: dict[type | None, str] = {int: "a whole number", float: "a number"}
+
+
+def _unfit_value(error: CoercionError) -> UsageError:
+    text, _, choices = _text(error).partition(". Choose from: ")
+    known = choices.partition(". Did you mean")[0].replace('"', "")
+    number = _NUMBERS.get(error.target_type)
+    if number and error.token:
+        return UsageError(
+            f"{error.token.keyword} {error.token.value} is not {number}", fix=f"write {number} without a unit"
+        )
+    return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
 
 
 def _text(error: CycloptsError) -> str:
@@ -64,9 +80,12 @@ def _text(error: CycloptsError) -> str:
 
 
 def _unknown_command(error: UnknownCommandError) -> UsageError:
-    word = (error.unused_tokens or [""])[0]
+    words = error.unused_tokens or [""]
+    word = words[0]
     if word.startswith("-"):
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
+    if "://" in word or Path(word).exists():
+        return UsageError(f"{word} is a run and no command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
     known = _commands(error.app)
     return UsageError(
         f"unknown command {word!r}", fix=did_you_mean(word, known) or f"known: {', '.join(known)}"
@@ -80,7 +99,19 @@ def _commands(app: App | None) -> list[str]:
 def _unknown_option(error: UnknownOptionError) -> UsageError:
     word = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names if name[:2] == "--"]
-    return UsageError(f"unknown option {word}", fix=did_you_mean(word, known) or SEE_HELP)
+    fix = _written_elsewhere(word, known) or did_you_mean(word, known) or SEE_HELP
+    return UsageError(f"unknown option {word}", fix=fix)
+
+
+def _written_elsewhere(word: str, known: Collection[str]) -> str:
+    """Return what to give in place of an option that other commands or programs have and this one lacks."""
+    if word in {"--trace", "-t", "--run"}:
+        return "name the run without an option"
+    if word in {"--json", "--text", "--csv", "--html"} and "--format" in known:
+        return f"give --format {word[2:]}"
+    if word in {"--output", "-o"} and "--format" in known:
+        return "end the command in > FILE: what it prints goes to stdout"
+    return ""
 
 
 _OUR_PACKAGES = {"", "ccl_bench", "tools"}

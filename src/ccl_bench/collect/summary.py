@@ -100,6 +100,6 @@ def _overhead(measured: dict[str, float]) -> str:
 def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(collected.output))
     if has_numbers:
-        yield f"next: ccl-metrics --trace {where} --all"
+        yield f"next: ccl-metrics {where} --all"
         yield f"what costs time: ccl-bench diagnose {where}"
     yield f"what cannot be measured, and why: ccl-bench inspect {where}"

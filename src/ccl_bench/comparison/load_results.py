@@ -31,7 +31,7 @@ RESULTS = "results.json"
 
 _HEAD_BYTES = 512
 
-_WRITE = "write one with: ccl-metrics --trace RUN --all --format json"
+_WRITE = "write one with: ccl-metrics RUN --all --format json"
 
 
 def load_results(

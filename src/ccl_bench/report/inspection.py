@@ -152,7 +152,7 @@ def _groups(found: Inspection) -> RenderableType | None:
 def _with_rest(table: RenderableType, count: int) -> RenderableType:
     if count <= ROWS:
         return table
-    return Group(table, Text(f"... and {count - ROWS:,} more; --json lists all", "dim"))
+    return Group(table, Text(f"... and {count - ROWS:,} more; --format json lists all", "dim"))
 
 
 def _facts(facts: dict[str, InspectedFact]) -> RenderableType | None:

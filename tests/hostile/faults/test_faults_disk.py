@@ -108,7 +108,13 @@ def test_a_place_for_output_that_may_not_be_written_is_reported(run: Path, tmp_p
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     report = closed / "report.txt"
-    command = [str(PROGRAM.with_name("ccl-bench")), "report", str(run), "--text", "--output", str(report)]
+    command = [
+        str(PROGRAM.with_name("ccl-bench")),
+        "report",
+        str(run),
+        "--output",
+        str(report),
+    ]
     done = ran(without_privilege(command))
     assert_reported_in_words(done, 1)
     assert f"{report} cannot be opened: Permission denied" in done.stderr

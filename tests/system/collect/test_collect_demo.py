@@ -37,7 +37,7 @@ def test_the_training_is_seen_and_becomes_a_run(recorded):
 
 def test_it_is_valid_measured_and_reported(recorded):
     run, _ = recorded
-    (validated,) = json.loads(invoke(["ccl-bench", "validate", str(run), "--json"]).stdout)
+    (validated,) = json.loads(invoke(["ccl-bench", "validate", str(run), "--format", "json"]).stdout)
     assert {issue["code"] for issue in validated["issues"]} <= OF_A_BUSY_MACHINE
     # Each of 2 layers: 2 all-reduces of tensor parallelism forward and 2 backward. FSDP2 gathers the layers
     # and the rest forward, the layers again backward, and reduce-scatters the three.

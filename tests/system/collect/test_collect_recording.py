@@ -176,7 +176,7 @@ def test_the_environment_is_kept_without_secrets(failed):
 def test_the_page_says_what_can_be_measured_and_what_to_do_next(apart):
     page = apart.ended.stdout
     assert "iteration_wall_clock_time" in page.split("Measurable:")[1]
-    assert f"next: ccl-metrics --trace '{apart.run}' --all" in page
+    assert f"next: ccl-metrics '{apart.run}' --all" in page
 
 
 def test_a_run_is_not_recorded_over(apart):

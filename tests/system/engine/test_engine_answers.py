@@ -65,7 +65,7 @@ def test_one_connection_serves_several_runs(run: Path, expected: bytes, cluster:
     assert to_json(results[1]) == answer(EXAMPLE, "local")
 
 
-@pytest.mark.parametrize("command", ["ccl-metrics --all --format json --trace", "ccl-bench inspect --json"])
+@pytest.mark.parametrize("command", ["ccl-metrics --all -f json", "ccl-bench inspect -f json"])
 def test_commands_print_the_same_with_every_engine(command: str, run: Path, cluster: Cluster) -> None:
     """The command that reads in processes is a process itself, whose children import it anew."""
     printed = {

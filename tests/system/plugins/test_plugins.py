@@ -147,7 +147,7 @@ def test_a_plug_ins_format_brings_its_suffix_and_its_step_marker(installed: str,
         rounds = [["round 4", 0, 20], ["other", 20, 30], ["round 5", 30, 60]]
         document = {"kernel-list": 1, "kernels": kernels, "ranges": rounds}
         (tmp_path / f"kernels_{rank}.klist").write_text(json.dumps(document))
-    inspected = ran(["ccl-bench", "inspect", "--json", str(tmp_path)], PYTHONPATH=installed)
+    inspected = ran(["ccl-bench", "inspect", "--format", "json", str(tmp_path)], PYTHONPATH=installed)
     traces = json.loads(inspected.stdout)["traces"]
     assert [(trace["rank"], trace["steps"]) for trace in traces] == [(0, [4, 5]), (1, [4, 5])]
     assert {trace["step_source"] for trace in traces} == {"range of the format"}

@@ -18,7 +18,7 @@ ABOUT = """Compare runs with a baseline, which comes first: what changed beyond 
 A run is a directory or trace file, or a file of results as ccl-metrics --all --format json writes it. Runs \
 that did different work are not compared; the output lists the fields of their cards that differ.
 
-The form follows the name of the file: .html is a page with charts, .json data; without a file it is a table.
+The form follows the name of the file: .html is a page with charts, .json data; without a file it is text.
 
 A LIMIT is 5% (no metric gets worse by more), METRIC:5% (gets worse by more), METRIC>5% (rises by more) or \
 METRIC<-5% (falls by more); without % it is in the metric's unit. What may be noise crosses no limit.
@@ -79,16 +79,18 @@ def compare(
     tolerance: Tolerance = 1.0,
     output: options.Output = None,
     form: Annotated[
-        ComparisonForm | None, Parameter(name="--format", alias="-f", help="Form, whatever the file name.")
+        ComparisonForm | None,
+        Parameter(name="--format", alias="-f", help="Form of the output, whatever the file."),
     ] = None,
     reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Compare runs."""
     from ccl_bench import api
+    from ccl_bench.report.console import show
 
     target = options.file_to_write(output, force=force) if output else None
-    chosen = form or (comparison_form(output) if output else "table")
+    chosen = form or (comparison_form(output) if output else "text")
     with reading.in_use() as progress:
         compared = api.compare(
             *run,
@@ -105,10 +107,12 @@ def compare(
             progress=progress,
         )
     if target:
-        compared.report(target, form=chosen)
-    elif chosen == "table":
-        from ccl_bench.report.console import show
+        from ccl_bench.report.comparison.text import verdicts
 
+        compared.report(target, form=chosen)
+        show(verdicts(compared.data))
+        options.show_written(target)
+    elif chosen == "text":
         show(compared.page())
     else:
         sys.stdout.write(compared.written(chosen))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -46,6 +46,7 @@ def app(program: str) -> App:
     run = "examples/runs/llama-tiny-pp4-gloo"
     examples = [f"{program} diagnose {run}", f"{program} diagnose --explain late_ranks"]
     made = options.app("diagnose", ABOUT, examples)
+    made.usage = f"{program} diagnose [OPTIONS] RUN"
     made.default(diagnose)
     return made
 
@@ -58,13 +59,11 @@ def diagnose(
         str | None, Parameter(metavar="NAME", help="Show the manual page of a diagnosis.")
     ] = None,
     list_: Annotated[bool, Parameter(name="--list", help="List every diagnosis.")] = False,
-    why: Annotated[bool, Parameter(help="Also show why the other diagnoses are silent.")] = False,
+    why: options.Why = False,
     fail_on: FailOn = None,
     workload_card: options.Card = None,
     reading: options.Reading = options.DEFAULT_READING,
-    form: Annotated[
-        Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
-    ] = "text",
+    form: options.TextOrJson = "text",
 ) -> int:
     """Diagnose one run."""
     if list_ or explain is not None:

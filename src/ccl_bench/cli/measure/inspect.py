@@ -33,7 +33,7 @@ def inspect(
     run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL to look at.")],
     /,
     *,
-    json: options.Json = False,
+    form: options.TextOrJson = "text",
     why: options.Why = False,
     workload_card: options.Card = None,
     reading: options.Reading = options.DEFAULT_READING,
@@ -41,7 +41,7 @@ def inspect(
     """Look at a run and print what is in it."""
     with reading.open(run, card=workload_card) as measured:
         found = measured.inspect()
-    if json:
+    if form == "json":
         from ccl_bench.result.inspection import to_json
 
         sys.stdout.write(to_json(found).decode() + "\n")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ Exit status: 0 a value; 1 a metric failed; 2 wrong usage; 3 not applicable or no
 """
 
 EXAMPLES = (
-    "{program} --trace examples/runs/llama-tiny-pp4-gloo --metric coll_call_num",
-    "{program} --trace examples/runs/llama-tiny-pp4-gloo --all",
+    "{program} examples/runs/llama-tiny-pp4-gloo --metric coll_call_num",
+    "{program} examples/runs/llama-tiny-pp4-gloo --all",
     "{program} --explain mfu",
 )
 
@@ -40,8 +42,9 @@ def _completions(_context: object) -> list[str]:
     return sorted([*registry.names(), *registry.aliases()])
 
 
+Place = Annotated[str, Parameter(negative="", metavar="", help="Directory, trace file or URL to measure.")]
 Trace = Annotated[
-    str | None, Parameter(alias="-t", metavar="RUN", help="Directory, trace file or URL to measure.")
+    str | None, Parameter(alias="-t", metavar="RUN", help="The run, for scripts that name it by an option.")
 ]
 Metrics = Annotated[
     list[str] | None,
@@ -57,7 +60,9 @@ Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
     Parameter(name="--format", alias="-f", help="By default the value of one metric, a table of several."),
 ]
-ListMetrics = Annotated[bool, Parameter(name="--list-metrics", help="List every name that --metric takes.")]
+ListMetrics = Annotated[
+    bool, Parameter(name="--list-metrics", alias="--list", help="List every name that --metric takes.")
+]
 Debug = Annotated[bool, Parameter(help="Show the traceback of every metric that fails.")]
 Explain = Annotated[
     str | None, Parameter(metavar="NAME", help="Show the manual page of a metric.", completer=_completions)
@@ -67,10 +72,11 @@ Explain = Annotated[
 def app(program: str) -> App:
     """Return the command, which calls itself `program` in messages."""
     made = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
+    made.usage = f"{program} [OPTIONS] RUN"
 
     @made.default
     def ccl_metrics(
-        *,
+        *run: Place,
         trace: Trace = None,
         metric: Metrics = None,
         every: All = False,
@@ -86,10 +92,9 @@ def app(program: str) -> App:
             return print_catalogue(form or "table", program)
         if explain is not None:
             return print_manual(explain)
-        names = requested_metrics(metric or [], every=every)
-        if not trace:
-            raise UsageError("no run is given", fix="name a directory, trace file or URL with --trace")
-        with reading.open(trace, card=workload_card) as measured:
+        places = [*run, *([trace] if trace else ())]
+        names = requested_metrics(metric or [], places, program, every=every)
+        with reading.open(one_run(places), card=workload_card) as measured:
             results = measured.results(names)
         chosen = form or ("table" if every or len(names) > 1 else "value")
         status = print_results(results, chosen, program, every=every, why=why)
@@ -100,7 +105,7 @@ def app(program: str) -> App:
     return made
 
 
-def requested_metrics(names: list[str], *, every: bool) -> list[str]:
+def requested_metrics(names: list[str], places: Sequence[str], program: str, *, every: bool) -> list[str]:
     """Return the names of the metrics to compute, each once; raise UsageError for an unknown one."""
     from ccl_bench import metrics
 
@@ -108,10 +113,37 @@ def requested_metrics(names: list[str], *, every: bool) -> list[str]:
     if every:
         return registry.names()
     if not names:
-        raise UsageError(
+        raise _no_metric(places, program)
+    return list(dict.fromkeys(map(registry.spelled, names)))
+
+
+def _no_metric(places: Sequence[str], program: str) -> UsageError:
+    """Return the error where no option names a metric; a word without an option may be meant as one."""
+    from ccl_bench import metrics
+
+    registry = metrics.load()
+    absent = [word for word in places if not Path(word).exists()]
+    meant = next((word for word in absent if word in registry or (places[1:] and "/" not in word)), None)
+    if meant is None:
+        return UsageError(
             "no metric is named", fix="name one with --metric, or give --all; --list-metrics lists them"
         )
-    return list(dict.fromkeys(map(registry.spelled, names)))
+    run = next((word for word in places if word != meant), "RUN")
+    return UsageError(
+        f"{meant} is not a run", fix=f"if it is a metric: {shlex.join([program, run, '--metric', meant])}"
+    )
+
+
+def one_run(places: Sequence[str]) -> str:
+    """Return the run that is given; UsageError where there is none or more than one."""
+    if not places:
+        raise UsageError("no run is given", fix="name a directory, trace file or URL")
+    if len(places) > 1:
+        raise UsageError(
+            f"{len(places)} runs are given: {', '.join(places)}",
+            fix=f"measure them one by one, or compare them: {PROGRAM} compare {shlex.join(places)}",
+        )
+    return places[0]
 
 
 def print_results(

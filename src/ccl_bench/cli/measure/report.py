@@ -61,9 +61,8 @@ def report(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Form of the report, whatever the file name."),
+        Parameter(name="--format", alias="-f", help="Form of the output, whatever the file."),
     ] = None,
-    text: Annotated[bool, Parameter(help="Report as text; the same as --format text.")] = False,
     charts: Annotated[
         str | None, Parameter(metavar="DIR", help="Write each chart into this folder, as a picture.")
     ] = None,
@@ -75,7 +74,7 @@ def report(
     force: options.Force = False,
 ) -> int:
     """Report a run."""
-    chosen = _form(form, output, text=text)
+    chosen = _form(form, output)
     target = options.file_to_write(output, force=force) if output else None
     with reading.open(run, card=workload_card, config=config) as measured:
         observed = measured.observed
@@ -83,21 +82,20 @@ def report(
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
         _write(target, observed, chosen or form_of(target.name), why=why)
+        _show_verdict(observed)
+        options.show_written(target)
     elif chosen or not charts:
         _show(observed, chosen or "text", why=why)
     return 0
 
 
-def _form(form: Form | None, output: str | None, *, text: bool) -> Form | None:
+def _form(form: Form | None, output: str | None) -> Form | None:
     """Return the form that is asked for, None where nothing asks for one; UsageError where it cannot be."""
-    if text and form not in {None, "text"}:
-        raise UsageError(f"--text and --format {form} contradict each other", fix="give one of them")
-    chosen: Form | None = "text" if text else form
-    if chosen is None and output:
+    if form is None and output:
         return form_of(output)
-    if chosen == "html" and not output and sys.stdout.isatty():
+    if form == "html" and not output and sys.stdout.isatty():
         raise UsageError("a terminal cannot show HTML", fix="give -o report.html")
-    return chosen
+    return form
 
 
 def _show(observed: ReportData, form: Form, *, why: bool) -> None:
@@ -120,6 +118,16 @@ def _write(target: Path, observed: ReportData, form: Form, *, why: bool = False)
     replace_text(target, reported(observed, form, why=why))
 
 
+def _show_verdict(observed: ReportData) -> None:
+    """Print the verdict of a report that goes to a file."""
+    from ccl_bench.report.console import show
+    from ccl_bench.report.render.text import verdict_block
+    from ccl_bench.report.verdict import verdict
+
+    if observed.diagnosed:
+        show(verdict_block(verdict(observed.diagnosed)))
+
+
 def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
     """Write every chart of the report and print the paths."""
     from ccl_bench.report.page import report_page
@@ -130,7 +138,7 @@ def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force:
     if not drawn:
         raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect shows what is in it")
     for path in drawn:
-        options.file_to_write(str(path), force=force)
+        options.refuse_existing(path, force=force)
     for path, chart in drawn.items():
         with write_atomically(path) as temporary:
             temporary.write_bytes(image(chart, chart_format))

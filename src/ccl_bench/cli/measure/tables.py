@@ -28,6 +28,8 @@ nothing can be read.
 
 _MOST_RANKS = 10_000_000
 
+FileForm = Literal["parquet", "csv"]
+Form = Literal["parquet", "csv", "text", "json"]
 Names = Annotated[
     list[str] | None, Parameter(alias="-t", metavar="NAME", help="Table to write; all by default.")
 ]
@@ -53,29 +55,36 @@ def tables(
     table: Names = None,
     output: Folder = None,
     form: Annotated[
-        Literal["parquet", "csv"], Parameter(name="--format", alias="-f", help="Form of the files.")
-    ] = "parquet",
+        Form | None,
+        Parameter(name="--format", alias="-f", help="Form of the files, parquet by default, or of the list."),
+    ] = None,
     ranks: Ranks = None,
     explain: Annotated[
         str | None, Parameter(metavar="NAME", help="Show what the columns of a table hold.")
     ] = None,
-    json: options.Json = False,
     workload_card: options.Card = None,
     reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Write or list the tables of a run."""
     if explain is not None:
-        return _explain(explain, as_json=json)
+        return _explain(explain, as_json=form == "json")
     if run is None:
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     wanted = parse_ranks(ranks) if ranks else None
     with reading.open(run, card=workload_card) as measured:
         if output is None:
-            _list(measured, as_json=json)
+            _list(measured, as_json=form == "json")
         else:
-            _write(measured, Path(output), table or [], form, wanted, force=force)
+            _write(measured, Path(output), table or [], _of_files(form), wanted, force=force)
     return 0
+
+
+def _of_files(form: Form | None) -> FileForm:
+    """Return the form of files; UsageError for one that only a list has."""
+    if form in {"text", "json"}:
+        raise UsageError(f"tables are not written as {form}", fix="give --format parquet or csv")
+    return "csv" if form == "csv" else "parquet"
 
 
 def parse_ranks(text: str) -> list[int]:
@@ -121,7 +130,7 @@ def _write(
     measured: MeasuredRun,
     folder: Path,
     names: list[str],
-    form: Literal["parquet", "csv"],
+    form: FileForm,
     ranks: list[int] | None,
     *,
     force: bool,
@@ -132,7 +141,7 @@ def _write(
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")
     for name in (*(f"{each}.{form}" for each in names or measured.tables), SCHEMA_FILE):
-        options.file_to_write(str(folder / name), force=force)
+        options.refuse_existing(folder / name, force=force)
     empty = []
     for each in write_tables(measured, folder, names=names, form=form, ranks=ranks):
         if each.path is None:

@@ -51,7 +51,7 @@ def timeline(
     with reading.open(run, card=workload_card) as measured:
         written = measured.timeline(target, most_slices=max_slices)
     counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
-    show(f"{written.path}  {counts}")
+    show(f"{written.path}  {counts}: open it at https://ui.perfetto.dev")
     for remark in (written.clocks, *written.left_out):
         say("ccl-bench", f"note: {remark}")
     return 0

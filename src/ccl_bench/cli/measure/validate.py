@@ -34,7 +34,7 @@ def validate(
         str,
         Parameter(negative="", metavar="", help="Runs, traces, workload cards, configurations, side files."),
     ],
-    json: options.Json = False,
+    form: options.TextOrJson = "text",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
 ) -> int:
@@ -48,7 +48,7 @@ def validate(
     for place in path:
         with progress_bar(1) as progress:
             found.append(validate(place, jobs=jobs, use_cache=not no_cache, progress=progress))
-    if json:
+    if form == "json":
         from ccl_bench.result.inspection import to_json
 
         sys.stdout.write(to_json(found).decode() + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -75,9 +75,7 @@ def what_if(
     network: Network = None,
     workload_card: options.Card = None,
     reading: options.Reading = options.DEFAULT_READING,
-    form: Annotated[
-        Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the answer.")
-    ] = "text",
+    form: options.TextOrJson = "text",
 ) -> int:
     """Answer scenarios of one run or table."""
     from ccl_bench.cli.progress import progress_bar

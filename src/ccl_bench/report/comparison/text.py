@@ -35,11 +35,20 @@ def page(comparison: Comparison) -> Group:
     return Group(*parts)
 
 
-def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
+def verdicts(comparison: Comparison) -> Group:
+    """Return how a comparison begins, for each of its runs."""
+    return Group(*(line for pair in comparison.pairs for line in _opening(comparison, pair)))
+
+
+def _opening(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
     yield heading(plain(phrases.title(comparison, pair)))
     if first := phrases.verdict(comparison, pair):
         yield indented(Text(plain(first), "bold"))
     yield indented(Text(plain(phrases.comparability(pair.comparability)), _style(pair)))
+
+
+def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
+    yield from _opening(comparison, pair)
     found = pair.comparability
     if found.workload:
         yield indented(_fields(found.workload), 4)

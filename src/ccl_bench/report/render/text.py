@@ -32,7 +32,7 @@ def text_page(page: Page) -> Group:
     """Return the page for a terminal or a pipe: titles at the left, what belongs to them indented."""
     parts: list[RenderableType] = [heading(f"CCL-Bench report: {plain(page.title)}")]
     if page.verdict:
-        parts += [indented(_verdict(page.verdict)), Text()]
+        parts += [indented(verdict_block(page.verdict)), Text()]
     parts.append(
         indented(aligned(("", ""), [(Text(plain(name), "dim"), shown) for name, shown in page.identity]))
     )
@@ -59,7 +59,8 @@ def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
     yield TITLES["definitions"], Group(manual, Text(f"Made by {plain(page.made_by)}.", "dim"))
 
 
-def _verdict(found: Verdict) -> RenderableType:
+def verdict_block(found: Verdict) -> RenderableType:
+    """Return where the step goes and what would change that, as a report begins."""
     parts: list[RenderableType] = [Text(plain(found.sentence), "bold")] if found.sentence else []
     for number, each in enumerate(found.causes, start=1):
         lines = [Text.assemble(plain(each.title), ": ", (plain(each.gain), "bold"))]
