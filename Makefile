@@ -40,7 +40,7 @@ demo: $(CORE) ## Install the core and measure the bundled run
 	@echo
 	$(BIN)/ccl-bench inspect $(EXAMPLE)
 	@echo
-	$(BIN)/ccl-metrics --trace $(EXAMPLE) --all
+	$(BIN)/ccl-metrics $(EXAMPLE) --all
 
 # Four threads would fight for the cores; what the profiler says of itself would bury the rest.
 demo-collect: export OMP_NUM_THREADS = 1
@@ -53,10 +53,7 @@ demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and
 	@echo
 	$(BIN)/ccl-bench validate $(RECORDED)
 	@echo
-	$(BIN)/ccl-metrics --trace $(RECORDED) --all
-	@echo
-	$(BIN)/ccl-bench report $(RECORDED) --output $(RECORDED)/report.html --force
-	@echo "open $(RECORDED)/report.html"
+	$(BIN)/ccl-metrics $(RECORDED) --all
 
 test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)

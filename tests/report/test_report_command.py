@@ -38,7 +38,7 @@ def test_a_file_gets_the_form_that_its_name_asks_for(
     assert [line.partition("  ")[0] for line in written] == [
         str(tmp_path / name) for name in (*starts, "odd.name")
     ]
-    assert written[0].endswith(": open it in a browser")
+    assert written[0].endswith("  opens in a browser")
 
 
 def test_json_on_stdout_holds_what_the_page_is_made_of(one_rank: Path, capsys: Captured) -> None:

@@ -200,12 +200,10 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def show_written(path: Path) -> None:
-    """Print which file was written, how large it is, and what opens it."""
+    """Print which file was written, and what opens it."""
     from ccl_bench.report.console import show
-    from ccl_bench.report.formatting import size
 
-    is_page = path.suffix.lower() in {".html", ".htm"}
-    show(f"{path}  {size(path.stat().st_size)}{': open it in a browser' if is_page else ''}")
+    show(f"{path}  opens in a browser" if path.suffix.lower() in {".html", ".htm"} else str(path))
 
 
 class Help:

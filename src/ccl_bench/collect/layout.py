@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling import rank_summary
-from ccl_bench.run import ENVIRONMENT
+from ccl_bench.run import ENVIRONMENT, REPORT
 from ccl_bench.side_files.kinds import side_file_named
 from ccl_bench.trace.discovery import discover_traces
 
@@ -98,8 +98,8 @@ def _files_of_earlier_run(target: Path) -> Iterator[Path]:
         yield from target.glob(f"{escape(report.stem)}.sqlite")
     for name in _LINK_NAMES.values():
         yield from (path for path in target.glob(f"{name}_*.json*") if path.is_symlink())
-    for path in target.glob("*.json"):
-        if path.name == ENVIRONMENT or side_file_named(path.name):
+    for path in target.iterdir():
+        if path.name in {ENVIRONMENT, REPORT} or (path.suffix == ".json" and side_file_named(path.name)):
             yield path
 
 

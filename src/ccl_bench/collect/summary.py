@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
 from ccl_bench.report.formatting import counted, plain, ranges
 from ccl_bench.report.inspection import issues
-from ccl_bench.report.verdict import verdict_sentence
+from ccl_bench.report.render.text import verdict_block
+from ccl_bench.report.verdict import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,19 +20,21 @@ if TYPE_CHECKING:
     from ccl_bench.collect.collect_run import Collected
     from ccl_bench.collect.launch.failures import Failure
     from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.report_data import ReportData
 
 _MEASURED = "ok"
 
 
-def page(collected: Collected, inspection: Inspection) -> Group:
+def page(collected: Collected, observed: ReportData) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
+    inspection = observed.inspection
     names, rows = measurable_metrics(inspection), _summary_rows(collected, inspection)
     lines: list[RenderableType] = [
         heading(plain(str(collected.output))),
         indented(aligned(("", ""), [(Text(name, "dim"), text) for name, text in rows if text])),
     ]
-    if inspection.verdict is not None:
-        lines += [Text(), Text(plain(verdict_sentence(inspection.verdict)))]
+    if observed.diagnosed is not None:
+        lines += [Text(), verdict_block(verdict(observed.diagnosed))]
     if inspection.issues:
         lines += [Text(), heading("Data quality"), indented(issues(inspection.issues))]
     title = f"Measurable: {len(names)} of {len(inspection.metrics)} metrics"

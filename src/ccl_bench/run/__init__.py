@@ -4,6 +4,6 @@
 and `windows` check the set of traces: whether it is whole, of one run, and recorded together.
 """
 
-from ccl_bench.run.open import ENVIRONMENT, PROFILE_MODES, Run, discover_run, open_run
+from ccl_bench.run.open import ENVIRONMENT, PROFILE_MODES, REPORT, Run, discover_run, open_run
 
-__all__ = ["ENVIRONMENT", "PROFILE_MODES", "Run", "discover_run", "open_run"]
+__all__ = ["ENVIRONMENT", "PROFILE_MODES", "REPORT", "Run", "discover_run", "open_run"]

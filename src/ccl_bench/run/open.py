@@ -35,6 +35,9 @@ _LOOKED_AT = 20
 ENVIRONMENT = "environment.json"
 """What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
 
+REPORT = "report.html"
+"""The report that `ccl-bench collect` leaves beside the traces."""
+
 
 @dataclass(slots=True)
 class Run:
@@ -192,7 +195,7 @@ def _named_others(run: Run) -> InputError | None:
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    known = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT}
+    known = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
     return [path for path in paths if path not in known and path.suffix != ".log"]
 
 

@@ -43,6 +43,4 @@ def test_it_is_valid_measured_and_reported(recorded):
     # and the rest forward, the layers again backward, and reduce-scatters the three.
     calls = invoke(["ccl-metrics", "--trace", str(run), "--metric", "coll_call_num"])
     assert int(calls.stdout) == 2 * 4 + 5 + 3
-    page = run / "report.html"
-    assert invoke(["ccl-bench", "report", str(run), "--output", str(page)]).returncode == 0
-    assert "throughput_tokens_sec" in page.read_text()
+    assert "throughput_tokens_sec" in (run / "report.html").read_text()

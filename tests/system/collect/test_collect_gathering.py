@@ -130,10 +130,12 @@ def test_force_replaces_the_run_and_keeps_what_a_person_wrote(tmp_path):
     _gathered(tmp_path)
     card = tmp_path / "run/workload_card.yaml"
     card.write_text(card.read_text().replace("contributor:", "contributor: Ada Lovelace"))
+    (tmp_path / "run/report.html").write_text("of the run before")
     shutil.rmtree(tmp_path / "outputs")
     _written(tmp_path / "outputs", iteration=30)
     _gathered(tmp_path, tmp_path / "outputs", force=True)
     assert {name for name in files(tmp_path / "run") if "iteration_10" in name} == set()
+    assert not (tmp_path / "run/report.html").exists()
     assert "Ada Lovelace" in card.read_text()
 
 

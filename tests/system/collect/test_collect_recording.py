@@ -46,6 +46,7 @@ def test_a_recording_leaves_rank_named_traces_side_files_and_links(apart):
         "profile_trace/iteration_10/rank1_trace.json",
         "profile_trace/rank0_trace.json",
         "profile_trace/rank1_trace.json",
+        "report.html",
         "run_metadata.json",
         "step_times_per_rank.json",
         "torch_et_0.json",

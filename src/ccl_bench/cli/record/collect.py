@@ -22,8 +22,8 @@ ABOUT = """Record a command into a run directory, or gather what one left, and s
 
 The output of the command goes to the terminal and into DIR/logs, its environment into DIR/environment.json. \
 Traces and small files that it wrote are copied into DIR. run_metadata.json and workload_card.yaml are \
-filled with what was observed; what a person wrote stays. Without a command, ccl-bench only gathers and \
-describes, as after a job that was killed.
+filled with what was observed; what a person wrote stays. The report goes to DIR/report.html. Without a \
+command, ccl-bench only gathers and describes, as after a job that was killed.
 
 Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
 or DIR already holds a run; 4 no trace was inspection.
@@ -93,11 +93,12 @@ def app(program: str) -> App:
 
 
 def _report(collected: Collected, program: str, jobs: int | None) -> int:
-    """Print what was collected and what can be measured; return the exit status."""
+    """Print what was collected and what can be measured, and write the report; return the exit status."""
+    from ccl_bench.api import MeasuredRun
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.collect import summary
     from ccl_bench.report.console import show
-    from ccl_bench.run import discover_run
+    from ccl_bench.run import REPORT, discover_run
 
     for remark in collected.remarks:
         say(program, remark)
@@ -105,16 +106,16 @@ def _report(collected: Collected, program: str, jobs: int | None) -> int:
         say(program, summary.failure_message(collected.failure))
     if collected.disk_error:
         say(program, summary.disk_error_message(collected))
-    run = discover_run(collected.output)
-    if not run.traces:
+    measured = MeasuredRun(discover_run(collected.output), str(collected.output), jobs=jobs)
+    if not measured.traces:
         say(program, summary.no_trace_message(collected))
-    from ccl_bench.diagnosis.observe import inspect_run
-
-    with progress_bar(len(run.traces)) as progress:
-        inspection = inspect_run(run, jobs=jobs, progress=progress)
+    with progress_bar(len(measured.traces)) as measured.progress:
+        observed = measured.observed
     sys.stdout.flush()
-    if run.traces or summary.measurable_metrics(inspection):
-        show(summary.page(collected, inspection))
+    if measured.traces or summary.measurable_metrics(observed.inspection):
+        show(summary.page(collected, observed))
+        if not collected.disk_error:
+            options.show_written(measured.report(collected.output / REPORT))
     if collected.failure or collected.disk_error:
         return CclBenchError.exit_status
-    return 0 if run.traces else InputError.exit_status
+    return 0 if measured.traces else InputError.exit_status
