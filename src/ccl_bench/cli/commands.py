@@ -54,6 +54,7 @@ def app(program: str) -> App:
     made.command(leaderboard.worker_command(program))
     made.command(chakra.app(program))
     made.command(integrations.mcp_command(program))
+    made.command(integrations.watch_command(program))
     made.command(completion_command(program))
     return made
 

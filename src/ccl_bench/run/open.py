@@ -22,7 +22,7 @@ from ccl_bench.storage import remote
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ccl_bench.trace.format import TraceFile
@@ -71,14 +71,15 @@ def open_run(
     config: str | Path | None = None,
     profile_mode: str = "auto",
     choice: StepChoice = EVERY_STEP,
+    among: Sequence[Path] | None = None,
 ) -> Run:
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
     `card` and `config` name a workload card and a training configuration elsewhere, `choice` the
-    steps that numbers rest on. Raises
+    steps that numbers rest on, and `among` the only files of the directory that are looked at. Raises
     InputError where there is nothing to read and UsageError for an unknown profile mode.
     """
-    run = discover_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice)
+    run = discover_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice, among=among)
     if run.traces or any(path.is_relative_to(run.path) for path in run.stated.files):
         return run
     raise _nothing_read(run, profile_mode)
@@ -91,13 +92,14 @@ def discover_run(
     config: str | Path | None = None,
     profile_mode: str = "auto",
     choice: StepChoice = EVERY_STEP,
+    among: Sequence[Path] | None = None,
 ) -> Run:
     """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
     with remote.remote_errors(root):
-        found = discovery.discover_traces(root, _rank_map(root))
+        found = discovery.discover_traces(root, _rank_map(root), among)
         higher = above(root, found.traces)
         found.traces += higher.snapshots
         named = (storage.to_path(p) if p else None for p in (card, config))

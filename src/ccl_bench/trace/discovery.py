@@ -268,11 +268,14 @@ def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) 
     return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
 
 
-def discover_traces(root: Path, ranks: Mapping[str, int] | None = None) -> DiscoveredFiles:
+def discover_traces(
+    root: Path, ranks: Mapping[str, int] | None = None, among: Sequence[Path] | None = None
+) -> DiscoveredFiles:
     """Return what lies at `root`, a run directory or a single trace file.
 
-    `ranks` maps relative file names to ranks where the files do not say. Raises InputError
-    where there is nothing at `root`, or nothing readable.
+    `ranks` maps relative file names to ranks where the files do not say; of a directory only the files
+    `among` some count, where these are given. Raises InputError where there is nothing at `root`, or
+    nothing readable.
     """
     try:
         exists, is_folder = root.exists(), root.is_dir()
@@ -284,7 +287,7 @@ def discover_traces(root: Path, ranks: Mapping[str, int] | None = None) -> Disco
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
     found = DiscoveredFiles()
     folder = root if is_folder else root.parent
-    files, oddities = files_under(root) if is_folder else ([root], [])
+    files, oddities = files_under(root) if is_folder and among is None else ([*(among or (root,))], [])
     suffixes = formats.suffixes()
     for path in _without_exported(files) if is_folder else files:
         relative = relative_name(path, folder)

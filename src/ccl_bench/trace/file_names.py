@@ -229,27 +229,34 @@ def _implausible(traces: Sequence[TraceFile]) -> Finding:
 
 
 def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
-    """Return traces of one format, those whose names carry a time with the number of their window.
+    """Return traces of one format, those whose names carry a time with the number of their window."""
+    timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
+    timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
+    found = windows_in_time([(name.time_ns, _whose(name, trace)) for name, trace in timed])
+    if not found or found[-1] == 1:
+        return traces
+    numbers = {trace.relative: number for (_, trace), number in zip(timed, found, strict=True)}
+    return [replace(t, iteration=numbers.get(t.relative, t.iteration)) for t in traces]
+
+
+def windows_in_time(written: Sequence[tuple[int, Hashable]]) -> list[int]:
+    """Return the recording window, from 1, of each file, given in order as its time in ns and its writer.
 
     Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where
     a rank writes again, or where the pause is longer than half of the shortest one between files of a rank.
     """
-    timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
-    timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
-    pause = _shortest_pause(timed) / 2
-    numbers: dict[str, int] = {}
+    pause = _shortest_pause(written) / 2
+    numbers: list[int] = []
     seen: set[Hashable] = set()
-    last: Written | None = None
+    last_ns: int | None = None
     number = 1
-    for name, trace in timed:
-        if last and (_whose(name, trace) in seen or 0 < pause < name.time_ns - last.time_ns):
+    for time_ns, writer in written:
+        if last_ns is not None and (writer in seen or 0 < pause < time_ns - last_ns):
             number, seen = number + 1, set()
-        numbers[trace.relative] = number
-        seen.add(_whose(name, trace))
-        last = name
-    if number == 1:
-        return traces
-    return [replace(t, iteration=numbers.get(t.relative, t.iteration)) for t in traces]
+        numbers.append(number)
+        seen.add(writer)
+        last_ns = time_ns
+    return numbers
 
 
 def _whose(name: Written, trace: TraceFile) -> Hashable:
@@ -257,10 +264,10 @@ def _whose(name: Written, trace: TraceFile) -> Hashable:
     return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
 
 
-def _shortest_pause(timed: Sequence[tuple[Written, TraceFile]]) -> int:
+def _shortest_pause(written: Iterable[tuple[int, Hashable]]) -> int:
     """Return the shortest time between two files of one rank, ns; 0 where no rank wrote two."""
     times: dict[Hashable, list[int]] = defaultdict(list)
-    for name, trace in timed:
-        times[_whose(name, trace)].append(name.time_ns)
+    for time_ns, writer in written:
+        times[writer].append(time_ns)
     pauses = (later - earlier for each in times.values() for earlier, later in pairwise(each))
     return min((pause for pause in pauses if pause > 0), default=0)

@@ -1,15 +1,24 @@
-"""The commands that give runs to other programs: `ccl-bench mcp`."""
+"""The commands that give runs to other programs: `ccl-bench mcp` and `ccl-bench watch`."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import say
 
 if TYPE_CHECKING:
     from cyclopts import App
+
+    from ccl_bench.integrations.watching.watch import MeasuredWindow, Sink
 
 ABOUT_MCP = """Serve runs to an agent over the Model Context Protocol, on stdin and stdout.
 
@@ -44,3 +53,141 @@ def mcp(
 
     agent_server(AllowedFolders.of(allow or ["."])).run("stdio")
     return 0
+
+
+ABOUT_WATCH = """Measure the recording windows of a training as it writes them, each once.
+
+DIR is the directory of one run, into which a profiler writes new traces every so many steps: folders such \
+as iteration_100, or files whose names carry a time. A window is measured when none of its files has changed \
+for a while, its traces are whole, and no rank is missing. Each prints one line of JSON.
+
+--listen shows the numbers of the last window to Prometheus, --otlp pushes them to a collector. A metric \
+without a value is absent. Ctrl-C ends it.
+
+Exit status: 0; 2 wrong usage; 4 the directory is missing or disappears.
+"""
+
+
+def watch_command(program: str) -> App:
+    """Return the command."""
+    examples = [
+        f"{program} watch outputs/profile_traces -o measured --listen 127.0.0.1:9464",
+        f"{program} watch outputs/profile_traces -o measured --once",
+    ]
+    made = options.app("watch", ABOUT_WATCH, examples)
+    made.default(watch)
+    return made
+
+
+def _not_negative(_type: object, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError("must be 0 or more")
+
+
+Once = Annotated[bool, Parameter(help="Measure what is there and end, as for cron.")]
+Kept = Annotated[
+    str | None,
+    Parameter(alias="-o", metavar="DIR", help="Directory for results, one file for each window."),
+]
+Metrics = Annotated[
+    list[str] | None, Parameter(alias="-m", metavar="NAME", help="Metric to measure; all by default.")
+]
+RunName = Annotated[
+    str | None, Parameter(metavar="NAME", help="Name of the run in numbers; by default that of DIR.")
+]
+Listen = Annotated[
+    str | None, Parameter(metavar="HOST:PORT", help="Show numbers to Prometheus at this address or port.")
+]
+Otlp = Annotated[
+    str | None, Parameter(metavar="URL", help="Push numbers to an OpenTelemetry collector, over HTTP.")
+]
+Settle = Annotated[
+    float,
+    Parameter(
+        metavar="SECONDS",
+        help="Time without a change after which a file is written; 10 by default.",
+        validator=_not_negative,
+    ),
+]
+Patience = Annotated[
+    float,
+    Parameter(
+        metavar="SECONDS",
+        help="Time to wait for a window that is cut short or lacks ranks; 300 by default.",
+        validator=_not_negative,
+    ),
+]
+
+
+def watch(
+    directory: Annotated[str, Parameter(metavar="", help="Directory that traces are written into.")],
+    /,
+    *,
+    once: Once = False,
+    output: Kept = None,
+    metric: Metrics = None,
+    run: RunName = None,
+    listen: Listen = None,
+    otlp: Otlp = None,
+    settle: Settle = 10.0,
+    patience: Patience = 300.0,
+    workload_card: options.Card = None,
+    jobs: options.Jobs = None,
+) -> int:
+    """Watch a directory until stopped."""
+    from ccl_bench import metrics
+    from ccl_bench.integrations.watching.watch import KeptResults, Watcher, Watching
+
+    root = _directory(directory)
+    registry = metrics.load()
+    names = [registry.canonical(name) for name in metric or ()]
+    names = names or [each.name for each in registry if not each.variant_of]
+    how = Watching(root, run or root.name, names, settle, patience, workload_card, jobs)
+    stop = threading.Event()
+    with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
+        sinks = _sinks(listen, otlp, closing)
+        kept = KeptResults(Path(output).resolve()) if output else None
+        if kept:
+            closing.callback(kept.close)
+        watcher = Watcher(how, kept=kept, sinks=sinks, report=_print_line, remark=_remark)
+        if once:
+            watcher.once()
+        else:
+            signal.signal(signal.SIGTERM, lambda *_: stop.set())
+            watcher.forever(stop)
+    return 0
+
+
+def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) -> list[Sink]:
+    """Return what shows the numbers, each closed at the end."""
+    from ccl_bench.integrations.watching.gauges import OtlpPush, PrometheusPage
+
+    found: list[Sink] = []
+    if listen is not None:
+        page = PrometheusPage(listen)
+        _remark(f"numbers are at {page.address}")
+        found.append(page)
+    if otlp is not None:
+        found.append(OtlpPush(otlp, _remark))
+    for sink in found:
+        closing.callback(sink.close)
+    return found
+
+
+def _directory(name: str) -> Path:
+    if "://" in name:
+        raise UsageError(f"{name} cannot be watched", fix="name a local directory")
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        problem = "is no directory" if path.exists() else "does not exist"
+        raise InputError(problem, where=name, fix="name the directory that traces are written into")
+    return path.resolve()
+
+
+def _print_line(measured: MeasuredWindow, file: str) -> None:
+    sys.stdout.write(measured.line(file).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _remark(text: str) -> None:
+    say(PROGRAM, text)

@@ -1,0 +1,218 @@
+"""Numbers of the last window as gauges: a page for Prometheus, and pushes over OTLP."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ccl_bench import __version__
+from ccl_bench.base.errors import UsageError
+from ccl_bench.integrations import require
+from ccl_bench.metrics import METRICS
+from ccl_bench.report.formatting import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opentelemetry.sdk.metrics.export import MetricsData
+
+    from ccl_bench.integrations.watching.watch import MeasuredWindow
+
+LOOPBACK = "127.0.0.1"
+
+_LABEL_CHARACTERS = 200
+_TIMEOUT_S = 3
+"""Time that a collector has, repeated attempts included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A unit as dashboards know it: base units only."""
+
+    suffix: str
+    """End of a name for Prometheus."""
+    code: str
+    """What OpenTelemetry calls it (UCUM)."""
+    factor: float = 1.0
+    """What a value of ours is multiplied with."""
+
+
+_UNITS = {
+    "s": _Unit("seconds", "s"),
+    "%": _Unit("ratio", "1", 0.01),
+    "ratio": _Unit("ratio", "1"),
+    "GB": _Unit("bytes", "By", 1e9),
+    "GB/s": _Unit("bytes_per_second", "By/s", 1e9),
+    "s/byte": _Unit("seconds_per_byte", "s/By"),
+    "FLOP/byte": _Unit("flops_per_byte", "{flop}/By"),
+    "calls": _Unit("calls", "{call}"),
+    "nats": _Unit("nats", "{nat}"),
+    "requests/s": _Unit("requests_per_second", "{request}/s"),
+    "tokens/s": _Unit("tokens_per_second", "{token}/s"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One number with its name."""
+
+    metric: str
+    """Name of the metric, in lower case."""
+    unit: _Unit
+    about: str
+    value: float
+
+    @property
+    def name(self) -> str:
+        """The name for Prometheus, which ends in the unit."""
+        return f"ccl_bench_{self.metric}_{self.unit.suffix}"
+
+
+def gauges(measured: MeasuredWindow) -> list[Gauge]:
+    """Return the values of a window in base units; a metric without a value has no gauge."""
+    found = []
+    for result in measured.values:
+        unit = _UNITS.get(result.unit) or _Unit(_word(result.unit), "1")
+        about = METRICS.get(result.metric).summary if result.metric in METRICS else result.metric
+        found.append(Gauge(_word(result.metric), unit, about, (result.value or 0.0) * unit.factor))
+    return found
+
+
+def _word(text: str) -> str:
+    """Return text as part of a name."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "value"
+
+
+def _label(text: str) -> str:
+    return plain(text)[:_LABEL_CHARACTERS]
+
+
+def _findings(measured: MeasuredWindow) -> Counter[tuple[str, str]]:
+    return Counter((finding.code, finding.severity) for finding in measured.findings)
+
+
+class PrometheusPage:
+    """A page at `http://HOST:PORT/metrics` with the numbers of the last window."""
+
+    def __init__(self, listen: str) -> None:
+        client = require("prometheus_client", "watch")
+        host, port = _address(listen)
+        self._last: MeasuredWindow | None = None
+        self._count = 0
+        registry = client.CollectorRegistry()
+        registry.register(self)
+        try:
+            self._server, self._thread = client.start_http_server(port, host, registry)
+        except OSError as error:
+            raise UsageError(
+                f"{host}:{port} cannot be listened on: {error.strerror or error}", fix="name another port"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self._server.server_address[1]}/metrics"
+
+    def describe(self) -> list[Any]:
+        """Return nothing: what there is follows from the windows."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the families of the page."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        last, count = self._last, self._count
+        if last is None:
+            return
+        run = [_label(last.run)]
+        for gauge in gauges(last):
+            family = GaugeMetricFamily(gauge.name, gauge.about, labels=["run"])
+            family.add_metric(run, gauge.value)
+            yield family
+        findings = GaugeMetricFamily(
+            "ccl_bench_findings", "Findings about the last window.", labels=["run", "code", "severity"]
+        )
+        for (code, severity), found in _findings(last).items():
+            findings.add_metric([*run, code, severity], found)
+        yield findings
+        if last.step is not None:
+            step = GaugeMetricFamily("ccl_bench_last_step", "Step of the last window.", labels=["run"])
+            step.add_metric(run, last.step)
+            yield step
+        windows = CounterMetricFamily("ccl_bench_windows", "Windows that were measured.", labels=["run"])
+        windows.add_metric(run, count)
+        yield windows
+
+    def show(self, measured: MeasuredWindow) -> None:
+        """Show a window in place of the last one."""
+        self._last, self._count = measured, self._count + 1
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`; UsageError for anything else."""
+    host, _, port = listen.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"{listen!r} is no address to listen on", fix=f"write it as {LOOPBACK}:9464")
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
+class OtlpPush:
+    """Pushes the numbers of each window to a collector that speaks OTLP over HTTP."""
+
+    def __init__(self, url: str, remark: Callable[[str], None]) -> None:
+        require("opentelemetry.sdk.metrics", "watch")
+        require("opentelemetry.exporter.otlp.proto.http.metric_exporter", "watch")
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.resources import Resource
+
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise UsageError(f"{url!r} is no address of a collector", fix="write it as http://localhost:4318")
+        endpoint = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what failed is remarked on below
+        self._endpoint, self._remark, self._is_up = endpoint, remark, True
+        self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
+        self._resource = Resource.create({"service.name": "ccl-bench", "service.version": __version__})
+
+    def show(self, measured: MeasuredWindow) -> None:
+        """Push a window; a collector that does not take it is a remark."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        data = self._data(measured)
+        is_taken = data is not None and self._exporter.export(data) is MetricExportResult.SUCCESS
+        if self._is_up and not is_taken:
+            self._remark(
+                f"{self._endpoint} did not take the numbers of {measured.window}, nor maybe later ones"
+            )
+        self._is_up = is_taken
+
+    def _data(self, measured: MeasuredWindow) -> MetricsData | None:
+        """Return the numbers of a window and of no earlier one, which instruments would remember."""
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+        reader = InMemoryMetricReader()
+        provider = MeterProvider([reader], resource=self._resource, shutdown_on_exit=False)
+        meter = provider.get_meter("ccl_bench", __version__)
+        run = {"run": _label(measured.run)}
+        for gauge in gauges(measured):
+            made = meter.create_gauge(f"ccl_bench.{gauge.metric}", gauge.unit.code, gauge.about)
+            made.set(gauge.value, run)
+        findings = meter.create_gauge("ccl_bench.findings", "{finding}", "Findings about the window.")
+        for (code, severity), count in _findings(measured).items():
+            findings.set(count, {**run, "code": code, "severity": severity})
+        if measured.step is not None:
+            meter.create_gauge("ccl_bench.last_step", "1", "Step of the window.").set(measured.step, run)
+        data = reader.get_metrics_data()
+        provider.shutdown()
+        return data
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()

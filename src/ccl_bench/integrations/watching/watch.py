@@ -1,0 +1,280 @@
+"""Measure each recording window of a directory once, when it is written, and keep its results."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ccl_bench.api import MeasuredRun
+from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.integrations import require
+from ccl_bench.integrations.watching.windows import Settling, WatchedFolder
+from ccl_bench.result import ResultFinding, to_json
+from ccl_bench.run import open_run
+from ccl_bench.run.completeness import CUT_SHORT, UNREAD
+from ccl_bench.storage.files import write_atomically
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from ccl_bench.integrations.watching.windows import Window
+    from ccl_bench.result import Result
+    from ccl_bench.run import Run
+
+LIST = "windows.jsonl"
+"""One line for each measured window, beside their results."""
+
+_UNFINISHED = CUT_SHORT | UNREAD | {"trace-unrecognised"}
+"""Findings of files that a profiler may still be writing."""
+
+_SLOWEST_LOOK_S = 5.0
+_FASTEST_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWindow:
+    """What one recording window came to."""
+
+    run: str
+    window: str
+    step: int | None
+    """The number of the window, else of its last step."""
+    ranks: list[int]
+    results: list[Result]
+    findings: list[ResultFinding]
+    signature: str
+    at: str
+    """When it was measured, ISO 8601 in UTC."""
+
+    @property
+    def values(self) -> list[Result]:
+        """The results that have a value."""
+        return [result for result in self.results if result.value is not None]
+
+    def line(self, file: str = "") -> bytes:
+        """Return the window as one line of JSON; `file` holds its results in full."""
+        values = {result.metric: {"value": result.value, "unit": result.unit} for result in self.values}
+        kinds = dict.fromkeys((finding.code, finding.severity) for finding in self.findings)
+        counts = {kind: sum((f.code, f.severity) == kind for f in self.findings) for kind in kinds}
+        found: dict[str, Any] = {"run": self.run, "window": self.window, "step": self.step, "at": self.at}
+        found |= {"ranks": len(self.ranks), "values": values}
+        found["findings"] = [
+            {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
+        ]
+        return msgspec.json.encode(found | {"signature": self.signature, "results": file})
+
+
+class Sink(Protocol):
+    """What shows measured windows to another program."""
+
+    def show(self, measured: MeasuredWindow) -> None:
+        """Show the numbers of a window in place of those of the last one."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+class KeptResults:
+    """A directory with the results of every window and a list of them; nothing in it is overwritten."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._list = (folder / LIST).open("a+b")
+        try:
+            fcntl.flock(self._list, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise UsageError(
+                f"another ccl-bench watch writes into {folder}", fix="give each its own --output"
+            ) from error
+        self._signatures = dict(self._listed())
+
+    def _listed(self) -> Iterable[tuple[str, str]]:
+        self._list.seek(0)
+        for line in self._list:
+            try:
+                found = msgspec.json.decode(line)
+                yield found["window"], found["signature"]
+            except (msgspec.DecodeError, KeyError, TypeError):  # cut off, or of somebody else
+                continue
+
+    def has(self, window: Window) -> bool:
+        """Whether the window was measured with the files that it has now."""
+        return self._signatures.get(window.name) == window.signature
+
+    def keep(self, measured: MeasuredWindow) -> str:
+        """Write the results of a window and add it to the list; return the name of the file."""
+        names = (f"{measured.window}{again}.json" for again in ("", *(f".{n}" for n in range(2, 1_000_000))))
+        target = next(path for name in names if not (path := self.folder / name).exists())
+        with write_atomically(target) as temporary:
+            temporary.write_bytes(to_json(measured.results))
+            temporary.chmod(0o644)
+        self._list.seek(0, 2)
+        self._list.write(_line_end(self._list) + measured.line(target.name) + b"\n")
+        self._list.flush()
+        self._signatures[measured.window] = measured.signature
+        return target.name
+
+    def close(self) -> None:
+        """Let another program write here."""
+        self._list.close()
+
+
+def _line_end(stream: Any) -> bytes:
+    """Return what a line that was cut off lacks."""
+    if not stream.tell():
+        return b""
+    stream.seek(-1, 2)
+    return b"" if stream.read(1) == b"\n" else b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """How a directory is watched."""
+
+    root: Path
+    run: str
+    """What the run is called in what is shown."""
+    names: Sequence[str]
+    """The metrics."""
+    settle_s: float = 10.0
+    """A file counts as written when it has not changed for so long."""
+    patience_s: float = 300.0
+    """A window that is cut short or lacks ranks is measured as it is when it has not changed for so long."""
+    card: str | None = None
+    jobs: int | None = None
+
+
+class Watcher:
+    """Looks at a directory, and measures what is written and was not measured yet."""
+
+    def __init__(
+        self,
+        how: Watching,
+        *,
+        kept: KeptResults | None,
+        sinks: Sequence[Sink],
+        report: Callable[[MeasuredWindow, str], None],
+        remark: Callable[[str], None],
+    ) -> None:
+        self._how = how
+        self._kept = kept
+        self._sinks = sinks
+        self._report = report
+        self._remark = remark
+        self._folder = WatchedFolder(how.root, kept.folder if kept else None)
+        self._settling = Settling(how.settle_s, how.patience_s)
+        self._measured: dict[str, str] = {}
+        self._ranks: set[int] = set()
+
+    def look(self) -> list[str]:
+        """Measure what is new and written; return the names of windows that are not."""
+        seen = self._folder.look()
+        now_s = time.monotonic()
+        self._settling.update(seen.windows, now_s, time.time())
+        new = [window for window in seen.windows if not self._is_measured(window)]
+        self._measured = {w.name: self._measured[w.name] for w in seen.windows if w.name in self._measured}
+        return [window.name for window in new if not self._is_done(window, seen.shared, now_s)]
+
+    def _is_measured(self, window: Window) -> bool:
+        if self._measured.get(window.name) == window.signature:
+            return True
+        return self._kept is not None and self._kept.has(window)
+
+    def _is_done(self, window: Window, shared: list[str], now_s: float) -> bool:
+        """Measure a window that is written; whether there is no more to do about it."""
+        if not self._settling.is_written(window, now_s):
+            return False
+        given_up = self._settling.is_given_up(window, now_s)
+        try:
+            measured, lacks = self._measure(window, shared, given_up=given_up)
+        except CclBenchError as error:
+            if not given_up:
+                self._settling.refuse(window)
+                return False
+            self._remark(f"{window.name} cannot be measured: {error}")
+            self._measured[window.name] = window.signature
+            return True
+        if measured is None:
+            self._settling.refuse(window)
+            self._remark(f"{window.name} is not measured yet: {lacks}")
+            return False
+        self._measured[window.name] = window.signature
+        self._ranks = {*measured.ranks}
+        file = self._kept.keep(measured) if self._kept else ""
+        self._report(measured, file)
+        for sink in self._sinks:
+            sink.show(measured)
+        return True
+
+    def _measure(
+        self, window: Window, shared: list[str], *, given_up: bool
+    ) -> tuple[MeasuredWindow | None, str]:
+        """Return what a window comes to, or None with what it lacks, unless it was given up waiting for."""
+        how = self._how
+        files = [how.root / each for each in (*(file.relative for file in window.files), *shared)]
+        run = open_run(how.root, card=how.card, among=files)
+        if not given_up and (missing := self._missing_ranks(run)):
+            return None, missing
+        results = MeasuredRun(run, str(how.root), jobs=how.jobs, use_cache=False).results(how.names)
+        of_run = (ResultFinding(f.code, f.severity, f.message, f.file, f.rank, f.count) for f in run.findings)
+        findings = [*dict.fromkeys([*of_run, *(each for result in results for each in result.findings)])]
+        cut = [finding for finding in findings if finding.code in _UNFINISHED]
+        if cut and not given_up:
+            return None, f"{cut[0].file}: {cut[0].message}"
+        step = window.number if window.number is not None else _last_step(results)
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return MeasuredWindow(
+            how.run, window.name, step, run.ranks, results, findings, window.signature, at
+        ), ""
+
+    def _missing_ranks(self, run: Run) -> str:
+        """Return which ranks a window lacks that the run has and the last window had; empty where none."""
+        size = run.facts.world_size.value if run.facts.world_size else len(run.ranks)
+        missing = size - len(run.ranks)
+        if missing <= 0 or (self._ranks and self._ranks <= {*run.ranks}):
+            return ""
+        return f"{missing} of {size} ranks have no trace"
+
+    def once(self) -> None:
+        """Measure what is there, waiting only for files that changed a moment ago; name what is not done."""
+        until_s = time.monotonic() + self._how.settle_s + _FASTEST_LOOK_S
+        while (left := self.look()) and time.monotonic() < until_s:
+            time.sleep(max(_FASTEST_LOOK_S, min(_SLOWEST_LOOK_S, self._how.settle_s / 2)))
+        if left:
+            self._remark(f"not measured, since they may still be written: {', '.join(left[:5])}")
+
+    def forever(self, stop: threading.Event) -> None:
+        """Measure windows as they come, until `stop` is set."""
+        interval_s = max(_FASTEST_LOOK_S, min(_SLOWEST_LOOK_S, self._how.settle_s / 2))
+        changes = require("watchfiles", "watch").watch(
+            self._how.root,
+            stop_event=stop,
+            rust_timeout=round(1_000 * interval_s),
+            yield_on_timeout=True,
+            ignore_permission_denied=True,
+        )
+        self.look()
+        for _ in changes:
+            self.look()
+
+
+def _last_step(results: Iterable[Result]) -> int | None:
+    """Return the number of the last step in the details of results."""
+    steps = [
+        int(label)
+        for result in results
+        for name, found in result.details.items()
+        if name.startswith("per_step") and isinstance(found, dict)
+        for label in found
+        if str(label).isdecimal()
+    ]
+    return max(steps, default=None)

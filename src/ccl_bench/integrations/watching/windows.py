@@ -1,0 +1,207 @@
+"""Recording windows in a directory that is being written: which files each has, and when they changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.side_files import SideFile, side_file_named
+from ccl_bench.trace import discovery, formats
+from ccl_bench.trace.file_names import window_in_path, windows_in_time, writer_in_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ccl_bench.trace.file_names import Written
+
+ALONE = "run"
+"""Name of the window of traces whose names state none."""
+
+_NAME = re.compile(r"[\w.+-]{1,80}", re.ASCII)
+_SKIPPED = {"__pycache__", "trace_analysis", "node_modules"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file as it was seen."""
+
+    relative: str
+    size: int
+    changed_ns: int
+    """Its modification time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The files of one recording window, as they were seen."""
+
+    name: str
+    number: int | None
+    """The number that its files carry, where they carry one."""
+    files: tuple[FileState, ...]
+
+    @property
+    def signature(self) -> str:
+        """What changes when a file is added, removed, or another size; the same after a copy elsewhere."""
+        listed = "".join(f"{file.relative}\0{file.size}\0" for file in self.files)
+        return hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What lies in a directory at one moment."""
+
+    windows: list[Window] = field(default_factory=list)
+    """In order of number or time."""
+    shared: list[str] = field(default_factory=list)
+    """Files that describe the whole run: cards, metadata, configurations."""
+
+
+class WatchedFolder:
+    """A directory that is looked at again and again; it remembers which unnumbered files are traces."""
+
+    def __init__(self, root: Path, without: Path | None = None) -> None:
+        self.root = root
+        self._without = without
+        self._is_trace: dict[FileState, bool] = {}
+
+    def look(self) -> Seen:
+        """Return the windows as they are now; InputError where the directory is gone."""
+        numbered: dict[int, list[FileState]] = defaultdict(list)
+        timed: list[tuple[Written, FileState]] = []
+        others: list[FileState] = []
+        for file in _files(self.root, self._without):
+            number = window_in_path(file.relative)
+            if number is not None:
+                numbered[number].append(file)
+            elif written := writer_in_name(file.relative):
+                timed.append((written, file))
+            else:
+                others.append(file)
+        self._is_trace = {file: self._recognised(file) for file in others}
+        windows = [_numbered(number, files) for number, files in sorted(numbered.items())]
+        windows += _in_time(timed)
+        if alone := [file for file in others if self._is_trace[file]]:
+            beside = [file for file in others if not self._is_trace[file]] if not windows else []
+            windows.append(Window(ALONE, None, tuple(sorted([*alone, *beside], key=_relative))))
+        shared = [file.relative for file in others if not self._is_trace[file] and _is_of_run(file)]
+        return Seen(windows, shared)
+
+    def _recognised(self, file: FileState) -> bool:
+        """Whether a file is a trace by its beginning, which is read once for each state of the file."""
+        known = self._is_trace.get(file)
+        if known is not None:
+            return known
+        if not file.relative.lower().endswith(formats.suffixes()) or side_file_named(file.relative):
+            return False
+        try:
+            head = storage.read_head(self.root / file.relative, discovery.HEAD_BYTES)
+        except (OSError, InputError):
+            return False
+        return formats.recognised(head) is not None
+
+
+def _files(root: Path, without: Path | None) -> Iterator[FileState]:
+    """Yield the files below a directory; InputError where there is none."""
+    if not root.is_dir():
+        raise InputError("the watched directory is gone", where=str(root), fix="start again where it is now")
+    for folder, subfolders, names in os.walk(root):
+        here = Path(folder)
+        subfolders[:] = [n for n in subfolders if n[0] != "." and n not in _SKIPPED and here / n != without]
+        for name in names:
+            path = here / name
+            try:
+                found = path.stat()
+            except OSError:  # gone since it was listed, or a link to nothing
+                continue
+            if name[0] != "." and path.is_file():
+                yield FileState(path.relative_to(root).as_posix(), found.st_size, found.st_mtime_ns)
+
+
+def _relative(file: FileState) -> str:
+    return file.relative
+
+
+def _numbered(number: int, files: Iterable[FileState]) -> Window:
+    """Return a window called as the folder that carries its number, such as `iteration_10`."""
+    ordered = tuple(sorted(files, key=_relative))
+    folders = (part for file in ordered for part in file.relative.split("/")[:-1])
+    named = (part for part in folders if window_in_path(part) == number and _NAME.fullmatch(part))
+    return Window(next(named, f"window_{number}"), number, ordered)
+
+
+def _in_time(timed: list[tuple[Written, FileState]]) -> list[Window]:
+    """Return the windows of files whose names carry a time, each called by the first time in it."""
+    timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
+    numbers = windows_in_time([(w.time_ns, (w.worker, Path(f.relative).parent)) for w, f in timed])
+    groups: dict[int, list[tuple[Written, FileState]]] = defaultdict(list)
+    for number, each in zip(numbers, timed, strict=True):
+        groups[number].append(each)
+    return [_of_time(found) for found in groups.values()]
+
+
+def _of_time(found: list[tuple[Written, FileState]]) -> Window:
+    first_ns = found[0][0].time_ns
+    began = datetime.fromtimestamp(first_ns / SECOND_NS, UTC)
+    name = f"at_{began:%Y%m%dT%H%M%S}.{first_ns % SECOND_NS // 1_000_000:03d}Z"
+    return Window(name, None, tuple(sorted((file for _, file in found), key=_relative)))
+
+
+def _is_of_run(file: FileState) -> bool:
+    """Whether a file describes the whole run, and is no number that was measured over all of it."""
+    return side_file_named(file.relative) in {None, SideFile.RUN_METADATA}
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one window."""
+
+    files: tuple[FileState, ...]
+    since: float
+    """When it was last seen to change, on the clock that does not jump."""
+    refused: bool = False
+    """Whether these very files were found to be no whole window."""
+
+
+class Settling:
+    """Which windows are written: nothing in them has changed for some time."""
+
+    def __init__(self, settle_s: float, patience_s: float) -> None:
+        self._settle_s = settle_s
+        self._patience_s = patience_s
+        self._known: dict[str, _Known] = {}
+
+    def update(self, windows: Iterable[Window], now_s: float, clock_s: float) -> None:
+        """Take in what was seen; `clock_s` is the time of day that modification times are of."""
+        known = {}
+        for window in windows:
+            before = self._known.get(window.name)
+            if before and before.files == window.files:
+                known[window.name] = before
+                continue
+            age_s = max(0.0, clock_s - max(file.changed_ns for file in window.files) / SECOND_NS)
+            known[window.name] = _Known(window.files, now_s if before else now_s - age_s)
+        self._known = known
+
+    def is_written(self, window: Window, now_s: float) -> bool:
+        """Whether a window may be looked at: it has settled, and was not refused as it is."""
+        known = self._known[window.name]
+        unchanged_s = now_s - known.since
+        return unchanged_s >= self._settle_s and (not known.refused or unchanged_s >= self._patience_s)
+
+    def is_given_up(self, window: Window, now_s: float) -> bool:
+        """Whether a window has not changed for so long that it is measured as it is."""
+        return now_s - self._known[window.name].since >= self._patience_s
+
+    def refuse(self, window: Window) -> None:
+        """Wait for a window to change before it is looked at again."""
+        self._known[window.name].refused = True
