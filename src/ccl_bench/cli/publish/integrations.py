@@ -165,12 +165,13 @@ def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) 
     found: list[Sink] = []
     if listen is not None:
         page = PrometheusPage(listen)
+        closing.callback(page.close)
         _remark(f"numbers are at {page.address}")
         found.append(page)
     if otlp is not None:
-        found.append(OtlpPush(otlp, _remark))
-    for sink in found:
-        closing.callback(sink.close)
+        pushes = OtlpPush(otlp, _remark)
+        closing.callback(pushes.close)
+        found.append(pushes)
     return found
 
 
