@@ -55,6 +55,7 @@ def app(program: str) -> App:
     made.command(chakra.app(program))
     made.command(integrations.mcp_command(program))
     made.command(integrations.watch_command(program))
+    made.command(integrations.log_command(program))
     made.command(completion_command(program))
     return made
 

@@ -1,4 +1,4 @@
-"""The commands that give runs to other programs: `ccl-bench mcp` and `ccl-bench watch`."""
+"""The commands that give runs to other programs: `mcp`, `watch` and `log`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from cyclopts import Parameter
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
+from ccl_bench.report.formatting import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cyclopts import App
 
     from ccl_bench.integrations.watching.watch import MeasuredWindow, Sink
@@ -101,6 +104,13 @@ Listen = Annotated[
 Otlp = Annotated[
     str | None, Parameter(metavar="URL", help="Push numbers to an OpenTelemetry collector, over HTTP.")
 ]
+To = Annotated[
+    list[str],
+    Parameter(
+        metavar="TRACKER",
+        help="Where to: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT; repeat it for several.",
+    ),
+]
 Settle = Annotated[
     float,
     Parameter(
@@ -129,6 +139,7 @@ def watch(
     run: RunName = None,
     listen: Listen = None,
     otlp: Otlp = None,
+    to: To | None = None,
     settle: Settle = 10.0,
     patience: Patience = 300.0,
     workload_card: options.Card = None,
@@ -146,6 +157,7 @@ def watch(
     stop = threading.Event()
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
         sinks = _sinks(listen, otlp, closing)
+        sinks += _trackers(to or (), how.run, closing)
         kept = KeptResults(Path(output).resolve()) if output else None
         if kept:
             closing.callback(kept.close)
@@ -175,6 +187,17 @@ def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) 
     return found
 
 
+def _trackers(names: Iterable[str], run: str, closing: contextlib.ExitStack) -> list[Sink]:
+    """Return the trackers of these names, each closed at the end."""
+    from ccl_bench.integrations.trackers import open_tracker
+
+    found = []
+    for name in names:
+        found.append(open_tracker(name, run))
+        closing.callback(found[-1].close)
+    return found
+
+
 def _directory(name: str) -> Path:
     if "://" in name:
         raise UsageError(f"{name} cannot be watched", fix="name a local directory")
@@ -192,3 +215,48 @@ def _print_line(measured: MeasuredWindow, file: str) -> None:
 
 def _remark(text: str) -> None:
     say(PROGRAM, text)
+
+
+ABOUT_LOG = """Log the results of a run to a tracker of experiments.
+
+RUN is a directory, a trace file, a file of results, or a directory that ccl-bench watch -o wrote; of that \
+every window is logged with its step. A metric without a value is not logged; findings go along as text and \
+tags.
+
+Exit status: 0; 1 the tracker refuses; 2 wrong usage; 4 nothing can be read.
+"""
+
+
+def log_command(program: str) -> App:
+    """Return the command."""
+    run = "examples/runs/llama-tiny-pp4-gloo"
+    made = options.app("log", ABOUT_LOG, [f"{program} log {run} --to tensorboard:events"])
+    made.default(log)
+    return made
+
+
+def log(
+    run: Annotated[str, Parameter(metavar="", help="Run, file of results, or directory of a watch.")],
+    /,
+    *,
+    to: To,
+    metric: Metrics = None,
+    step: Annotated[int | None, Parameter(metavar="N", help="Step of a run that is no watch's.")] = None,
+    name: Annotated[str, Parameter(help="Name of the tracker's run; by default that of RUN.")] = "",
+) -> int:
+    """Log one run."""
+    from ccl_bench import metrics
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.integrations.trackers import load_windows
+
+    names = [metrics.load().canonical(each) for each in metric or ()]
+    with progress_bar(1) as progress:
+        windows = load_windows(run, names, step=step, name=name, progress=progress)
+    with contextlib.ExitStack() as closing:
+        for tracker in _trackers(to, windows[0].run, closing):
+            for window in windows:
+                tracker.show(window)
+    count = sum(len(window.values) for window in windows)
+    steps = counted(len(windows), "window")
+    sys.stdout.write(f"logged {counted(count, 'number')} of {steps} to {', '.join(to)}\n")
+    return 0

@@ -212,7 +212,10 @@ class Watcher:
         file = self._kept.keep(measured) if self._kept else ""
         self._report(measured, file)
         for sink in self._sinks:
-            sink.show(measured)
+            try:
+                sink.show(measured)
+            except CclBenchError as error:  # the others still show it
+                self._remark(str(error))
         return True
 
     def _measure(
@@ -230,7 +233,7 @@ class Watcher:
         cut = [finding for finding in findings if finding.code in _UNFINISHED]
         if cut and not given_up:
             return None, f"{cut[0].file}: {cut[0].message}"
-        step = window.number if window.number is not None else _last_step(results)
+        step = window.number if window.number is not None else last_step(results)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         return MeasuredWindow(
             how.run, window.name, step, run.ranks, results, findings, window.signature, at
@@ -267,7 +270,7 @@ class Watcher:
             self.look()
 
 
-def _last_step(results: Iterable[Result]) -> int | None:
+def last_step(results: Iterable[Result]) -> int | None:
     """Return the number of the last step in the details of results."""
     steps = [
         int(label)

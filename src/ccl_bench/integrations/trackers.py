@@ -1,0 +1,266 @@
+"""Results in trackers of experiments: TensorBoard, Weights & Biases and MLflow, with findings as text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccl_bench import metrics
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.comparison.load_results import load_results
+from ccl_bench.integrations import require
+from ccl_bench.integrations.watching.watch import LIST, MeasuredWindow, last_step
+from ccl_bench.report.formatting import plain
+from ccl_bench.result import from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.integrations.watching.watch import Sink
+
+PREFIX = "ccl_bench/"
+"""Beginning of the names of all numbers."""
+
+FINDINGS = f"{PREFIX}findings"
+UNITS = f"{PREFIX}units"
+
+_TEXT_CHARACTERS = 4_000
+_TAG_CHARACTERS = 60
+_WAY_OUT = "check the address, the credentials and the network that the tracker's own settings name"
+
+
+def log_results(run: str | Path, to: str, *, step: int | None = None, name: str = "") -> int:
+    """Log the results of a run to a tracker and return how many numbers that were.
+
+    `run` is a directory, a trace file, a file of results, or a directory that `ccl-bench watch -o` wrote; of
+    that every window is logged with its step. `to` is `tensorboard:DIR`, `wandb:PROJECT` or
+    `mlflow:EXPERIMENT`; a run of the last two that is active in this process is used. `step` and `name` are
+    for a run that has no steps of its own and for the name of the tracker's run.
+    """
+    windows = load_windows(run, step=step, name=name)
+    tracker = open_tracker(to, windows[0].run)
+    with contextlib.closing(tracker):
+        for window in windows:
+            tracker.show(window)
+    return sum(len(window.values) for window in windows)
+
+
+def load_windows(
+    place: str | Path,
+    names: Sequence[str] = (),
+    *,
+    step: int | None = None,
+    name: str = "",
+    progress: Progress | None = None,
+) -> list[MeasuredWindow]:
+    """Return what is to be logged of a run, or of the windows that a watch kept, in the order of steps."""
+    kept = Path(place)
+    if (kept / LIST).is_file():
+        found = list(_kept_windows(kept, {*names}))
+        if not found:
+            raise InputError("holds no measured window", where=str(kept / LIST), fix="wait for the first one")
+        return sorted((replace(w, run=name or w.run) for w in found), key=lambda w: (w.step or 0, w.at))
+    asked = names or [metric.name for metric in metrics.load() if not metric.variant_of]
+    results = [*load_results(str(place), asked, progress=progress).results.values()]
+    results = [result for result in results if not names or result.metric in names]
+    findings = [*dict.fromkeys(each for result in results for each in result.findings)]
+    at = last_step(results) if step is None else step
+    shown = name or Path(str(place)).resolve().name
+    return [MeasuredWindow(shown, "", at, [], results, findings, "", "")]
+
+
+def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
+    """Yield each window in the list of a watch as it was measured last."""
+    last: dict[str, dict[str, Any]] = {}
+    for line in (folder / LIST).read_bytes().splitlines():
+        with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
+            found = msgspec.json.decode(line)
+            last[found["window"]] = found
+    for found in last.values():
+        file = folder / Path(str(found.get("results"))).name
+        try:
+            results = from_json(file.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            fix = f"remove its line from {LIST}, or measure the window again"
+            raise InputError(f"holds no results: {error}", where=str(file), fix=fix) from error
+        results = [result for result in results if not names or result.metric in names]
+        findings = [*dict.fromkeys(each for result in results for each in result.findings)]
+        step = found["step"] if isinstance(found.get("step"), int) else None
+        run, window, at = (str(found.get(key, "")) for key in ("run", "window", "at"))
+        yield MeasuredWindow(run, window, step, [], results, findings, "", at)
+
+
+def open_tracker(to: str, run: str) -> Sink:
+    """Return the tracker at `NAME:PLACE`, for a run of this name; UsageError where there is none."""
+    kind, _, place = to.partition(":")
+    if kind not in _TRACKERS:
+        fix = did_you_mean(kind, _TRACKERS) or "write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
+        raise UsageError(f"there is no tracker {kind!r}", fix=fix)
+    if not place:
+        raise UsageError(f"{to!r} names no place", fix=f"write {kind}:{_PLACES[kind]}")
+    with _errors_of(to):
+        return _TRACKERS[kind](place, plain(run)[:_TAG_CHARACTERS])
+
+
+@contextlib.contextmanager
+def _errors_of(tracker: str) -> Iterator[None]:
+    """Turn whatever a tracker raises into an error of ours: each has exceptions of its own."""
+    try:
+        yield
+    except CclBenchError:
+        raise
+    except ModuleNotFoundError as error:
+        message = f"{tracker} needs the package {error.name}, which is not installed"
+        raise UsageError(message, fix=f"pip install {error.name}") from error
+    except Exception as error:
+        first = plain(str(error).strip().partition("\n")[0])[:300]
+        raise CclBenchError(f"{tracker}: {type(error).__name__}: {first}", fix=_WAY_OUT) from error
+
+
+def _numbers(window: MeasuredWindow) -> dict[str, float]:
+    """Return name → value of what has one, in the units of the metrics."""
+    return {f"{PREFIX}{result.metric}": result.value or 0.0 for result in window.values}
+
+
+def _units(window: MeasuredWindow) -> dict[str, str]:
+    return {result.metric: result.unit for result in window.values}
+
+
+def _codes(window: MeasuredWindow) -> list[str]:
+    return sorted({finding.code for finding in window.findings})
+
+
+def _text(window: MeasuredWindow) -> str:
+    """Return the findings as a list in Markdown."""
+    lines = [f"- {f.severity} `{f.code}`: {plain(f.message)[:400]}" for f in window.findings]
+    return "\n".join(lines)[:_TEXT_CHARACTERS] or "nothing is wrong with the data"
+
+
+class TensorBoard:
+    """Event files in a directory, written without torch or TensorFlow."""
+
+    def __init__(self, place: str, run: str) -> None:
+        writers = require("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        self._events = require("tensorboard.compat.proto.event_pb2", "tensorboard")
+        self._summaries = require("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._tensors = require("tensorboard.compat.proto.tensor_pb2", "tensorboard")
+        folder = Path(place).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file", fix="name a directory for event files")
+        self._place = place
+        self._run = run
+        self._writer = writers.EventFileWriter(str(folder))
+        self._described: set[str] = set()
+
+    def show(self, window: MeasuredWindow) -> None:
+        """Log a window; its findings are a text."""
+        units = _units(window)
+        values = [
+            self._summaries.Summary.Value(tag=tag, simple_value=number, metadata=self._about(tag, units))
+            for tag, number in _numbers(window).items()
+        ]
+        summary = self._summaries.Summary(value=[*values, self._findings(_text(window))])
+        event = self._events.Event(wall_time=time.time(), step=window.step or 0, summary=summary)
+        with _errors_of(f"tensorboard:{self._place}"):
+            self._writer.add_event(event)
+
+    def _about(self, tag: str, units: dict[str, str]) -> Any:
+        """Return the description of a number where it comes for the first time: its unit."""
+        if tag in self._described:
+            return None
+        self._described.add(tag)
+        about = f"in {units[tag.removeprefix(PREFIX)]}, of {self._run}"
+        of_scalars = self._summaries.SummaryMetadata.PluginData(plugin_name="scalars")
+        return self._summaries.SummaryMetadata(summary_description=about, plugin_data=of_scalars)
+
+    def _findings(self, text: str) -> Any:
+        """Return a text as TensorBoard's own plug-in for texts reads it: a tensor of one."""
+        of_texts = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
+        content = self._tensors.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
+        content.tensor_shape.dim.add(size=1)
+        metadata = self._summaries.SummaryMetadata(plugin_data=of_texts)
+        return self._summaries.Summary.Value(tag=FINDINGS, metadata=metadata, tensor=content)
+
+    def close(self) -> None:
+        """Write what is left."""
+        with _errors_of(f"tensorboard:{self._place}"):
+            self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of a project, the active one or a new one; where it goes follows from WANDB_MODE and the like."""
+
+    def __init__(self, place: str, run: str) -> None:
+        wandb = require("wandb", "wandb")
+        self._place = place
+        self._is_own = wandb.run is None
+        settings = wandb.Settings(console="off", disable_code=True, x_disable_stats=True, silent=True)
+        self._run = wandb.run or wandb.init(project=place, name=run, job_type="ccl-bench", settings=settings)
+
+    def show(self, window: MeasuredWindow) -> None:
+        """Log a window; findings are tags by code, and a text in the summary."""
+        with _errors_of(f"wandb:{self._place}"):
+            self._run.config.update({UNITS: _units(window)}, allow_val_change=True)
+            codes = (code[:_TAG_CHARACTERS] for code in _codes(window))
+            self._run.tags = tuple(dict.fromkeys([*(self._run.tags or ()), *codes]))
+            self._run.log(_numbers(window), step=window.step)
+            self._run.summary[FINDINGS] = _text(window)
+
+    def close(self) -> None:
+        """End the run, unless somebody else began it."""
+        if self._is_own:
+            with _errors_of(f"wandb:{self._place}"):
+                self._run.finish()
+
+
+class MlFlow:
+    """A run of an experiment, the active one or a new one; where follows from MLFLOW_TRACKING_URI."""
+
+    def __init__(self, place: str, run: str) -> None:
+        self._place = place
+        mlflow = require("mlflow", "mlflow")
+        active = mlflow.active_run()
+        self._is_own = active is None
+        self._client = mlflow.MlflowClient()
+        self._run_id = active.info.run_id if active else self._new_run(place, run)
+
+    def _new_run(self, experiment: str, run: str) -> str:
+        found = self._client.get_experiment_by_name(experiment)
+        number = found.experiment_id if found else self._client.create_experiment(experiment)
+        return str(self._client.create_run(number, run_name=run).info.run_id)
+
+    def show(self, window: MeasuredWindow) -> None:
+        """Log a window; findings are a tag with their text, and one for each code."""
+        from mlflow.entities import Metric, RunTag
+
+        now_ms, step = round(1_000 * time.time()), window.step or 0
+        numbers = [Metric(name, number, now_ms, step) for name, number in _numbers(window).items()]
+        tags = [RunTag(FINDINGS, _text(window)), RunTag(UNITS, json.dumps(_units(window)))]
+        tags += [RunTag(f"{PREFIX}finding/{code}", "yes") for code in _codes(window)]
+        with _errors_of(f"mlflow:{self._place}"):
+            self._client.log_batch(self._run_id, metrics=numbers, tags=tags[:_MOST_TAGS])
+
+    def close(self) -> None:
+        """End the run, unless somebody else began it."""
+        if self._is_own:
+            with _errors_of(f"mlflow:{self._place}"):
+                self._client.set_terminated(self._run_id)
+
+
+_MOST_TAGS = 100
+"""Tags that MLflow takes at once."""
+
+_TRACKERS: dict[str, Callable[[str, str], Sink]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MlFlow,
+}
+_PLACES = {"tensorboard": "DIR", "wandb": "PROJECT", "mlflow": "EXPERIMENT"}
