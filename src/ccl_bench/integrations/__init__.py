@@ -1,8 +1,9 @@
 """What puts ccl-bench into other programs: agents, dashboards, trackers of experiments.
 
 `agents` serves runs to programs that speak the Model Context Protocol, `watching` measures a training while
-it runs and shows the numbers to dashboards, `trackers` logs results to trackers of experiments. Packages that only one of them needs are extras, imported where
-they are used; `require` names the extra where one is missing.
+it runs and shows the numbers to dashboards, `trackers` logs results to trackers of experiments. Packages
+that only one of them needs are extras, imported where they are used; `require` names the extra where one is
+missing.
 """
 
 from __future__ import annotations
