@@ -12,8 +12,8 @@ from commands import invoke
 from trace_events import TraceFile, exposed_ns, read
 
 from ccl_bench.cli.bench import main
-from ccl_bench.evaluate.compute import evaluate
-from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.compute import evaluate, evaluate_metrics
+from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.run import open_run
 from ccl_bench.testing import plans, write_run
 
@@ -38,8 +38,11 @@ def drawn(run: Path, target: Path, *options: str) -> TraceFile:
 def agrees(run: Path, shown: TraceFile) -> None:
     """Check sums of slices against metrics, and numbers of slices against tables."""
     names = ["exposed_communication_time", "straggler", "straggler_lag_16"]
-    results = {r.metric: r for r in evaluate(open_run(run), names, jobs=1)}
-    tables = load_tables(open_run(run), ["kernels", "memcpy", "calls", "steps"], jobs=1).inputs
+    opened = open_run(run)
+    wanted = [*needed_inputs(opened, names), "kernels", "memcpy", "calls", "steps"]
+    loaded = load_tables(opened, wanted, jobs=1)
+    results = {r.metric: r for r in evaluate_metrics(opened.facts, names, loaded)}
+    tables = loaded.inputs
     exposed = results["exposed_communication_time"]
     if exposed.value:
         steps = dict(tables["steps"].group_by("rank").len().iter_rows())
