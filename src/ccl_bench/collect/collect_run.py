@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.collect import gather, layout
+from ccl_bench.collect import gather, injection, layout
 from ccl_bench.collect.describe import fill_card, torchtitan, torchtitan_log
 from ccl_bench.collect.describe.observations import observe
 from ccl_bench.collect.describe.torchtitan import effective_config
@@ -18,7 +18,12 @@ from ccl_bench.collect.launch import nsys, process
 from ccl_bench.collect.launch.failures import Failure, diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
 from ccl_bench.collect.profiling import rank_summary
-from ccl_bench.collect.profiling.recording import MODE_VARIABLE, OUTPUT_VARIABLE
+from ccl_bench.collect.profiling.recording import (
+    MODE_VARIABLE,
+    OUTPUT_VARIABLE,
+    RANKS_VARIABLE,
+    STEPS_VARIABLE,
+)
 from ccl_bench.run import ENVIRONMENT
 from ccl_bench.side_files.metadata import FILE_NAME as METADATA
 from ccl_bench.storage.files import read_object, replace_object
@@ -50,6 +55,12 @@ class Request:
     profile_mode: str = "torch"
     nsys_options: tuple[str, ...] = ()
     force: bool = False
+    steps: str = ""
+    """Steps to record, such as `15-19`; empty for those of the program, or of the default schedule."""
+    ranks: str = ""
+    """Ranks that write traces, such as `0,8,16`; empty for all."""
+    is_injected: bool = True
+    """Whether to record a program that does not record itself."""
     folder: Path = field(default_factory=Path.cwd)
     """Working directory of the command."""
 
@@ -78,6 +89,10 @@ class Collected:
     links: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     """Fields of the card that were filled."""
+    is_watched: bool = False
+    """Whether ccl-bench watched the command for steps of PyTorch's optimizers."""
+    step_end: str = ""
+    """The call that ended a step of the program, if its steps were recorded."""
     overhead: dict[str, float] = field(default_factory=dict)
     """Phase of a recording -> share by which its steps were longer than those without a profiler."""
     remarks: list[str] = field(default_factory=list)
@@ -113,6 +128,9 @@ def _record(request: Request, collected: Collected) -> None:
     """
     modes = _PROFILERS if request.profile_mode == "both" else (request.profile_mode,)
     process.require_program(request.command, os.environ)
+    collected.is_watched = request.is_injected
+    if request.is_injected and (reason := injection.deaf_python(request.command)):
+        collected.remarks.append(reason)
     nsys = NsysProgram(os.environ, request.nsys_options) if "nsys" in modes else None
     layout.prepare_run_directory(request.output, force=request.force)
     environment = capture.capture_environment(request.command, request.folder, os.environ)
@@ -147,6 +165,11 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
         OUTPUT_VARIABLE: str(output.resolve()),
         MODE_VARIABLE: mode,
     }
+    for name, value in ((STEPS_VARIABLE, request.steps), (RANKS_VARIABLE, request.ranks)):
+        if value:
+            variables[name] = value
+    if request.is_injected:
+        variables |= injection.startup_variables(os.environ)
     log = logs / f"{mode}.log"
     result = process.run_command(command, folder=request.folder, environment=variables, log=log)
     if nsys and result.failed:
@@ -201,7 +224,9 @@ def _describe(request: Request, collected: Collected) -> None:
         torchtitan.save_config(config, output)
     for mode in _PROFILERS:
         torchtitan_log.save_losses(output / layout.LOGS / f"{mode}.log", output)
-    collected.remarks += (observations.recording or {}).get("remarks", [])
+    recording = observations.recording or {}
+    collected.remarks += recording.get("remarks", [])
+    collected.step_end = str(recording.get("step_end", ""))
     collected.overhead = _overhead(observations, output / layout.LOGS / "torch.log")
     collected.remarks += fill_card.fill_metadata(output, observations)
     card = fill_card.place_card(output, request.card, [*found.cards, *collected.cards])

@@ -77,6 +77,12 @@ def no_trace_message(collected: Collected) -> str:
     else:
         what = "holds no trace of a known format"
         fix = "switch on its profiler (docs/collecting.md), or name the folder that it writes to:"
+        if collected.is_watched and not collected.step_end:
+            what += (
+                ", and no optimizer of PyTorch stepped in the command\n"
+                "  a loop without one, such as inference, is not recorded from outside"
+            )
+            fix = f"put ccl_bench.profile around the loop, {fix}"
     return f"{collected.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
@@ -87,6 +93,8 @@ def _summary_rows(collected: Collected, inspection: Inspection) -> Iterator[tupl
     yield "ranks", f"{ranges(inspection.ranks)}{missing}" if inspection.ranks else ""
     yield "windows", ranges(sorted({t.window for t in inspection.traces if t.window is not None}))
     copied, filled = collected.copied, collected.filled
+    ended = collected.step_end
+    yield "steps", f"ccl-bench counted them: {ended} ends one" if ended.startswith("optimizer") else ""
     yield "copied", counted(copied.files, "file") if copied.files else ""
     yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
     yield "links", ", ".join(collected.links)

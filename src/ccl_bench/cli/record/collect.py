@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
 ABOUT = """Record a command into a run directory, or gather what one left, and show what can be measured.
 
 The output of the command goes to the terminal and into DIR/logs, its environment into DIR/environment.json. \
-Traces and small files that it wrote are copied into DIR. run_metadata.json and workload_card.yaml are \
-filled with what was observed; what a person wrote stays. The report goes to DIR/report.html. Without a \
+A PyTorch program that does not record itself is profiled unchanged: a step ends when its optimizer has \
+stepped. Traces and small files that it wrote are copied into DIR. run_metadata.json and workload_card.yaml \
+are filled with what was observed; what a person wrote stays. The report goes to DIR/report.html. Without a \
 command, ccl-bench only gathers and describes, as after a job that was killed.
 
 Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
-or DIR already holds a run; 4 no trace was inspection.
+or DIR already holds a run; 4 no trace was found.
 """
 
 Command = Annotated[
@@ -53,6 +56,18 @@ NsysOptions = Annotated[
     ),
 ]
 Force = Annotated[bool, Parameter(help="Replace the run in DIR.")]
+Steps = Annotated[
+    str | None,
+    Parameter(metavar="FIRST-LAST", help="Steps to profile, counted from 0; 15-19 by default."),
+]
+Ranks = Annotated[
+    str | None,
+    Parameter(metavar="RANKS", help="Ranks that are profiled, such as 0,8,16; all by default."),
+]
+NoInject = Annotated[
+    bool,
+    Parameter(name="--no-inject", help="Do not record a PyTorch program that does not record itself."),
+]
 
 
 def app(program: str) -> App:
@@ -73,8 +88,12 @@ def app(program: str) -> App:
         profile_mode: Profiler = "torch",
         nsys_options: NsysOptions = "",
         force: Force = False,
+        steps: Steps = None,
+        ranks: Ranks = None,
+        no_inject: NoInject = False,
         jobs: options.Jobs = None,
     ) -> int:
+        from ccl_bench.collect import injection
         from ccl_bench.collect.collect_run import Request, collect_run
 
         if command and command[0].startswith("-"):
@@ -86,10 +105,24 @@ def app(program: str) -> App:
             raise InputError("there is no such workload card", where=str(card), fix="check the path")
         sources = tuple(Path(folder) for folder in source or ())
         more_options = tuple(shlex.split(nsys_options))
+        _check_chosen(steps, ranks)
         request = Request(Path(output), command, sources, card, profile_mode, more_options, force)
+        is_injected = injection.is_wanted(os.environ) and not no_inject
+        request = replace(request, steps=steps or "", ranks=ranks or "", is_injected=is_injected)
         return _report(collect_run(request), program, jobs)
 
     return made
+
+
+def _check_chosen(steps: str | None, ranks: str | None) -> None:
+    """Raise UsageError for steps or ranks that cannot be recorded."""
+    from ccl_bench.collect.profiling.ranks import parse_ranks
+    from ccl_bench.collect.profiling.schedule import Schedule
+
+    if steps:
+        Schedule.of_steps(steps)
+    if ranks:
+        parse_ranks(ranks)
 
 
 def _report(collected: Collected, program: str, jobs: int | None) -> int:

@@ -15,7 +15,7 @@ class Clock(Protocol):
         """Start a step."""
 
     def stop(self, step: int) -> None:
-        """End a step."""
+        """End a step; one that was not started has no length."""
 
     def seconds(self) -> dict[int, float]:
         """Return the length of every measured step."""
@@ -27,7 +27,7 @@ class HostClock:
     name = "host"
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._began: float | None = None
         self._seconds: dict[int, float] = {}
 
     def start(self) -> None:
@@ -36,7 +36,8 @@ class HostClock:
 
     def stop(self, step: int) -> None:
         """End a step."""
-        self._seconds[step] = time.perf_counter() - self._began
+        if self._began is not None:
+            self._seconds[step] = time.perf_counter() - self._began
 
     def seconds(self) -> dict[int, float]:
         """Return the length of every measured step."""
@@ -63,7 +64,8 @@ class DeviceClock:
 
     def stop(self, step: int) -> None:
         """End a step."""
-        self._events[step] = (self._began, self._event())
+        if self._began is not None:
+            self._events[step] = (self._began, self._event())
 
     def seconds(self) -> dict[int, float]:
         """Return the length of every measured step; wait for the device."""

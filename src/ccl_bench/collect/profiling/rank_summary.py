@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import math
+import os
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 FOLDER = "ranks"
 STEP_TIMES, METRICS = "step_times_per_rank.json", "training_metrics.json"
 METADATA, MEMORY = "run_metadata.json", "memory_stats.json"
+
+_CLAIM = ".claim"
+"""Ending of the files by which processes that nobody changed agree on which of them records a rank."""
 
 _RECORDED_PHASES = ("active", "observed")
 """Phases whose steps are compared with the timed ones."""
@@ -66,6 +70,18 @@ def remove_summary(folder: Path, rank: int) -> None:
         (folder / FOLDER).rmdir()
 
 
+def claim_rank(folder: Path, rank: int) -> bool:
+    """Whether this process is the first of the job that records a rank; a restarted job begins anew."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    claim = folder / FOLDER / f"rank{rank}_attempt{attempt}{_CLAIM}"
+    claim.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def to_json(summary: RankSummary) -> str:
     """Return a summary as JSON."""
     return json.dumps(asdict(summary))
@@ -87,6 +103,8 @@ def from_json(text: str) -> RankSummary:
 
 def merge_saved_summaries(folder: Path) -> list[str]:
     """Merge the saved summaries into the files of a run and remove them; return remarks on missing ones."""
+    for claim in (folder / FOLDER).glob(f"*{_CLAIM}"):
+        claim.unlink(missing_ok=True)
     summaries, remarks = [], []
     for path in sorted((folder / FOLDER).glob("rank*.json")):
         try:
@@ -192,13 +210,17 @@ def summarise_rank(
     options: Options,
     clock: Clock,
     *,
-    steps: int,
+    steps: int | None,
     losses: Mapping[int, Any],
     tokens: int | None,
     memory: dict[str, int],
     remarks: Iterable[str],
+    step_end: str,
 ) -> RankSummary:
-    """Return the summary of a rank; wait for the device if it measures steps."""
+    """Return the summary of a rank; wait for the device if it measures steps.
+
+    `steps` are those of the whole loop, None where it may run on.
+    """
     seconds: dict[str, dict[int, float]] = {}
     for step, length in clock.seconds().items():
         seconds.setdefault(str(options.schedule.phase(step)), {})[step] = length
@@ -217,6 +239,7 @@ def summarise_rank(
             "execution_trace": options.execution_trace,
             "clock": clock.name,
             "steps": steps,
+            "step_end": step_end,
             "remarks": list(remarks),
         },
     )
@@ -243,7 +266,8 @@ def short_loop_remark(steps: int, schedule: Schedule) -> str:
     what = "nothing was recorded" if steps <= begins else "the recording is incomplete"
     return (
         f"the loop ended after {steps} of {schedule.length} steps: {what}; "
-        f"run at least {schedule.length} steps, or give profile() a shorter Schedule"
+        f"run at least {schedule.length} steps, or record earlier ones: ccl-bench collect --steps, "
+        "or a shorter Schedule in profile()"
     )
 
 

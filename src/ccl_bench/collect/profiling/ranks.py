@@ -13,7 +13,12 @@ import socket
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -24,6 +29,9 @@ _RANK_VARIABLES = (
 """Variables of rank and number of ranks. A batch script has SLURM_PROCID too, but no step."""
 
 _LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+
+
+_MOST_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,18 @@ def _number_from_environment(*names: str) -> int:
     return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), 0)
 
 
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks that a text such as `0,8-11` names, in order; raise UsageError for anything else."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _MOST_RANKS):
+            raise UsageError(f"{part.strip()!r} names no ranks", fix="write them as 0,8,16 or 0-3")
+        found.update(range(int(first), int(last) + 1))
+    return tuple(sorted(found))
+
+
 BARRIER_TIMEOUT_S = 3600.0
 """Longest time that a rank waits for the others."""
 
@@ -82,9 +102,20 @@ BARRIER_TIMEOUT_S = 3600.0
 class Barrier:
     """A barrier of all ranks; alone, or without torch.distributed, it returns at once."""
 
-    def __init__(self, process: ProcessRank, name: str, timeout_s: float = BARRIER_TIMEOUT_S) -> None:
-        """Use the store of the process group; `name` is the same on all ranks and used once."""
+    def __init__(
+        self,
+        process: ProcessRank,
+        name: str,
+        timeout_s: float = BARRIER_TIMEOUT_S,
+        ranks: Collection[int] | None = None,
+    ) -> None:
+        """Use the store of the process group; `name` is the same on all ranks and used once.
+
+        If only some `ranks` meet here, the others pass.
+        """
         self.process = process
+        members = process.world_size if ranks is None else sum(r < process.world_size for r in ranks)
+        self._members = members if ranks is None or process.rank in ranks else 0
         self.timeout = timedelta(seconds=timeout_s)
         self.problem = ""
         """Why ranks no longer wait for each other, if they do not."""
@@ -98,11 +129,11 @@ class Barrier:
 
     def wait(self, name: str) -> None:
         """Return when every rank has arrived."""
-        if not self.is_connected:
+        if not self.is_connected or not self._members:
             return
         arrived, complete = f"{self._name}/{name}", f"{self._name}/{name}/complete"
         try:
-            if self._store.add(arrived, 1) == self.process.world_size:
+            if self._store.add(arrived, 1) == self._members:
                 self._store.set(complete, "1")
             self._store.wait([complete], self.timeout)
         except RuntimeError as error:

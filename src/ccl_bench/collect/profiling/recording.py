@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
@@ -21,7 +20,7 @@ from ccl_bench.collect.profiling.rank_summary import (
     short_loop_remark,
     summarise_rank,
 )
-from ccl_bench.collect.profiling.ranks import Barrier
+from ccl_bench.collect.profiling.ranks import BARRIER_TIMEOUT_S, Barrier
 from ccl_bench.collect.profiling.recorders import ExpertCounts, choose_recorders
 from ccl_bench.collect.profiling.schedule import Phase, Schedule
 
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 
 OUTPUT_VARIABLE = "CCL_BENCH_OUTPUT"
 MODE_VARIABLE = "CCL_BENCH_PROFILE_MODE"
+STEPS_VARIABLE = "CCL_BENCH_STEPS"
+"""Steps to record, such as `15-19`, where the program names none."""
+RANKS_VARIABLE = "CCL_BENCH_RANKS"
+"""Ranks that write traces, such as `0,8,16`; the others only time their steps."""
 
 EXECUTION_TRACES = ("apart", "together", "off")
 MODES = ("torch", "nsys")
@@ -60,16 +63,20 @@ class Options:
     writers_per_node: int = WRITERS_PER_NODE
     metadata: Mapping[str, float] = field(default_factory=dict)
     profile_mode: str = "torch"
+    traced_ranks: tuple[int, ...] | None = None
+    """Ranks that write traces; None for all. The others only time their steps."""
+    patience_s: float = BARRIER_TIMEOUT_S
+    """Longest time that a rank waits for the others."""
 
 
 def check_options(
-    output: str | os.PathLike[str] | None,
-    schedule: Schedule | None,
-    execution_trace: str,
-    memory: bool | None,
-    compress: bool,
-    writers_per_node: int | None,
-    metadata: Mapping[str, float] | None,
+    output: str | os.PathLike[str] | None = None,
+    schedule: Schedule | None = None,
+    execution_trace: str = "apart",
+    memory: bool | None = None,
+    compress: bool = False,
+    writers_per_node: int | None = None,
+    metadata: Mapping[str, float] | None = None,
 ) -> Options:
     """Return the options, or raise UsageError for one that is not possible."""
     folder = output or os.environ.get(OUTPUT_VARIABLE)
@@ -93,15 +100,17 @@ def check_options(
     if writers < 1:
         raise UsageError(f"writers_per_node = {writers} lets no rank write", fix="give 1 or more")
     mode = os.environ.get(MODE_VARIABLE, "torch")
+    steps, ranks_named = os.environ.get(STEPS_VARIABLE), os.environ.get(RANKS_VARIABLE)
     return Options(
         Path(folder).absolute(),
-        schedule or Schedule(),
+        schedule or (Schedule.of_steps(steps) if steps else Schedule()),
         execution_trace,
         memory,
         compress,
         writers,
         dict(metadata or {}),
         mode if mode in MODES else "torch",
+        ranks.parse_ranks(ranks_named) if ranks_named else None,
     )
 
 
@@ -146,14 +155,13 @@ def profile(
     recording.end(failed=False)
 
 
-_RECORDINGS = itertools.count()
-"""Numbers the recordings of a program; every rank makes them in the same order."""
-
-
 class Recording:
     """The recording of one loop; `profile` makes it."""
 
-    def __init__(self, options: Options) -> None:
+    of_program: ClassVar[int] = 0
+    """Recordings that the program made itself; every rank makes them in the same order."""
+
+    def __init__(self, options: Options, *, is_injected: bool = False) -> None:
         import torch
 
         self.options = options
@@ -167,8 +175,14 @@ class Recording:
         self._tokens: int | None = None
         self._remarks: list[str] = []
         self._recorders: list[Recorder] = []
-        self._is_failing = False
-        self._number = next(_RECORDINGS)
+        self._is_alone = False
+        """Whether the other ranks may not come: this one waits for none of them."""
+        self.step_end = "recording.step()"
+        """The call that ends a step."""
+        self._is_injected = is_injected
+        self._name = "injected" if is_injected else f"recording_{Recording.of_program}"
+        if not is_injected:
+            Recording.of_program += 1
 
     @property
     def phase(self) -> Phase:
@@ -182,7 +196,8 @@ class Recording:
 
     @cached_property
     def _barrier(self) -> Barrier:
-        return Barrier(self.process, f"recording_{self._number}")
+        options = self.options
+        return Barrier(self.process, self._name, options.patience_s, options.traced_ranks)
 
     def watch_router(self, router: Any, *, layer: int | str, experts: int, chosen: Any = None) -> None:
         """Count the tokens that a mixture-of-experts router sends to each of `experts`.
@@ -195,12 +210,19 @@ class Recording:
             )
         self._experts.watch(router, layer=layer, experts=experts, chosen=chosen)
 
-    def begin(self) -> None:
-        """Start before the first step."""
-        self._recorders, self._remarks = choose_recorders(self._torch, self.options, self._file, self._export)
+    def begin(self, *, in_step: bool = False) -> None:
+        """Start before the first step, or inside it; its length is then unknown."""
+        traced = self.options.traced_ranks
+        if traced is None or self.process.rank in traced:
+            self._recorders, self._remarks = choose_recorders(
+                self._torch, self.options, self._file, self._export
+            )
+        if traced and traced[-1] >= self.process.world_size:
+            self.remark(f"there is no rank {traced[-1]}: the ranks are 0 to {self.process.world_size - 1}")
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(0))
-        self._clock.start()
+        if not in_step:
+            self._clock.start()
 
     def step(self, *, tokens: int | None = None, loss: Any = None) -> None:
         """End a step.
@@ -227,16 +249,17 @@ class Recording:
         if self.phase is not Phase.AFTER:
             self._clock.start()
 
-    def end(self, *, failed: bool) -> None:
-        """Stop after the last step; do not wait for other ranks if the loop `failed`."""
-        self._is_failing = failed
-        self._close_recorders()
+    def end(self, *, failed: bool = False, alone: bool = False) -> None:
+        """Stop after the last step; wait for no other rank if the loop `failed`, or this one ends `alone`."""
+        self._is_alone = failed or alone
+        self.close_recorders()
         self._write_expert_counts()
         if self.step_number < self.schedule.length and not failed:
-            self._remark(short_loop_remark(self.step_number, self.schedule))
+            self.remark(short_loop_remark(self.step_number, self.schedule))
         self._write_summaries()
 
-    def _close_recorders(self) -> None:
+    def close_recorders(self) -> None:
+        """Stop recording; what was recorded is written."""
         for recorder in self._recorders:
             recorder.close()
         self._recorders.clear()
@@ -249,7 +272,7 @@ class Recording:
         if phase is Phase.OBSERVED:
             self._barrier.wait("before observed data is written")
             with self._writing("observed data"):
-                self._close_recorders()
+                self.close_recorders()
             self._barrier.wait("after observed data is written")
 
     def _file(self, kind: str, phase: Phase, ending: str) -> Path:
@@ -260,13 +283,13 @@ class Recording:
     def _export(self, profiler: Any, cut_step: int | None) -> None:
         """Write the trace of this rank after all ranks stop recording, a few ranks at a time."""
         file = self._file("profile_trace", Phase.ACTIVE, "trace.json")
-        if not self._is_failing:
+        if not self._is_alone:
             self._barrier.wait("before traces are written")
         with self._writing("the trace"), write_slot(self.process.local_rank, self.options.writers_per_node):
             problem = export_trace(profiler, file, compress=self.options.compress, cut_step=cut_step)
             if problem:
-                self._remark(problem)
-        if not self._is_failing:
+                self.remark(problem)
+        if not self._is_alone:
             self._barrier.wait("after traces were written")
 
     def _write_expert_counts(self) -> None:
@@ -279,7 +302,7 @@ class Recording:
         folder, summary = self.options.output, self._summary()
         with self._writing("the summary of this rank"):
             rank_summary.save_summary(folder, summary)
-        if self._is_failing:
+        if self._is_alone:
             return
         texts = self._barrier.gather("summaries", rank_summary.to_json(summary))
         if self.process.is_first and texts:
@@ -291,7 +314,7 @@ class Recording:
                 rank_summary.write_run_files(folder, summaries)
         self._barrier.wait("after summaries are merged")
         if self._barrier.problem:
-            self._remark(self._barrier.problem)
+            self.remark(self._barrier.problem)
         elif self.process.world_size == 1 or self._barrier.is_connected:
             rank_summary.remove_summary(folder, self.process.rank)
 
@@ -301,11 +324,12 @@ class Recording:
             self.process,
             self.options,
             self._clock,
-            steps=self.step_number,
+            steps=None if self._is_injected and self.phase is Phase.AFTER else self.step_number,
             losses=self._losses,
             tokens=self._tokens,
             memory=memory_peaks(self._torch),
             remarks=self._remarks,
+            step_end=self.step_end,
         )
 
     @contextlib.contextmanager
@@ -316,9 +340,10 @@ class Recording:
         except (OSError, RuntimeError) as error:
             # Without the name of the file, so that equal remarks of several ranks merge into one.
             cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self._remark(f"cannot write {what}: {cause}")
+            self.remark(f"cannot write {what}: {cause}")
 
-    def _remark(self, text: str) -> None:
+    def remark(self, text: str) -> None:
+        """Keep a remark for the metadata of the run, and log it once."""
         self._remarks.append(text)
-        if self.process.is_first or self._is_failing:
+        if self.process.is_first or self._is_alone:
             log_warnings([text])

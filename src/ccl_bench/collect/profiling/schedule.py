@@ -42,6 +42,11 @@ class Step:
         return self.following is not self.phase
 
 
+EARLIEST_STEP = 2
+"""First step that can be recorded of a program that does not record itself: after its first one and a
+step in which the profiler warms up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Number of steps of each phase, in the order in which they come."""
@@ -66,6 +71,24 @@ class Schedule:
                 "the profiler needs at least one warm-up step: its first step is slower than the others",
                 fix="give warmup=1 or more",
             )
+
+    @classmethod
+    def of_steps(cls, text: str) -> Schedule:
+        """Return the schedule whose active steps are these, such as `15-19`; those before are divided."""
+        first, dash, last = (each.strip() for each in text.partition("-"))
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise UsageError(f"{text!r} names no steps to record", fix="write the first and the last: 15-19")
+        before = int(first)
+        if before < EARLIEST_STEP:
+            raise UsageError(
+                f"step {before} cannot be recorded: the program and the profiler warm up before",
+                fix=f"begin at step {EARLIEST_STEP} or later, such as 15-19",
+            )
+        usual = cls()
+        warmup = min(usual.warmup, max(1, before // 3))
+        timed = min(usual.timed, (before - warmup) // 2)
+        return cls(before - warmup - timed, timed, warmup, int(last) - before + 1)
 
     @property
     def length(self) -> int:

@@ -1,0 +1,89 @@
+"""Which call of a program ends a step, where only calls of its optimizers are seen.
+
+A step ends when an optimizer has stepped. Several calls without a backward pass between them, such as one
+for each group of parameters, are one. Of several optimizers the one that is stepped most rarely ends the
+step, and of those that are stepped equally often the last.
+
+Of an optimizer that torch.compile has made part of a graph no step is seen; then its zero_grad ends a step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+
+class Beat(Enum):
+    """What a call means for the count of steps."""
+
+    NOTHING = 0
+    """It lies inside a step."""
+    FIRST = 1
+    """It ends the first step, and what was counted before does not count."""
+    NEXT = 2
+    """It ends another step."""
+    LATE = 3
+    """It may end steps, but another call was chosen before."""
+
+
+class _RarestCaller:
+    """Finds, among optimizers that are called in a loop, the one whose call ends a step."""
+
+    def __init__(self) -> None:
+        self._leader: int | None = None
+        self._known: set[int] = set()
+        self._calls: Counter[int] = Counter()
+        self._backward_at_call: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was called."""
+        return not self._known
+
+    def called(self, optimizer: int, backwards: int, *, is_settled: bool) -> Beat:
+        """Return what a call means after so many backward passes; once it `is_settled`, the leader stays."""
+        if backwards and self._backward_at_call.get(optimizer) == backwards:
+            return Beat.NOTHING
+        self._backward_at_call[optimizer] = backwards
+        self._calls[optimizer] += 1
+        is_new = optimizer not in self._known
+        self._known.add(optimizer)
+        if optimizer == self._leader:
+            return Beat.NEXT
+        if not (is_new or self._calls[optimizer] + 1 < self._calls[self._leader or 0]):
+            return Beat.NOTHING
+        if is_settled:
+            return Beat.LATE if is_new else Beat.NOTHING
+        self._leader, self._calls = optimizer, Counter({optimizer: 1})
+        return Beat.FIRST
+
+
+class StepCounter:
+    """Counts the steps of a program by the calls of its optimizers."""
+
+    def __init__(self) -> None:
+        self.is_settled = False
+        """Whether the optimizer that ends a step is chosen for good."""
+        self._backwards = 0
+        self._steps, self._zero_grads = _RarestCaller(), _RarestCaller()
+
+    @property
+    def end(self) -> str:
+        """The call that ends a step."""
+        return "optimizer.zero_grad()" if self._steps.is_empty else "optimizer.step()"
+
+    def backward(self) -> None:
+        """Count a backward pass."""
+        self._backwards += 1
+
+    def stepped(self, optimizer: int) -> Beat:
+        """Return what the step of an optimizer, known by its id, means."""
+        if self.is_settled and self._steps.is_empty:
+            return Beat.NOTHING
+        return self._steps.called(optimizer, self._backwards, is_settled=self.is_settled)
+
+    def zeroed(self, optimizer: int) -> Beat:
+        """Return what clearing the gradients of an optimizer means; nothing where steps are seen."""
+        if not self._backwards or not self._steps.is_empty:
+            return Beat.NOTHING
+        return self._zero_grads.called(optimizer, self._backwards, is_settled=self.is_settled)

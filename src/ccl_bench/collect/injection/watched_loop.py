@@ -1,0 +1,137 @@
+"""Record the loop of a program that nobody changed, from the calls that end its steps."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ccl_bench.collect.injection.steps import Beat, StepCounter
+from ccl_bench.collect.profiling.rank_summary import claim_rank, log_warnings
+from ccl_bench.collect.profiling.ranks import process_rank
+from ccl_bench.collect.profiling.recording import Recording, check_options
+from ccl_bench.collect.profiling.schedule import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_S = 60.0
+"""Longest time that a rank waits for the others: they may have stepped less often, and wait for this one."""
+
+_NOTHING_RECORDED = {Phase.SKIP, Phase.TIMED, Phase.WARMUP}
+_ONE_PROFILER = "the program starts a profiler of its own, and torch admits one: ccl-bench stays away"
+_LATE_OPTIMIZER = (
+    "another optimizer was stepped for the first time after step {step}, when the profiler ran; if it ends "
+    "the steps of this program, record later ones: ccl-bench collect --steps"
+)
+
+
+class WatchedLoop:
+    """The training loop of this process; without an optimizer that steps it does nothing."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        """Whether nothing is left to do."""
+        self.depth = 0
+        """Watched calls that are running, one inside the other; only the outermost counts."""
+        self._is_busy = False
+        self._counter = StepCounter()
+        self._recording: Recording | None = None
+        self._process = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def backward(self) -> None:
+        """Count a backward pass."""
+        self._counter.backward()
+
+    def stepped(self, optimizer: object) -> None:
+        """Handle the end of an optimizer's step."""
+        self._handle(self._counter.stepped(id(optimizer)))
+
+    def zeroed(self, optimizer: object) -> None:
+        """Handle the end of an optimizer's zero_grad."""
+        self._handle(self._counter.zeroed(id(optimizer)))
+
+    def profiler_starts(self) -> None:
+        """Leave the profiler to the program, before it starts one."""
+        if self.is_over or self._is_busy:
+            return
+        with self._undisturbed():
+            self._stay_away("" if Recording.of_program else _ONE_PROFILER)
+
+    def finish(self) -> None:
+        """Write what was recorded when the program ends."""
+        if not self.is_over:
+            with self._undisturbed():
+                self._end()
+
+    def _handle(self, beat: Beat) -> None:
+        if beat is Beat.NOTHING:
+            return
+        with self._undisturbed():
+            if beat is Beat.LATE and self._recording is not None:
+                self._recording.remark(_LATE_OPTIMIZER.format(step=self._recording.step_number - 1))
+                return
+            if Recording.of_program:
+                self._stay_away("")
+                return
+            if beat is Beat.FIRST:
+                self._begin()
+            if self._recording is None:
+                return
+            self._recording.step()
+            phase = self._recording.phase
+            self._counter.is_settled = phase not in _NOTHING_RECORDED
+            if phase is Phase.AFTER:
+                self._end()
+
+    def _begin(self) -> None:
+        """Begin a recording at the end of the first step, in place of an earlier one."""
+        options = replace(check_options(), patience_s=PATIENCE_S)
+        if self._recording is not None:
+            self._recording.close_recorders()
+        elif claim_rank(options.output, rank := process_rank().rank):
+            atexit.register(self.finish)
+        else:
+            self._stay_away(f"another process records rank {rank}: this one, {os.getpid()}, is not recorded")
+            return
+        self._recording = Recording(options, is_injected=True)
+        self._recording.step_end = self._counter.end
+        self._recording.begin(in_step=True)
+
+    def _stay_away(self, remark: str) -> None:
+        """Stop for a reason; nothing is written of a recording whose profiler has not started."""
+        if remark:
+            log_warnings([remark])
+        if self._recording is not None and self._recording.phase in _NOTHING_RECORDED:
+            self._recording.close_recorders()
+            self._recording = None
+        self._end()
+
+    def _end(self) -> None:
+        """Stop for good; write what was recorded."""
+        self.is_over = True
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.end(alone=True)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Let nothing that goes wrong here reach the program."""
+        self._is_busy = True
+        try:
+            yield
+        except Exception as error:
+            self.is_over = True
+            log_warnings([f"the program is no longer recorded: {type(error).__name__}: {error}"])
+        finally:
+            self._is_busy = False
+
+    def _forked(self) -> None:
+        """Stay out of a child of a process that records; a child that is forked before may be a rank."""
+        self.depth = 0
+        if self._recording is not None:
+            self.is_over, self._recording = True, None
+            atexit.unregister(self.finish)
