@@ -100,7 +100,7 @@ def test_an_agent_gets_from_the_list_of_runs_to_a_diagnosis_by_the_calls_it_is_g
     found, is_error = ask("diagnose", run="plain")
     assert not is_error
     assert "on 2 x NVIDIA A100-SXM4-80GB" in found["verdict"]
-    assert sum(found["parts of the step"].values()) == pytest.approx(1, abs=1e-6)
+    assert sum(found["parts_of_step"].values()) == pytest.approx(1, abs=1e-6)
     assert any(each.startswith("what_if(") for each in found["next"])
 
 
@@ -111,14 +111,14 @@ def test_numbers_are_those_that_the_run_was_made_with(ask: Asked) -> None:
     found, _ = ask("list_metrics", run="plain")
     listed = {row["metric"]: row["value"] for row in found["metrics"]}
     assert listed["gpu_busy"] == pytest.approx(EXPECTED["gpu_busy"], rel=1e-8)
-    assert found["with a value"] == len(listed) + found.get("not shown", 0)
+    assert found["with_value"] == len(listed) + found.get("not_shown", 0)
 
 
 def test_a_table_comes_with_its_columns_and_the_largest_rows_first(ask: Asked) -> None:
     found, _ = ask("table", run="plain", name="steps", sort_by="step", rows=1)
-    assert (found["rows in all"], len(found["rows"])) == (PLAN.dp_shard * PLAN.steps, 1)
+    assert (found["rows_in_all"], len(found["rows"])) == (PLAN.dp_shard * PLAN.steps, 1)
     assert found["rows"][0][found["columns"].index("step")] == PLAN.steps
-    assert any(meaning.startswith("step: ") for meaning in found["meaning of the columns"])
+    assert any(meaning.startswith("step: ") for meaning in found["meaning_of_columns"])
     assert "start=1" in found["next"][0]
 
 
@@ -135,7 +135,7 @@ def test_a_metric_without_a_value_says_why_and_a_wrong_name_what_was_meant(ask: 
 def test_replays_and_comparisons_answer(ask: Asked) -> None:
     found, _ = ask("what_if", run="plain", without=["rank:0"])
     assert found["scenarios"][0]["scenario"] == "«without rank:0»"
-    assert found["recorded step s"] > 0
+    assert found["recorded_step_s"] > 0
     found, _ = ask("compare", baseline="plain", run="plain")
     assert set(found["verdicts"]) == {"no change"}
     assert "comparable" in found["comparable"]
@@ -202,6 +202,16 @@ def test_a_window_alone_may_not_bring_in_files_above_the_allowed_folder(tmp_path
     assert RunTools(AllowedFolders.of([str(tmp_path)])).list_runs().body["runs"] == [{"run": "."}]
 
 
+def test_a_card_beside_a_file_of_results_may_not_be_a_link_out_of_the_folders(tmp_path: Path) -> None:
+    (tmp_path / "allowed").mkdir()
+    (tmp_path / "allowed" / "results.json").write_text("[]")
+    folders = AllowedFolders.of([str(tmp_path / "allowed")])
+    assert folders.run("results.json").name == "results.json"
+    (tmp_path / "allowed" / "card.yaml").symlink_to(EXAMPLE / "workload_card.yaml")
+    with pytest.raises(InputError, match="leads out of the allowed"):
+        folders.run("results.json")
+
+
 def test_an_answer_is_short_whatever_is_put_into_it() -> None:
     deep: Any = "🙂" * 5_000
     for _ in range(40):
@@ -220,7 +230,7 @@ def test_an_answer_is_short_whatever_is_put_into_it() -> None:
 def test_findings_of_one_code_are_one_and_the_worst_come_first() -> None:
     findings = [Issue("note", "a", "one"), Issue("error", "b", "two"), Issue("note", "c", "one")]
     found = json.loads(Answer({}, findings).text())["findings"]
-    assert [(each["code"], each.get("of this code")) for each in found] == [("two", None), ("one", 2)]
+    assert [(each["code"], each.get("count")) for each in found] == [("two", None), ("one", 2)]
 
 
 def test_a_long_text_loses_its_middle() -> None:

@@ -253,7 +253,7 @@ def test_a_metric_without_a_value_is_absent_and_units_are_base_units() -> None:
         Result("of_a_plugin", "ok", "µm/Day", "lower", 1.0),
     ]
     findings = [ResultFinding("ranks-missing", "warning", text) for text in ("a", "b")]
-    window = MeasuredWindow('a"\n\x1b[31mb' + "x" * 4_000, "w", None, [0], results, findings, "", "")
+    window = MeasuredWindow('a"\n\x1b[31mb' + "x" * 4_000, "w", None, 1, [0], results, findings, "", "")
     found = {gauge.name: gauge.value for gauge in gauges(window)}
     assert found == {
         "ccl_bench_iteration_wall_clock_time_seconds": 0.25,

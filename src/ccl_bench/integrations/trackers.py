@@ -74,7 +74,7 @@ def load_windows(
     findings = [*dict.fromkeys(each for result in results for each in result.findings)]
     at = last_step(results) if step is None else step
     shown = name or Path(str(place)).resolve().name
-    return [MeasuredWindow(shown, "", at, [], results, findings, "", "")]
+    return [MeasuredWindow(shown, "", at, 0, [], results, findings, "", "")]
 
 
 def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
@@ -95,7 +95,7 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
         findings = [*dict.fromkeys(each for result in results for each in result.findings)]
         step = found["step"] if isinstance(found.get("step"), int) else None
         run, window, at = (str(found.get(key, "")) for key in ("run", "window", "at"))
-        yield MeasuredWindow(run, window, step, [], results, findings, "", at)
+        yield MeasuredWindow(run, window, step, 0, [], results, findings, "", at)
 
 
 def open_tracker(to: str, run: str) -> Sink:

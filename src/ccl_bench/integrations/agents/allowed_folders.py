@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +21,11 @@ from ccl_bench.trace.file_names import window_in_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MOST_FOLDERS = 20_000
-"""Folders that are looked at for runs."""
+MOST_SECONDS = 5.0
+"""Time in which folders are looked at for runs: the first allowed one may be a whole disk."""
 
 _DEPTH = 8
+_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _LOOKED_AT = 4
 """Possible traces of a folder of which the beginning is looked at."""
 
@@ -76,11 +78,10 @@ class AllowedFolders:
         """Return the folders below `under` that hold a run, and whether all folders were looked at."""
         places = [self._place(under)] if under else self.roots
         found: dict[Path, None] = {}
-        looked_at = 0
+        until_s = time.monotonic() + MOST_SECONDS
         for place in places:
             for folder, names in _folders(place):
-                looked_at += 1
-                if looked_at > MOST_FOLDERS:
+                if time.monotonic() > until_s:
                     return [*found], False
                 if _is_run(folder, names):
                     found[self._whole_run(folder)] = None
@@ -116,8 +117,8 @@ class AllowedFolders:
         return any(path.is_relative_to(root) for root in self.roots)
 
     def _files_of(self, path: Path) -> Iterator[Path]:
-        if not path.is_dir():
-            yield path
+        if not path.is_dir():  # cards beside a file of results count
+            yield from discovery.files_under(path.parent)[0]
             return
         yield from discovery.files_under(path)[0]
         higher = above(path, [])
@@ -141,7 +142,7 @@ def _folders(place: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder with the names of its files; links to folders are not followed."""
     for folder, subfolders, names in os.walk(place):
         here = Path(folder)
-        shown = sorted(name for name in subfolders if not name.startswith("."))
+        shown = sorted(name for name in subfolders if name[0] != "." and name not in _SKIPPED)
         is_deep = len(here.relative_to(place).parts) >= _DEPTH
         yield here, sorted(names)
         subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else shown

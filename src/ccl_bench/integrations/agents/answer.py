@@ -104,7 +104,7 @@ def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
             k if len(k) <= most else quoted(k.strip("«»"), most): _entries(v, entries, characters, depth - 1)
             for k, v in [*value.items()][:entries]
         }
-        return found | ({"left out": rest} if rest > 0 else {})
+        return found | ({"left_out": rest} if rest > 0 else {})
     kept = [_entries(each, entries, characters, depth - 1) for each in value[:entries]]
     return kept + ([f"{rest} left out"] if rest > 0 else [])
 
@@ -159,4 +159,4 @@ def _finding(alike: Sequence[Issue | ResultFinding]) -> dict[str, object]:
     row: dict[str, object] = {"severity": first.severity, "code": first.code}
     row |= {"message": quoted(first.message, 240)}
     fix = way_out(first.code)
-    return row | ({"fix": fix} if fix else {}) | ({"of this code": len(alike)} if len(alike) > 1 else {})
+    return row | ({"fix": fix} if fix else {}) | ({"count": len(alike)} if len(alike) > 1 else {})

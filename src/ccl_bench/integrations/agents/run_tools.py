@@ -54,7 +54,7 @@ class RunTools:
         body: dict[str, object] = {"runs": shown, "count": len(runs)}
         calls = [call("list_runs", under=under, start=start + len(shown))] if rest else []
         if rest:
-            body["not shown"] = rest
+            body["not_shown"] = rest
         if not is_whole:
             body["remark"] = "there are too many folders to look at them all: give `under`"
         if shown:
@@ -68,8 +68,8 @@ class RunTools:
         `steps` such as `3-5` restricts every number to these steps.
         """
         found = self._opened(run, steps).inspect()
-        body = _inspected(found)
-        calls = [call("diagnose", run=run), call("list_metrics", run=run), call("list_tables", run=run)]
+        body, at = _inspected(found), _at(run, steps)
+        calls = [call("diagnose", **at), call("list_metrics", **at), call("list_tables", run=run)]
         return Answer(body, found.issues, calls, narrower=_of_command("inspect", "--json"))
 
     def diagnose(self, run: str, steps: str = "") -> Answer:
@@ -83,11 +83,12 @@ class RunTools:
             "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
             "remarks": [quoted(each, 300) for each in remarks(found)],
             "diagnoses": [_diagnosed(each) for each in found.diagnoses],
-            "parts of the step": found.verdict.parts if found.verdict else {},
-            "silent rules": len(found.silent),
+            "parts_of_step": found.verdict.parts if found.verdict else {},
+            "silent_rules": len(found.silent),
         }
+        at = _at(run, steps)
         calls = [call("explain", name=each.name) for each in found.diagnoses[:2]]
-        calls += [call("what_if", run=run, without=["rank:0"]), call("list_metrics", run=run)]
+        calls += [call("what_if", **at, without=["rank:0"]), call("list_metrics", **at)]
         return Answer(body, found.findings, calls, narrower=_of_command("diagnose", "--format json"))
 
     def list_metrics(self, run: str, steps: str = "", start: int = 0) -> Answer:
@@ -100,14 +101,15 @@ class RunTools:
         rows = [_valued(result) for result in valued[max(start, 0) :]]
         reasons = Counter(quoted(result.reason, 120) for result in results if result.value is None)
         shown = fitting(rows, room_for_rows() - 1_000)
-        body: dict[str, object] = {"metrics": shown, "with a value": len(valued)}
-        calls = [call("metric", run=run, name=row["metric"]) for row in shown[:1]]
+        body: dict[str, object] = {"metrics": shown, "with_value": len(valued)}
+        at = _at(run, steps)
+        calls = [call("metric", **at, name=row["metric"]) for row in shown[:1]]
         if len(rows) > len(shown):
-            body["not shown"] = len(rows) - len(shown)
-            calls.insert(0, call("list_metrics", run=run, steps=steps, start=start + len(shown)))
-        body["without a value, by reason"] = dict(fitting_pairs(reasons.most_common(), 900))
+            body["not_shown"] = len(rows) - len(shown)
+            calls.insert(0, call("list_metrics", **at, start=start + len(shown)))
+        body["without_value_by_reason"] = dict(fitting_pairs(reasons.most_common(), 900))
         findings = [*dict.fromkeys(each for result in valued for each in result.findings)]
-        return Answer(body, findings, [*calls, call("diagnose", run=run)])
+        return Answer(body, findings, [*calls, call("diagnose", **at)])
 
     def metric(self, run: str, name: str, steps: str = "") -> Answer:
         """Show one metric of a run: its value, how it was measured, details, what is wrong with the data."""
@@ -117,11 +119,8 @@ class RunTools:
             body |= {"reason": quoted(result.reason, 400), "fix": quoted(result.fix, 300)}
         body |= {"window": quoted(result.window), "ranks": ranges(result.ranks)}
         body |= {"details": _clean(result.details)}
-        calls = [
-            call("explain", name=result.metric),
-            call("diagnose", run=run),
-            call("list_metrics", run=run),
-        ]
+        at = _at(run, steps)
+        calls = [call("explain", name=result.metric), call("diagnose", **at), call("list_metrics", **at)]
         how = f"ccl-metrics --metric {result.metric} --format json prints all details"
         return Answer(body, result.findings, calls, narrower=how)
 
@@ -136,7 +135,7 @@ class RunTools:
             rule = rules.get(name)
             head, manual = {"diagnosis": rule.name, "kind": rule.kind}, rule.manual
         elif fix := way_out(name):
-            return Answer({"finding": name, "what to do": fix})
+            return Answer({"finding": name, "remedy": fix})
         else:
             known = [*registry.names(), *rules.names()]
             fix = did_you_mean(name, known) or "name a metric, a diagnosis, or the code of a finding"
@@ -173,23 +172,22 @@ class RunTools:
         )
         path = asdict(found.critical_path)
         body: dict[str, object] = {
-            "recorded step s": found.t_recorded_s,
-            "replayed step s": found.t_original_s,
-            "step without stragglers s": found.t_ideal_s,
+            "recorded_step_s": found.t_recorded_s,
+            "replayed_step_s": found.t_original_s,
+            "ideal_step_s": found.t_ideal_s,
             "scenarios": [
-                {"scenario": quoted(each.name), "step s": each.t_s, "gain s": each.gain_s}
+                {"scenario": quoted(each.name), "step_s": each.t_s, "gain_s": each.gain_s}
                 for each in found.scenarios
             ],
-            "unexplained share of the step": found.unexplained,
+            "unexplained_share": found.unexplained,
             "steps": found.steps[:50],
-            "critical path": path["parts"][:12],
-            "slowdown where all but this is ideal": _clean(
-                {kind: _worst(names) for kind, names in found.by.items()}
-            ),
+            "critical_path": path["parts"][:12],
+            "slowdown_of_each_alone": _clean({kind: _worst(names) for kind, names in found.by.items()}),
         }
-        calls = [call("diagnose", run=run)]
+        at = _at(run, steps)
+        calls = [call("diagnose", **at)]
         if not found.scenarios and (worst := _worst(found.by.get("rank", {}))):
-            calls.insert(0, call("what_if", run=run, without=[f"rank:{next(iter(worst))}"]))
+            calls.insert(0, call("what_if", **at, without=[f"rank:{next(iter(worst))}"]))
         findings = [issue_of(each) for each in found.findings]
         return Answer(body, findings, calls, narrower=_of_command("what-if", "--format json"))
 
@@ -229,7 +227,7 @@ class RunTools:
         shown = fitting(rows, room_for_rows() + 1_000)
         body: dict[str, object] = {"tables": shown, "count": len(rows)}
         if len(rows) > len(shown):
-            body["not shown"] = [row["table"] for row in rows[len(shown) :]]
+            body["not_shown"] = [row["table"] for row in rows[len(shown) :]]
         return Answer(body, calls=[call("table", run=run, name="steps"), call("diagnose", run=run)])
 
     def table(
@@ -247,8 +245,8 @@ class RunTools:
         body = _sample(opened.tables[name], frame, shown)
         calls = []
         if start + len(shown) < frame.height:
-            asked = {"sort_by": sort_by, "rows": rows, "start": start + len(shown), "steps": steps}
-            calls = [call("table", run=run, name=name, **asked)]
+            asked = {"sort_by": sort_by, "rows": rows, "start": start + len(shown)}
+            calls = [call("table", **_at(run, steps), name=name, **asked)]
         findings = [issue_of(each) for each in opened.run.findings]
         return Answer(body, findings, [*calls, call("diagnose", run=run)])
 
@@ -263,6 +261,11 @@ class RunTools:
 def fitting_pairs(pairs: list[tuple[str, int]], most_bytes: int) -> list[tuple[str, int]]:
     """Return the first pairs that together take at most so many bytes."""
     return [(text, count) for text, count in fitting(pairs, most_bytes)]
+
+
+def _at(run: str, steps: str) -> dict[str, str]:
+    """Return the arguments of a call about the same run and steps."""
+    return {"run": run} | ({"steps": steps} if steps else {})
 
 
 def _of_command(name: str, options: str) -> str:
@@ -294,7 +297,7 @@ def _inspected(found: Inspection) -> dict[str, object]:
         "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
         "world_size": found.world_size,
         "ranks": ranges(found.ranks),
-        "missing ranks": ranges(found.missing_ranks),
+        "missing_ranks": ranges(found.missing_ranks),
         "traces": {
             "count": len(traces),
             "formats": formats,
@@ -303,10 +306,10 @@ def _inspected(found: Inspection) -> dict[str, object]:
             "windows": ranges(sorted({trace.window for trace in traces if trace.window is not None})),
         },
         "steps": ranges(steps),
-        "metrics by status": statuses,
+        "metrics_by_status": statuses,
         "model": quoted(found.model) if found.model else None,
         "devices": [f"{device.count} x {quoted(device.name, 80)}" for device in found.devices],
-        "calls of collectives": _clean(found.calls),
+        "calls_of_collectives": _clean(found.calls),
         "facts": {
             name: f"{_value(fact.value)} ({quoted(fact.source, 60)})" for name, fact in found.facts.items()
         },
@@ -315,7 +318,7 @@ def _inspected(found: Inspection) -> dict[str, object]:
             for group in found.groups
         ],
         "libraries": _clean(found.libraries),
-        "unknown files": [quoted(name, 80) for name in found.unknown_files],
+        "unknown_files": [quoted(name, 80) for name in found.unknown_files],
     }
 
 
@@ -327,9 +330,9 @@ def _diagnosed(found: Opportunity) -> dict[str, object]:
     evidence = found.evidence[:2]
     return {
         "name": found.name,
-        "what is the case": quoted(found.title, 300),
+        "title": quoted(found.title, 300),
         "gain": gain(found),
-        "what to do": quoted(found.remedy, 300),
+        "remedy": quoted(found.remedy, 300),
         "ranks": ranges(found.ranks),
         "evidence": [
             {"rank": e.rank, "step": e.step, "operation": quoted(e.operation, 80)}
@@ -379,8 +382,8 @@ def _sample(table: Table, frame: pl.DataFrame, shown: list[list[object]]) -> dic
     meanings = [f"{n}: {table.columns[n].doc}"[:140] for n in columns if n in table.columns]
     return {
         "row": _first_line(table),
-        "rows in all": frame.height,
+        "rows_in_all": frame.height,
         "columns": columns,
         "rows": shown,
-        "meaning of the columns": fitting(meanings, 1_800),
+        "meaning_of_columns": fitting(meanings, 1_800),
     }

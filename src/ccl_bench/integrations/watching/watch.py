@@ -46,7 +46,9 @@ class MeasuredWindow:
     window: str
     step: int | None
     """The number of the window, else of its last step."""
+    traces: int
     ranks: list[int]
+    """Those that are known."""
     results: list[Result]
     findings: list[ResultFinding]
     signature: str
@@ -64,7 +66,7 @@ class MeasuredWindow:
         kinds = dict.fromkeys((finding.code, finding.severity) for finding in self.findings)
         counts = {kind: sum((f.code, f.severity) == kind for f in self.findings) for kind in kinds}
         found: dict[str, Any] = {"run": self.run, "window": self.window, "step": self.step, "at": self.at}
-        found |= {"ranks": len(self.ranks), "values": values}
+        found |= {"traces": self.traces, "ranks": len(self.ranks), "values": values}
         found["findings"] = [
             {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
         ]
@@ -196,7 +198,7 @@ class Watcher:
         given_up = self._settling.is_given_up(window, now_s)
         try:
             measured, lacks = self._measure(window, shared, given_up=given_up)
-        except CclBenchError as error:
+        except (CclBenchError, OSError) as error:
             if not given_up:
                 self._settling.refuse(window)
                 return False
@@ -235,9 +237,9 @@ class Watcher:
             return None, f"{cut[0].file}: {cut[0].message}"
         step = window.number if window.number is not None else last_step(results)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        return MeasuredWindow(
-            how.run, window.name, step, run.ranks, results, findings, window.signature, at
-        ), ""
+        counts = len(run.traces), run.ranks
+        found = (how.run, window.name, step, *counts, results, findings, window.signature, at)
+        return MeasuredWindow(*found), ""
 
     def _missing_ranks(self, run: Run) -> str:
         """Return which ranks a window lacks that the run has and the last window had; empty where none."""
