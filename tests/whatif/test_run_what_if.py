@@ -183,7 +183,7 @@ def test_a_graph_that_explains_too_little_is_refused(corpus: Path) -> None:
     ],
 )
 def test_what_a_run_does_not_have_is_wrong_usage(corpus: Path, options: list[str], problem: str) -> None:
-    ran = invoke(["ccl-bench", "what-if", str(corpus / "kineto" / "megatron-tp8"), *options])
+    ran = invoke(["ccl-bench", "what-if", str(corpus / "kineto" / "nccl-args"), *options])
     assert (ran.returncode, ran.stdout) == (2, "")
     assert problem in ran.stderr
 
