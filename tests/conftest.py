@@ -57,8 +57,8 @@ TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/engine/", "tests/sys
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what records and starts services: at the end one process would be left alone with it."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/system/"))
+    """Begin with Slurm, whose tests wait for minutes: at the end nothing would be left to do meanwhile."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/system/slurm/"))
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
