@@ -216,6 +216,21 @@ def test_traces_that_are_overwritten_in_place_are_one_window_each_time(root: Pat
     assert [measured.step for measured in seen.windows] == [2, 3]
 
 
+def test_a_file_that_is_written_again_with_as_many_bytes_is_measured_again(root: Path) -> None:
+    seen = Seen(root)
+    assert seen.look() == ["iteration_10"]
+    os.utime(root / TRACE, ns=(1, 2))
+    assert seen.look() == ["iteration_10"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_measured(root: Path) -> None:
+    seen = Seen(root)
+    (window,) = WatchedFolder(root).look().windows
+    os.utime(root / TRACE, ns=(1, 2))
+    measured, lacks = seen.watcher._measure(window, [], given_up=True)
+    assert (measured, lacks) == (None, f"{TRACE.as_posix()} changed while it was read")
+
+
 def test_step_times_of_the_whole_run_are_no_number_of_a_window(root: Path) -> None:
     (root / "step_times.json").write_text("[9.0, 9.0]")
     assert "step_times.json" not in WatchedFolder(root).look().shared
@@ -369,6 +384,7 @@ def test_a_dashboard_sees_windows_as_they_come_until_ctrl_c(
         (["s3://bucket/run"], 2, "cannot be watched"),
         ([".", "--listen", "here"], 2, "'here' is no address to listen on"),
         ([".", "--otlp", "collector"], 2, "'collector' is no address of a collector"),
+        ([".", "-o", "."], 2, "results cannot be kept among the traces"),
         ([".", "-m", "gpu_bsy"], 2, "did you mean gpu_busy"),
         ([".", "--settle", "-1"], 2, "must be 0 or more"),
     ],

@@ -153,12 +153,17 @@ def watch(
     registry = metrics.load()
     names = [registry.canonical(name) for name in metric or ()]
     names = names or [each.name for each in registry if not each.variant_of]
+    kept_in = Path(output).resolve() if output else None
+    if kept_in == root:
+        raise UsageError(
+            "results cannot be kept among the traces", fix="name another directory, or one in it"
+        )
     how = Watching(root, run or root.name, names, settle, patience, workload_card, jobs)
     stop = threading.Event()
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
         sinks = _sinks(listen, otlp, closing)
         sinks += _trackers(to or (), how.run, closing)
-        kept = KeptResults(Path(output).resolve()) if output else None
+        kept = KeptResults(kept_in) if kept_in else None
         if kept:
             closing.callback(kept.close)
         watcher = Watcher(how, kept=kept, sinks=sinks, report=_print_line, remark=_remark)

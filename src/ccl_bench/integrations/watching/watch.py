@@ -13,7 +13,7 @@ import msgspec
 from ccl_bench.api import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.integrations import require
-from ccl_bench.integrations.watching.windows import Settling, WatchedFolder
+from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import CUT_SHORT, UNREAD
@@ -61,7 +61,7 @@ class MeasuredWindow:
         return [result for result in self.results if result.value is not None]
 
     def line(self, file: str = "") -> bytes:
-        """Return the window as one line of JSON; `file` holds its results in full."""
+        """Return the window as one line of JSON; `file` holds its results in full, where they are kept."""
         values = {result.metric: {"value": result.value, "unit": result.unit} for result in self.values}
         kinds = dict.fromkeys((finding.code, finding.severity) for finding in self.findings)
         counts = {kind: sum((f.code, f.severity) == kind for f in self.findings) for kind in kinds}
@@ -70,7 +70,8 @@ class MeasuredWindow:
         found["findings"] = [
             {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
         ]
-        return msgspec.json.encode(found | {"signature": self.signature, "results": file})
+        kept = {"results": file, "signature": self.signature} if file else {}
+        return msgspec.json.encode(found | kept)
 
 
 class Sink(Protocol):
@@ -235,6 +236,8 @@ class Watcher:
         cut = [finding for finding in findings if finding.code in _UNFINISHED]
         if cut and not given_up:
             return None, f"{cut[0].file}: {cut[0].message}"
+        if changed := self._changed(window):
+            return None, f"{changed} changed while it was read"
         step = window.number if window.number is not None else last_step(results)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         counts = len(run.traces), run.ranks
@@ -248,6 +251,13 @@ class Watcher:
         if missing <= 0 or (self._ranks and self._ranks <= {*run.ranks}):
             return ""
         return f"{missing} of {size} ranks have no trace"
+
+    def _changed(self, window: Window) -> str:
+        """Return a file of a window that is not as it was seen; empty where all are, or are gone."""
+        for file in window.files:
+            if file_state(self._how.root / file.relative, file.relative) not in {file, None}:
+                return file.relative
+        return ""
 
     def once(self) -> None:
         """Measure what is there, waiting only for files that changed a moment ago; name what is not done."""

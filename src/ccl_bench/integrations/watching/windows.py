@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,8 +52,8 @@ class Window:
 
     @property
     def signature(self) -> str:
-        """What changes when a file is added, removed, or another size; the same after a copy elsewhere."""
-        listed = "".join(f"{file.relative}\0{file.size}\0" for file in self.files)
+        """What changes when a file is added, removed or written again."""
+        listed = "".join(f"{file.relative}\0{file.size}\0{file.changed_ns}\0" for file in self.files)
         return hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
@@ -114,17 +115,24 @@ def _files(root: Path, without: Path | None) -> Iterator[FileState]:
     """Yield the files below a directory; InputError where there is none."""
     if not root.is_dir():
         raise InputError("the watched directory is gone", where=str(root), fix="start again where it is now")
+    start = len(str(root)) + 1
     for folder, subfolders, names in os.walk(root):
-        here = Path(folder)
-        subfolders[:] = [n for n in subfolders if n[0] != "." and n not in _SKIPPED and here / n != without]
+        subfolders[:] = [n for n in subfolders if n[0] != "." and n not in _SKIPPED]
+        if without and without.parent == Path(folder):
+            subfolders[:] = [name for name in subfolders if name != without.name]
         for name in names:
-            path = here / name
-            try:
-                found = path.stat()
-            except OSError:  # gone since it was listed, or a link to nothing
-                continue
-            if name[0] != "." and path.is_file():
-                yield FileState(path.relative_to(root).as_posix(), found.st_size, found.st_mtime_ns)
+            path = f"{folder}/{name}"
+            if name[0] != "." and (found := file_state(path, path[start:])):
+                yield found
+
+
+def file_state(path: str | Path, relative: str) -> FileState | None:
+    """Return a file as it is now; None for one that is gone, or is no file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  many files are looked at often
+    except OSError:
+        return None
+    return FileState(relative, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
 
 def _relative(file: FileState) -> str:
