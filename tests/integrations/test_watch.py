@@ -237,6 +237,20 @@ def test_step_times_of_the_whole_run_are_no_number_of_a_window(root: Path) -> No
     assert {"workload_card.yaml", "run_metadata.json"} <= {*WatchedFolder(root).look().shared}
 
 
+def test_checkpoints_and_logs_beside_the_traces_are_no_windows(root: Path) -> None:
+    for name in (
+        "checkpoint/step-10/__0_0.distcp",
+        "checkpoint/step-20/.metadata",
+        "tb/events.out",
+        "train.log",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    seen = WatchedFolder(root).look()
+    assert [(window.name, len(window.files)) for window in seen.windows] == [("iteration_10", 2)]
+    assert {*seen.shared} == {"workload_card.yaml", "run_metadata.json"}
+
+
 def test_a_trace_that_disappears_is_a_remark_and_no_end(root: Path) -> None:
     seen = Seen(root, patience_s=0.0)
     (window,) = WatchedFolder(root).look().windows

@@ -74,8 +74,8 @@ Exit status: 0; 2 wrong usage; 4 the directory is missing or disappears.
 def watch_command(program: str) -> App:
     """Return the command."""
     examples = [
-        f"{program} watch outputs/profile_traces -o measured --listen 127.0.0.1:9464",
-        f"{program} watch outputs/profile_traces -o measured --once",
+        f"{program} watch outputs -o measured --listen 127.0.0.1:9464",
+        f"{program} watch outputs -o measured --once",
     ]
     made = options.app("watch", ABOUT_WATCH, examples)
     made.default(watch)

@@ -28,6 +28,7 @@ ALONE = "run"
 """Name of the window of traces whose names state none."""
 
 _NAME = re.compile(r"[\w.+-]{1,80}", re.ASCII)
+_DESCRIBING = (".yaml", ".yml", ".toml")
 _SKIPPED = {"__pycache__", "trace_analysis", "node_modules"}
 
 
@@ -80,7 +81,10 @@ class WatchedFolder:
         numbered: dict[int, list[FileState]] = defaultdict(list)
         timed: list[tuple[Written, FileState]] = []
         others: list[FileState] = []
+        suffixes = (*formats.suffixes(), *_DESCRIBING)
         for file in _files(self.root, self._without):
+            if not file.relative.lower().endswith(suffixes):  # checkpoints, events, logs
+                continue
             number = window_in_path(file.relative)
             if number is not None:
                 numbered[number].append(file)
@@ -166,7 +170,8 @@ def _of_time(found: list[tuple[Written, FileState]]) -> Window:
 
 def _is_of_run(file: FileState) -> bool:
     """Whether a file describes the whole run, and is no number that was measured over all of it."""
-    return side_file_named(file.relative) in {None, SideFile.RUN_METADATA}
+    kind = side_file_named(file.relative)
+    return kind is SideFile.RUN_METADATA or file.relative.lower().endswith(_DESCRIBING)
 
 
 @dataclass(slots=True)
