@@ -19,6 +19,8 @@ from ccl_bench.run import open_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ccl_bench.result import Result
+
 RECORDED = "execution_trace/gloo-fsdp2-tp2-args"
 """Two steps of four ranks: tensor parallel in pairs, and FSDP across them."""
 SIZES = {"allreduce": "in", "_allgather_base": "out", "_reduce_scatter_base": "in"}
@@ -28,6 +30,19 @@ SIZES = {"allreduce": "in", "_allgather_base": "out", "_reduce_scatter_base": "i
 @pytest.fixture(scope="module")
 def recorded(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(corpus / RECORDED, tmp_path_factory.mktemp("alone") / "run")
+
+
+COUNTED = (
+    "coll_call_num", "collective_volume_allreduce", "collective_volume_allgather",
+    "collective_volume_reducescatter", "traffic_distribution", "traffic_distribution_16", "compute_intensity",
+)  # fmt: skip
+TIMED = ("comm_comp_overlap", "iteration_wall_clock_time", "straggler", "gpu_busy", "forward_time")
+
+
+@cache
+def _results(folder: Path) -> dict[str, Result]:
+    """Return what is counted in a run, and what needs times, by name."""
+    return {found.metric: found for found in evaluate(open_run(folder), (*COUNTED, *TIMED))}
 
 
 @cache
@@ -51,7 +66,7 @@ def _gigabytes(folder: Path, *collectives: str) -> float:
 
 
 def test_calls_are_counted_by_step_and_by_collective(recorded: Path) -> None:
-    (found,) = evaluate(open_run(recorded), ["coll_call_num"])
+    found = _results(recorded)["coll_call_num"]
     counted = Counter(call["collective_name"] for call in _calls(recorded, 0))
     assert (counted.total(), found.value) == (76, 76 / 2)
     assert sorted(found.details["per_collective"].values()) == sorted(n / 2 for n in counted.values())
@@ -63,15 +78,14 @@ def test_calls_are_counted_by_step_and_by_collective(recorded: Path) -> None:
 
 def test_bytes_are_those_of_the_operands(recorded: Path) -> None:
     kinds = ("allreduce", "allgather", "reducescatter")
-    names = [*(f"collective_volume_{kind}" for kind in kinds), "traffic_distribution_16"]
-    *each, whole = evaluate(open_run(recorded), names)
-    for result, name in zip(each, SIZES, strict=True):
-        assert result.value == pytest.approx(_gigabytes(recorded, name))
-    assert whole.value == pytest.approx(_gigabytes(recorded, *SIZES))
+    found = _results(recorded)
+    for kind, name in zip(kinds, SIZES, strict=True):
+        assert found[f"collective_volume_{kind}"].value == pytest.approx(_gigabytes(recorded, name))
+    assert found["traffic_distribution_16"].value == pytest.approx(_gigabytes(recorded, *SIZES))
 
 
 def test_groups_show_which_dimension_carries_the_bytes(recorded: Path) -> None:
-    (found,) = evaluate(open_run(recorded), ["traffic_distribution"])
+    found = _results(recorded)["traffic_distribution"]
     moved = Counter[str]()
     for rank in range(4):
         for call in _calls(recorded, rank):
@@ -84,13 +98,12 @@ def test_groups_show_which_dimension_carries_the_bytes(recorded: Path) -> None:
 
 def test_the_counts_are_those_of_the_kineto_traces_of_the_same_steps(recorded: Path, corpus: Path) -> None:
     names = ["coll_call_num", "collective_volume_allreduce", "collective_volume_allgather"]
-    kineto = evaluate(open_run(corpus / "kineto/gloo-fsdp2-tp2-args"), names)
-    assert [r.value for r in evaluate(open_run(recorded), names)] == pytest.approx([r.value for r in kineto])
+    found, kineto = _results(recorded), _results(corpus / "kineto/gloo-fsdp2-tp2-args")
+    assert [found[name].value for name in names] == pytest.approx([kineto[name].value for name in names])
 
 
 def test_what_needs_times_is_refused_by_name(recorded: Path) -> None:
-    names = ["comm_comp_overlap", "iteration_wall_clock_time", "straggler", "gpu_busy", "forward_time"]
-    for result in evaluate(open_run(recorded), names):
+    for result in (_results(recorded)[name] for name in TIMED):
         assert result.status == "not_measurable"
         assert result.reason.endswith(f"alone, which hold no times: {result.metric} needs them")
         assert "torch.profiler" in result.fix
@@ -117,15 +130,14 @@ def test_operations_are_those_of_the_products_that_call_no_other(recorded: Path)
         place = first[products[number]["name"]]
         (m, k), (_, n) = products[number]["inputs"]["shapes"][place : place + 2]
         flops, moved = flops + 2 * m * k * n, moved + 4 * (m * k + k * n + m * n)
-    (found,) = evaluate(open_run(recorded), ["compute_intensity"])
+    found = _results(recorded)["compute_intensity"]
     assert found.details["per_rank_flop_per_byte"]["0"] == pytest.approx(flops / moved)
     assert found.details["flops_per_step"] == pytest.approx(flops / 2)  # all four ranks compute the same
 
 
 def test_operations_follow_from_the_shapes_as_in_kineto(recorded: Path, corpus: Path) -> None:
-    names = ["compute_intensity"]
-    (kineto,) = evaluate(open_run(corpus / "kineto/gloo-fsdp2-tp2-args"), names)
-    (found,) = evaluate(open_run(recorded), names)
+    kineto = _results(corpus / "kineto/gloo-fsdp2-tp2-args")["compute_intensity"]
+    found = _results(recorded)["compute_intensity"]
     assert found.value == pytest.approx(kineto.value)
     for name in ("flops_per_step", "bytes_per_step", "products_per_step"):
         assert found.details[name] == pytest.approx(kineto.details[name])
