@@ -52,7 +52,9 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-TOGETHER = ("tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/")
+TOGETHER = (
+    "tests/analysis/", "tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/",
+)  # fmt: skip
 """Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
 
 
