@@ -88,7 +88,8 @@ class RunTools:
         }
         at = _at(run, steps)
         calls = [call("explain", name=each.name) for each in found.diagnoses[:2]]
-        calls += [call("what_if", **at, without=["rank:0"]), call("list_metrics", **at)]
+        calls += [] if found.why_no_gains else [call("what_if", **at)]
+        calls.append(call("list_metrics", **at))
         return Answer(body, found.findings, calls, narrower=_of_command("diagnose", "--format json"))
 
     def list_metrics(self, run: str, steps: str = "", start: int = 0) -> Answer:
@@ -135,15 +136,13 @@ class RunTools:
             rule = rules.get(name)
             head, manual = {"diagnosis": rule.name, "kind": rule.kind}, rule.manual
         elif fix := way_out(name):
-            return Answer({"finding": name, "remedy": fix})
+            return Answer({"finding": name, "remedy": fix}, calls=[call("list_runs")])
         else:
             known = [*registry.names(), *rules.names()]
             fix = did_you_mean(name, known) or "name a metric, a diagnosis, or the code of a finding"
             raise UsageError(f"nothing is called {quoted(name)}", fix=fix)
-        lines = manual.splitlines()
-        shown = fitting(lines, room_for_rows())
-        calls = [call("list_runs")]
-        return Answer(head | {"manual": "\n".join(shown).splitlines()}, calls=calls)
+        how = f"ccl-metrics --explain {name}, or ccl-bench diagnose --explain {name}, prints the whole page"
+        return Answer(head | {"manual": manual.splitlines()}, calls=[call("list_runs")], narrower=how)
 
     def what_if(
         self,
