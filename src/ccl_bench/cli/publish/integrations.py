@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +64,7 @@ as iteration_100, or files whose names carry a time. A window is measured when n
 for a while, its traces are whole, and no rank is missing. Each prints one line of JSON.
 
 --listen shows the numbers of the last window to Prometheus, --otlp pushes them to a collector. A metric \
-without a value is absent. Ctrl-C ends it.
+without a value is absent. Ctrl-C ends it, and so does SIGTERM.
 
 Exit status: 0; 2 wrong usage; 4 the directory is missing or disappears.
 """
@@ -159,7 +158,6 @@ def watch(
             "results cannot be kept among the traces", fix="name another directory, or one in it"
         )
     how = Watching(root, run or root.name, names, settle, patience, workload_card, jobs)
-    stop = threading.Event()
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
         sinks = _sinks(listen, otlp, closing)
         sinks += _trackers(to or (), how.run, closing)
@@ -170,8 +168,8 @@ def watch(
         if once:
             watcher.once()
         else:
-            signal.signal(signal.SIGTERM, lambda *_: stop.set())
-            watcher.forever(stop)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            watcher.forever()
     return 0
 
 

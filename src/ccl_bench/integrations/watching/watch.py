@@ -20,7 +20,6 @@ from ccl_bench.run.completeness import CUT_SHORT, UNREAD
 from ccl_bench.storage.files import write_atomically
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
@@ -267,12 +266,11 @@ class Watcher:
         if left:
             self._remark(f"not measured, since they may still be written: {', '.join(left[:5])}")
 
-    def forever(self, stop: threading.Event) -> None:
-        """Measure windows as they come, until `stop` is set."""
+    def forever(self) -> None:
+        """Measure windows as they come, until interrupted."""
         interval_s = max(_FASTEST_LOOK_S, min(_SLOWEST_LOOK_S, self._how.settle_s / 2))
         changes = require("watchfiles", "watch").watch(
             self._how.root,
-            stop_event=stop,
             rust_timeout=round(1_000 * interval_s),
             yield_on_timeout=True,
             ignore_permission_denied=True,
