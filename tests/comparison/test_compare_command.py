@@ -199,7 +199,7 @@ def test_a_comparison_is_not_written_over_a_file(
         ([PIPELINE, PIPELINE, "--fail-on", "slow"], "'slow' is not a limit"),
         ([PIPELINE, PIPELINE, "--study", "colour"], "unknown field 'colour'"),
         ([PIPELINE, PIPELINE, "-m", "mfv"], "did you mean mfu"),
-        ([PIPELINE, PIPELINE, "-o", "c.md"], "a comparison cannot be markdown"),
+        ([PIPELINE, PIPELINE, "-o", "c.pdf"], "does not state the form of the report"),
         ([PIPELINE, PIPELINE, "--tolerance", "200"], "must be from 0 to 100"),
     ],
 )

@@ -16,7 +16,7 @@ from ccl_bench.comparison.load_results import load_results
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.comparison.thresholds import parse_threshold
-from ccl_bench.report.render import ComparisonForm, comparison_form
+from ccl_bench.report.render import Form, form_of
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
@@ -60,11 +60,12 @@ def compare(
 ) -> ComparedRuns:
     """Compare runs with the first one: what changed beyond noise, and where in the step.
 
-    A run is one that is open, or a place: a directory, a trace file, or a file of results as `ccl-metrics
-    --all --format json` writes it. `metric` names what to compare, all by default; `study` names fields of
-    the card that may differ; `fail_on` are limits such as `"iteration_wall_clock_time>5%"`; smaller changes
-    than `tolerance`, relative, are neither better nor worse. The choice of steps is for runs that are not
-    open yet. Raises UsageError for names and limits that make no sense.
+    A run is one that is open, or a place: a directory, a trace file, a file of results as `ccl-metrics
+    --all --format json` writes it, or `baseline:NAME`. `metric` names what to compare, all by default;
+    `study` names fields of the card that may differ; `fail_on` are limits such as
+    `"iteration_wall_clock_time>5%"`; smaller changes than `tolerance`, relative, are neither better nor
+    worse. The choice of steps is for runs that are not open yet. Raises UsageError for names and limits that
+    make no sense.
     """
     if len(runs) < _FEWEST:
         raise UsageError("a comparison needs at least two runs", fix="name the baseline, then a run")
@@ -147,22 +148,26 @@ class ComparedRuns:
 
         return page(self.data)
 
-    def written(self, form: ComparisonForm) -> str:
-        """Return the comparison as text, as JSON, or as a page of HTML."""
+    def written(self, form: Form) -> str:
+        """Return the comparison as text, Markdown, JSON, or a page of HTML."""
         if form == "json":
             return to_json(self.data).decode() + "\n"
         if form == "html":
             from ccl_bench.report.comparison.page import html
 
             return html(self.data)
+        if form == "markdown":
+            from ccl_bench.report.comparison.markdown import markdown
+
+            return markdown(self.data)
         from ccl_bench.report.console import to_text
 
         return to_text(self.page(), width=_FILE_COLUMNS)
 
-    def report(self, output: str | Path, *, form: ComparisonForm | None = None) -> Path:
+    def report(self, output: str | Path, *, form: Form | None = None) -> Path:
         """Write the comparison, in the form that the name of the file asks for, and return the file."""
         from ccl_bench.storage.files import replace_text
 
         target = Path(output)
-        replace_text(target, self.written(form or comparison_form(target.name)))
+        replace_text(target, self.written(form or form_of(target.name)))
         return target

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from ccl_bench.cli import options
 from ccl_bench.cli.measure import (
+    baseline,
     chakra,
     compare,
     diagnose,
@@ -37,6 +38,7 @@ def app(program: str) -> App:
     made.command(inspect.app(program))
     made.command(report.app(program))
     made.command(compare.app(program))
+    made.command(baseline.app(program))
     made.command(timeline.app(program))
     made.command(tables.app(program))
     made.command(diagnose.app(program))

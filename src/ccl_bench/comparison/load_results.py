@@ -8,6 +8,7 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.comparison.baselines import PREFIX, RESULTS, baseline_path
 from ccl_bench.comparison.comparability import fields_of
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.evaluate.compute import evaluate
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.run import Run
 
-RESULTS = "results.json"
-"""Results of a run that was published without its traces."""
-
 _HEAD_BYTES = 512
 
 _WRITE = "write one with: ccl-metrics RUN --all --format json"
@@ -46,13 +44,16 @@ def load_results(
 ) -> RunResults:
     """Return the side at `place`; `names` are the metrics to compute of a run, over the chosen steps.
 
-    A place is a run, a file of results as `ccl-metrics --all --format json` writes it, or a folder with
-    such a file and a card in place of traces.
+    A place is a run, a file of results as `ccl-metrics --all --format json` writes it, a folder with such a
+    file and a card in place of traces, or `baseline:NAME`.
     """
-    path = storage.to_path(place)
+    is_baseline = place.startswith(PREFIX)
+    path = baseline_path(place.removeprefix(PREFIX)) if is_baseline else storage.to_path(place)
     with remote.remote_errors(path):
         results = path if path.is_file() else path / RESULTS
         stored = _stored(results) if results.is_file() else None
+    if is_baseline and stored is None:
+        raise InputError("holds no results", where=str(results), fix="set the baseline again")
     if stored is not None and (results == path or not discover_run(path).traces):
         return _from_file(place, stored, results.parent)
     run = open_run(place, profile_mode=profile_mode, choice=choice)

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.cli import options
-from ccl_bench.report.render import ComparisonForm, comparison_form
+from ccl_bench.report.render import Form, form_of
 
 if TYPE_CHECKING:
     from cyclopts import App
 
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
 
-A run is a directory or trace file, or a file of results as ccl-metrics --all --format json writes it. Runs \
-that did different work are not compared; the output lists the fields of their cards that differ.
+A run is a directory or trace file, a file of results as ccl-metrics --all --format json writes it, or \
+baseline:NAME. Runs that did different work are not compared; the output lists the fields of their cards \
+that differ.
 
-The form follows the name of the file: .html is a page with charts, .json data; without a file it is text.
+The form follows the name of the file: .html is a page with charts, .md a summary, .json data; without a \
+file it is text.
 
 A LIMIT is 5% (no metric gets worse by more), METRIC:5% (gets worse by more), METRIC>5% (rises by more) or \
 METRIC<-5% (falls by more); without % it is in the metric's unit. What may be noise crosses no limit.
@@ -79,7 +81,7 @@ def compare(
     tolerance: Tolerance = 1.0,
     output: options.Output = None,
     form: Annotated[
-        ComparisonForm | None,
+        Form | None,
         Parameter(name="--format", alias="-f", help="Form of the output, whatever the file."),
     ] = None,
     reading: options.Reading = options.DEFAULT_READING,
@@ -90,7 +92,7 @@ def compare(
     from ccl_bench.report.console import show
 
     target = options.file_to_write(output, force=force) if output else None
-    chosen = form or (comparison_form(output) if output else "text")
+    chosen = form or (form_of(output) if output else "text")
     with reading.in_use() as progress:
         compared = api.compare(
             *run,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Form = Literal["html", "markdown", "json", "text"]
 ImageForm = Literal["svg", "png"]
-ComparisonForm = Literal["text", "json", "html"]
 
 SUFFIXES: dict[str, Form] = {
     ".html": "html",
@@ -37,15 +36,6 @@ def form_of(file: str) -> Form:
             fix=f"end it in {', '.join(SUFFIXES)}; or give --format {', '.join(get_args(Form))}",
         )
     return SUFFIXES[suffix]
-
-
-def comparison_form(file: str) -> ComparisonForm:
-    """Return the form of a comparison that a file's name asks for; UsageError where there is none."""
-    forms: dict[Form, ComparisonForm] = {"html": "html", "json": "json", "text": "text"}
-    found = form_of(file)
-    if found not in forms:
-        raise UsageError(f"a comparison cannot be {found}", fix="end the name in .html, .json or .txt")
-    return forms[found]
 
 
 def render(observed: ReportData, form: Form, *, why: bool = False) -> str:

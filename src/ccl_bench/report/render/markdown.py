@@ -29,16 +29,16 @@ _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": 
 
 def markdown(page: Page) -> str:
     """Return the whole report."""
-    blocks = [f"# {_text(page.title)}", *(_verdict(page.verdict) if page.verdict else ())]
+    blocks = [f"# {escaped(page.title)}", *(_verdict(page.verdict) if page.verdict else ())]
     blocks += [*_identity(page.identity), f"## {TITLES['findings']}"]
-    blocks += [_text(page.quality)] if page.quality else []
+    blocks += [escaped(page.quality)] if page.quality else []
     blocks += _findings(page.findings) if page.findings else []
     blocks += [f"## {TITLES['headline']}"]
     blocks += [_numbers(page.headline)] if page.headline else ["No metric has a value for this run."]
     for section in page.sections:
         if not section.absent:
             blocks += _section(section)
-    absent = [f"- **{_text(each.title)}.** {_text(each.absent)}" for each in page.sections if each.absent]
+    absent = [f"- **{escaped(each.title)}.** {escaped(each.absent)}" for each in page.sections if each.absent]
     if absent:
         blocks += [f"## {TITLES['not-shown']}", "\n".join(absent)]
     for section in page.appendix:
@@ -46,26 +46,26 @@ def markdown(page: Page) -> str:
     blocks += [
         f"## {TITLES['definitions']}",
         *_definitions(page.definitions),
-        f"Made by {_text(page.made_by)}.",
+        f"Made by {escaped(page.made_by)}.",
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _verdict(found: Verdict) -> Iterator[str]:
     if found.sentence:
-        yield f"**{_text(found.sentence)}**"
+        yield f"**{escaped(found.sentence)}**"
     causes = [
-        f"{number}. {_text(each.title)}: **{_text(each.gain)}**. What to do: {_text(each.remedy)} "
+        f"{number}. {escaped(each.title)}: **{escaped(each.gain)}**. What to do: {escaped(each.remedy)} "
         f"(`ccl-bench diagnose --explain {each.diagnosis}`)."
         for number, each in enumerate(found.causes, start=1)
     ]
     if causes:
         yield "\n".join(causes)
-    yield from map(_text, found.remarks)
+    yield from map(escaped, found.remarks)
 
 
 def _identity(rows: Iterable[tuple[str, str]]) -> list[str]:
-    return ["\n".join(f"- {_text(name)}: {_text(text)}" for name, text in rows)]
+    return ["\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in rows)]
 
 
 def _findings(found: Iterable[Finding]) -> list[str]:
@@ -73,21 +73,21 @@ def _findings(found: Iterable[Finding]) -> list[str]:
 
 
 def _finding(finding: Finding) -> Iterator[str]:
-    place = f"{_text(finding.place)}: " if finding.place else ""
-    code = f" ({_text(finding.code)})" if finding.code else ""
+    place = f"{escaped(finding.place)}: " if finding.place else ""
+    code = f" ({escaped(finding.code)})" if finding.code else ""
     more = f" {finding.others:,} more like this." if finding.others else ""
-    yield f"- **{finding.severity}**: {place}{_text(finding.message)}{code}{more}"
+    yield f"- **{finding.severity}**: {place}{escaped(finding.message)}{code}{more}"
     if finding.fix:
-        yield f"    - What to do: {_text(finding.fix)}"
+        yield f"    - What to do: {escaped(finding.fix)}"
 
 
 def _section(section: Section) -> Iterator[str]:
-    yield f"## {_text(section.title)}"
+    yield f"## {escaped(section.title)}"
     if section.about:
-        yield _text(section.about)
+        yield escaped(section.about)
     if section.numbers:
         yield _numbers(section.numbers)
-    yield from map(_text, section.notes)
+    yield from map(escaped, section.notes)
     for drawn in section.drawings():
         yield from _chart(drawn)
     for table in section.tables:
@@ -95,22 +95,22 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _chart(chart: Chart | Strip) -> Iterator[str]:
-    yield f"### {_text(chart.title)}"
-    yield _text(" ".join(filter(None, (chart.summary, chart.note))))
+    yield f"### {escaped(chart.title)}"
+    yield escaped(" ".join(filter(None, (chart.summary, chart.note))))
     yield from _table(chart.table)
 
 
 def _numbers(numbers: Iterable[Number]) -> str:
     rows = [
         (
-            f"[{_text(each.label)}](#{each.metric})" if each.metric else _text(each.label),
-            _text(each.quantity.text),
+            f"[{escaped(each.label)}](#{each.metric})" if each.metric else escaped(each.label),
+            escaped(each.quantity.text),
             _DIRECTIONS.get(each.better, ""),
-            _text(_remarks(each)),
+            escaped(_remarks(each)),
         )
         for each in numbers
     ]
-    return _rows(("number", "value", "direction", ""), rows, {1})
+    return table_rows(("number", "value", "direction", ""), rows, {1})
 
 
 def _remarks(number: Number) -> str:
@@ -120,36 +120,37 @@ def _remarks(number: Number) -> str:
 
 def _table(table: Table) -> Iterator[str]:
     if table.caption:
-        yield f"**{_text(table.caption)}**"
-    yield _rows(table.columns, [[_cell(cell) for cell in row] for row in table.rows], table.numeric)
+        yield f"**{escaped(table.caption)}**"
+    yield table_rows(table.columns, [[_cell(cell) for cell in row] for row in table.rows], table.numeric)
     if table.note:
-        yield _text(table.note)
+        yield escaped(table.note)
 
 
-def _rows(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int]) -> str:
+def table_rows(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int]) -> str:
+    """Return a table; cells are Markdown, the numeric columns are aligned to the right."""
     right = set(numeric)
     rule = ["---:" if place in right else "---" for place in range(len(head))]
-    lines = [[_text(title) for title in head], rule, *rows]
+    lines = [[escaped(title) for title in head], rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Quantity | Short):
-        return _text(cell.text)
+        return escaped(cell.text)
     if isinstance(cell, Term):
-        return f"[{_text(cell.text or cell.metric)}](#{cell.metric})"
-    return _text(cell)
+        return f"[{escaped(cell.text or cell.metric)}](#{cell.metric})"
+    return escaped(cell)
 
 
 def _definitions(found: Iterable[Definition]) -> Iterator[str]:
     for each in found:
-        yield f'<a id="{each.metric}"></a>\n\n### {_text(each.metric)}'
+        yield f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}'
         direction = _DIRECTIONS.get(each.better)
         facts = [each.unit, *([direction] if direction else []), f"revision {each.revision}"]
-        yield _text(", ".join(facts))
+        yield escaped(", ".join(facts))
         yield "```text\n" + each.manual.replace("```", "'''").strip() + "\n```"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text of any origin on one line, with everything that Markdown or HTML would act on escaped."""
     return plain(text).translate(_SPECIAL)

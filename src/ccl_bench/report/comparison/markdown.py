@@ -1,0 +1,71 @@
+"""A comparison as Markdown, for the summary of a pipeline of tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.report.comparison import phrases
+from ccl_bench.report.render.markdown import escaped, table_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ccl_bench.comparison.changes import Change
+    from ccl_bench.comparison.compare import Comparison, Pair
+
+_SIGNS = {"crossed": "❌", "not judged": "⚠️"}
+_KEPT = "✅"
+
+_SHOWN = ("worse", "better", "changed")
+"""Verdicts of the metrics that are not folded away."""
+
+
+def markdown(comparison: Comparison) -> str:
+    """Return a comparison: limits first, metrics that did not change folded away."""
+    blocks = [block for pair in comparison.pairs for block in _pair(comparison, pair)]
+    return "\n\n".join([*blocks, escaped(phrases.noise_note(comparison))]) + "\n"
+
+
+def _pair(comparison: Comparison, pair: Pair) -> Iterator[str]:
+    found = pair.comparability
+    yield f"## {escaped(phrases.title(comparison, pair))}"
+    if first := phrases.verdict(comparison, pair):
+        yield f"**{escaped(first)}**"
+    yield escaped(phrases.comparability(found))
+    if pair.judgements:
+        yield "\n".join(
+            f"- {_SIGNS.get(each.outcome, _KEPT)} {escaped(phrases.judgement(each))}"
+            for each in pair.judgements
+        )
+    if differences := [*found.workload, *phrases.on_both_sides(found)]:
+        rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
+        yield _table(("field", "baseline", "run", ""), rows)
+    if pair.attribution is not None:
+        yield escaped(phrases.step_sentence(pair.attribution))
+    ordered = phrases.ordered(pair.changes)
+    changed = [change for change in ordered if change.verdict in _SHOWN]
+    others = [change for change in ordered if change.verdict not in _SHOWN]
+    if changed:
+        yield _changes(changed)
+    if others:
+        title = f"{len(others)} other metrics" if changed else f"{len(others)} metrics"
+        yield f"<details><summary>{title}</summary>\n\n{_changes(others)}\n\n</details>"
+
+
+def _changes(changes: Iterable[Change]) -> str:
+    rows = [
+        [
+            change.metric,
+            phrases.value(change.baseline, change.unit),
+            phrases.value(change.other, change.unit),
+            phrases.relative(change),
+            phrases.interval(change),
+            f"{change.verdict}: {phrases.why(change)}" if change.remarks else change.verdict,
+        ]
+        for change in changes
+    ]
+    return _table(("metric", "baseline", "run", "change", "interval", "verdict"), rows, (1, 2, 3, 4))
+
+
+def _table(head: tuple[str, ...], rows: Iterable[Iterable[str]], numeric: tuple[int, ...] = ()) -> str:
+    return table_rows(head, [[escaped(cell) for cell in row] for row in rows], numeric)
