@@ -88,7 +88,7 @@ def test_an_inference_sequence_is_prompt_and_answer():
 
 def test_a_batch_without_scope_is_global_and_says_so():
     text = changed("    batch_size_scope: global\n", "")
-    assert severities(text) == {"workload.data.batch_size": Severity.WARNING}
+    assert severities(text) == {"workload.data.batch_size": Severity.NOTE}
     assert card_in_text(text).card.global_batch_size == 32
 
 

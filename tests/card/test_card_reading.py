@@ -290,7 +290,7 @@ def test_a_file_without_a_mapping_is_refused(text):
 def test_a_refusal_names_file_and_line():
     with pytest.raises(InputError) as refused:
         card_in_text("a: 1\nb: [\n", file="card.yaml")
-    assert str(refused.value).startswith("card.yaml:3: is not valid YAML")
+    assert str(refused.value).startswith("card.yaml:3:1: is not valid YAML")
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path):

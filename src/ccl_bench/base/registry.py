@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the closest known words, or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return a hint naming the closest known words, or an empty string; `cutoff` is the least likeness."""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -18,6 +18,7 @@ from ccl_bench.card.fields import (
     Section,
     entry,
 )
+from ccl_bench.catalog.parallelism import experts_are_an_axis
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Parameters = Annotated[int, Field(ge=1, le=10**16)]
@@ -181,6 +182,8 @@ class Hardware(Section):
 class Workload(Section):
     """Model, data and hardware."""
 
+    adopted_parts: ClassVar[tuple[str, ...]] = ("model",)
+
     model: Model = entry("what was run", default_factory=Model)
     data: Data = entry("what it was run on", default_factory=Data)
     hardware: Hardware = entry("what it ran on", default_factory=Hardware)
@@ -216,10 +219,12 @@ class Parallelism(Section):
     )
     dp_shard: Count | None = entry("data-parallel degree that shards weights (FSDP, ZeRO)", examples=(2,))
     dp: Count | None = entry("data-parallel degree in total, where its two parts are not written")
-    tp: Count | None = entry("tensor-parallel degree", examples=(4,))
-    pp: Count | None = entry("pipeline-parallel degree", examples=(2,))
-    cp: Count | None = entry("context-parallel degree", examples=(1,))
-    ep: Count | None = entry("expert-parallel degree, for a mixture of experts", examples=(1,))
+    tp: Count | None = entry("tensor-parallel degree", also=("tensor_parallel",), examples=(4,))
+    pp: Count | None = entry("pipeline-parallel degree", also=("pipeline_parallel",), examples=(2,))
+    cp: Count | None = entry("context-parallel degree", also=("context_parallel",), examples=(1,))
+    ep: Count | None = entry(
+        "expert-parallel degree, for a mixture of experts", also=("expert_parallel",), examples=(1,)
+    )
     microbatch_size: Count | None = entry(
         "sequences in one pipeline microbatch",
         key="pp_mb",
@@ -275,6 +280,7 @@ class Executor(Section):
     """The software: framework, parallelism and communication."""
 
     adopted_parts: ClassVar[tuple[str, ...]] = ("framework",)
+    other_keys: ClassVar[frozenset[str]] = frozenset({"expert_parallel"})
 
     framework: Framework = entry("the program that ran the model", default_factory=Framework)
     parallelism: Parallelism = entry(
@@ -291,6 +297,11 @@ class Executor(Section):
         examples=("rocev2", "p2p"),
     )
 
+    @property
+    def experts_own_ranks(self) -> int:
+        """Factor by which expert parallelism multiplies the ranks, where it is an axis of its own."""
+        return (self.parallelism.ep or 1) if experts_are_an_axis(self.framework.name or "") else 1
+
 
 class MetricSource(Section):
     """The files the numbers come from."""
@@ -303,6 +314,9 @@ class MetricSource(Section):
 
 class Card(Section):
     """What a person wrote about a run; None means not written, or not to be understood."""
+
+    adopted_parts: ClassVar[tuple[str, ...]] = ("workload",)
+    other_keys: ClassVar[frozenset[str]] = frozenset({"model_card", "runs"})
 
     version: Count | None = entry("version of this layout", examples=(1,))
     description: str | None = entry(
@@ -353,8 +367,9 @@ class Card(Section):
     @property
     def world_size(self) -> int | None:
         """Ranks of the run, or None where the card does not say or contradicts itself."""
-        device_count = self.hardware.device.device_count
-        stated = {device_count, self.parallelism.world_size, self.parallelism.complete_product} - {None}
+        plan, device_count = self.parallelism, self.hardware.device.device_count
+        product = plan.complete_product and plan.complete_product * self.executor.experts_own_ranks
+        stated = {device_count, plan.world_size, product} - {None}
         return stated.pop() if len(stated) == 1 else None
 
     @property

@@ -13,7 +13,19 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.model import Card
 from ccl_bench.card.sections import read_section, spelling
-from ccl_bench.card.yaml_tree import IssueLog, MappingNode, mapping_of, shown, yaml_mapping
+from ccl_bench.card.yaml_tree import (
+    IssueLog,
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    is_absent,
+    mapping_of,
+    node_at,
+    replaced_at,
+    shown,
+    yaml_mapping,
+)
+from ccl_bench.catalog import devices
 from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ PLAN = "Model-executor.model_plan_parallelization"
 DEVICE = "workload.hardware.xpu_spec"
 MODEL = "workload.model"
 DATA = "workload.data"
+LINKS = "workload.hardware.network_topo.bandwidth_gbps"
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
 
 
@@ -36,6 +49,7 @@ def check_card(card: Card, log: IssueLog) -> None:
         _version,
         _degrees,
         _devices,
+        _links,
         _experts,
         _architecture,
         _phase,
@@ -65,9 +79,7 @@ def _missing(card: Card, log: IssueLog) -> None:
 
 def _version(card: Card, log: IssueLog) -> None:
     if card.version not in (None, KNOWN_VERSION):
-        log.warning(
-            "version", f"{card.version} is not a known version of the layout", f"write {KNOWN_VERSION}"
-        )
+        log.note("version", f"{card.version} is read as version {KNOWN_VERSION}", f"write {KNOWN_VERSION}")
 
 
 def _degrees(card: Card, log: IssueLog) -> None:
@@ -85,12 +97,18 @@ def _degrees(card: Card, log: IssueLog) -> None:
             "correct one of them",
         )
     ranks = device_count or plan.world_size
-    if ranks is None or plan.product == ranks:
+    product = plan.product * card.executor.experts_own_ranks
+    if ranks is None or product == ranks:
         return
-    written = f"the degrees multiply to {plan.product} and there are {ranks} devices"
-    if plan.complete_product is None and ranks % plan.product == 0:
-        if plan.product > 1:
-            log.warning(PLAN, f"{written}", "write the degrees that are missing")
+    written = f"the degrees multiply to {product} and there are {ranks} devices"
+    if plan.complete_product is None and ranks % product == 0:
+        if product > 1:
+            log.warning(PLAN, written, "write the degrees that are missing")
+    elif plan.ep and product * plan.ep == ranks:
+        written += f"; the {plan.ep} ranks of ep are those of dp and tp, and multiply nothing"
+        log.error(
+            PLAN, written, f"write the dp and tp behind them: together {ranks // product} times as many"
+        )
     else:
         log.error(PLAN, written, f"correct the degrees or {DEVICE}.total_count")
 
@@ -112,10 +130,44 @@ def _devices(card: Card, log: IssueLog) -> None:
         )
 
 
+_ALIKE = 0.02
+"""Share by which two bandwidths may differ and be the same figure, rounded."""
+
+
+def _links(card: Card, log: IssueLog) -> None:
+    """Warn of a link inside a node that is impossible in Gbit/s, or is the catalog's figure in GB/s."""
+    written, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
+    known = [devices.device(found).link_bytes_per_s for found in devices.models(name or "")]
+    sold = sorted({8 * both / 2 / 1e9 for both in known if both})  # Gbit/s in one direction
+    if written is None or not sold or any(_alike(written, each) for each in sold):
+        return
+    meant = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
+    if meant is None and written <= (1 + _ALIKE) * sold[-1]:
+        return
+    is_one_way = meant is not None and _alike(8 * written, meant)
+    has = meant or sold[-1]
+    message = (
+        f"{_both_units(written)} is not what a {shown(name or '')} has: {_both_units(has)} in one direction"
+    )
+    if meant is not None:
+        message += f"; {written:g} is that in GB/s{'' if is_one_way else ' and in both directions'}"
+    log.warning(f"{LINKS}.scale_up", message, f"write {has:g}, or correct {DEVICE}.model")
+
+
+def _alike(written: float, sold: float) -> bool:
+    return abs(written - sold) <= _ALIKE * sold
+
+
+def _both_units(gigabits: float) -> str:
+    return f"{gigabits:g} Gbit/s ({gigabits / 8:g} GB/s)"
+
+
 def _experts(card: Card, log: IssueLog) -> None:
     plan, sizes = card.parallelism, card.model.architecture
     inside = plan.product // (plan.pp or 1)
-    if plan.ep and plan.ep > 1 and plan.data_parallel and inside % plan.ep:
+    ranks = card.hardware.device.device_count or plan.world_size
+    is_whole = ranks in {None, plan.product}
+    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and inside % plan.ep:
         log.warning(
             f"{PLAN}.ep",
             f"{plan.ep} does not divide the {inside} ranks of a pipeline stage",
@@ -173,7 +225,7 @@ def _batch(card: Card, log: IssueLog) -> None:
     if data.batch_size is None or degree == 1 or data.batch_size_scope is BatchScope.LOCAL:
         return
     if data.batch_size_scope is None:
-        log.warning(
+        log.note(
             f"{DATA}.batch_size",
             "is read as the batch of all ranks together",
             "write batch_size_scope: global or local",
@@ -264,9 +316,31 @@ def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> Card
 
 
 def _reading(root: MappingNode, log: IssueLog) -> CardReading:
+    root = _with_lone_link(root, log)
     card = read_section(root, Card, log, unknown=log.warning)
     check_card(card, log)
     return CardReading(card, log.in_order(), log.file)
+
+
+_LINK_KEYS = ("workload", "hardware", "network_topo", "bandwidth_gbps")
+_DEVICE_KEYS = ("workload", "hardware", "xpu_spec")
+
+
+def _with_lone_link(root: MappingNode, log: IssueLog) -> MappingNode:
+    """Return the card in which a single bandwidth is the link inside the node, where the run has one node."""
+    found = node_at(root, _LINK_KEYS)
+    items = found.items if isinstance(found, SequenceNode) else (found,)
+    if found is None or len(items) != 1 or not isinstance(items[0], ScalarNode) or is_absent(items[0]):
+        return root
+    total, per_node = (node_at(root, (*_DEVICE_KEYS, key)) for key in ("total_count", "count_per_node"))
+    counts = [node.value for node in (total, per_node) if isinstance(node, ScalarNode)]
+    whole = [count for count in counts if isinstance(count, int)]
+    if len(whole) < 2 or whole[0] > whole[1]:
+        return root
+    message = "its one value is read as scale_up: the run has one node"
+    log.note(LINKS, message, "write scale_up: before it", line=found.line)
+    pair = SequenceNode((ScalarNode(None, "", found.line), items[0]), found.line)
+    return replaced_at(root, _LINK_KEYS, pair)
 
 
 def is_card(mapping: object) -> bool:

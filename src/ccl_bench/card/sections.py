@@ -130,6 +130,7 @@ class KeyMatcher:
             key = key_of(name, part.model_fields[name])
             if entry.key != key:
                 self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
+        self._lift(part, grouped, names, path)
         unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
         for entry in unknown[:MAX_UNKNOWN]:
             self._stray(entry, part, path)
@@ -137,6 +138,35 @@ class KeyMatcher:
             more = f"{len(unknown) - MAX_UNKNOWN} more keys are not of this format and are ignored"
             self.log.warning(path, more, "check that this is the right file")
         return grouped
+
+    def _lift(
+        self, part: type[Section], grouped: dict[str, list[Entry]], names: dict[str, str], path: str
+    ) -> None:
+        """Move parts that are indented one level too far out of the parts that hold them."""
+        for name, entries in [*grouped.items()]:
+            child = value_type(part.model_fields[name])
+            if not _is_section(child):
+                continue
+            own = field_names(child)
+            for position, outer in enumerate(entries):
+                if not isinstance(outer.node, MappingNode):
+                    continue
+                deep = [
+                    entry
+                    for entry in outer.node.entries
+                    if spelling(entry.key) not in own
+                    and (target := names.get(spelling(entry.key))) not in {None, *grouped}
+                    and _is_section(value_type(part.model_fields[str(target)]))
+                ]
+                for entry in deep:
+                    place = f"{path}.{entry.key}" if path else entry.key
+                    message, fix = f"is read as {place}", "indent it one level less"
+                    self.log.note(
+                        f"{path}.{outer.key}.{entry.key}".lstrip("."), message, fix, line=entry.line
+                    )
+                    grouped[names[spelling(entry.key)]] = [entry]
+                kept = tuple(entry for entry in outer.node.entries if entry not in deep)
+                entries[position] = Entry(outer.key, MappingNode(kept, outer.node.line), outer.line)
 
     def _adopted(self, entry: Entry, part: type[Section], grouped: dict[str, list[Entry]], path: str) -> bool:
         for child in part.adopted_parts:
@@ -146,7 +176,10 @@ class KeyMatcher:
             key = key_of(child, info)
             place = f"{path}.{key}" if path else key
             self.log.note(
-                f"{path}.{entry.key}", f"is read as {place}.{entry.key}", "move it there", line=entry.line
+                f"{path}.{entry.key}".lstrip("."),
+                f"is read as {place}.{entry.key}",
+                "move it there",
+                line=entry.line,
             )
             present = grouped.get(child, [Entry(key, MappingNode(()), entry.line)])
             inner = present[0].node
@@ -167,7 +200,7 @@ class KeyMatcher:
             for place in leaf_paths(self.root)
             if spelling(place.rsplit(".", 1)[-1]) == spelling(entry.key)
         ]
-        fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys)
+        fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys, cutoff=0.7)
         full = f"{path}.{entry.key}" if path else entry.key
         self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
 
@@ -191,6 +224,14 @@ class KeyMatcher:
             line=entries[-1].line,
         )
         return None
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _values_in_words(count: int) -> str:
+    return "1 value" if count == 1 else f"{count} values"
 
 
 def _says_nothing(entry: Entry) -> bool:
@@ -280,9 +321,12 @@ class _Walk:
         if all(isinstance(item, ScalarNode) and yaml_tree.is_absent(item) for item in node.items):
             return {}
         if len(node.items) != len(names):
+            one = len(node.items) == 1
             raise NotUnderstoodError(
-                f"holds {len(node.items)} values where {len(names)} belong",
-                f"write {' and '.join(names)}, in this order",
+                f"holds {_values_in_words(len(node.items))} where {len(names)} belong",
+                f"write {' or '.join(f'{name}:' for name in names)} before it, below the key"
+                if one
+                else f"write {' and '.join(names)}, in this order",
             )
         pairs = zip(names, node.items, strict=True)
         found = self.values(
@@ -298,7 +342,9 @@ class _Walk:
 
     def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
         if not isinstance(node, ScalarNode):
-            raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", "write one value")
+            several = isinstance(node, SequenceNode) and len(node.items) > 1
+            fix = "write the one of this run: a card describes one run" if several else "write one value"
+            raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", fix)
         if yaml_tree.is_absent(node) and not is_literal(info):
             return None
         if kind is str:

@@ -19,7 +19,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -150,6 +150,9 @@ def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]
     )
 
 
+_BYTES_PER_SECOND = frozenset({"GB/s", "GBps", "GBPS", "GByte/s"})
+
+
 def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str]:
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 40:
@@ -157,9 +160,10 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
     digits, unit = match[1], match[2].strip()
     if unit and not _is_unit(unit, units):
         expected = f" in {min(units, key=len)}" if units else ""
-        raise NotUnderstoodError(
-            f"{shown(text)}: {shown(unit)} is not a unit of this field", f"write the number alone{expected}"
-        )
+        fix = f"write the number alone{expected}"
+        if unit in _BYTES_PER_SECOND and "Gbit/s" in units:
+            fix = f"write {8 * float(digits.replace(',', '').replace('_', '')):g}: the field is in Gbit/s"
+        raise NotUnderstoodError(f"{shown(text)}: {shown(unit)} is not a unit of this field", fix)
     if "," in digits and not _GROUPED.fullmatch(digits):
         raise NotUnderstoodError(
             f"{shown(text)}: the comma can be read in two ways", "write a point for decimals"
@@ -245,6 +249,38 @@ def node_of(value: object) -> Node:
 def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
     """Return the tree for a mapping of plain Python data."""
     return MappingNode(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
+
+
+def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
+    """Return what lies below these keys; None where a key is missing or written twice."""
+    found: Node = root
+    for key in keys:
+        inner = (
+            [entry.node for entry in found.entries if entry.key == key]
+            if isinstance(found, MappingNode)
+            else []
+        )
+        if len(inner) != 1:
+            return None
+        found = inner[0]
+    return found
+
+
+def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNode:
+    """Return the tree with another node below these keys, which must exist."""
+    key, *rest = keys
+    entries = tuple(
+        replace(
+            entry,
+            node=replaced_at(entry.node, rest, node)
+            if rest and isinstance(entry.node, MappingNode)
+            else node,
+        )
+        if entry.key == key
+        else entry
+        for entry in root.entries
+    )
+    return replace(root, entries=entries)
 
 
 def kind_of(node: Node) -> str:
@@ -335,7 +371,7 @@ class _Tree:
                     break
                 self._take(kind, event)
         except (YAMLError, *_PARSER_FAULTS) as error:
-            raise self._refusal(f"is not valid YAML: {_problem(error)}", _error_line(error)) from error
+            raise self._malformed(error) from error
         return self.found
 
     def _more_documents(self, line: int) -> None:
@@ -389,6 +425,15 @@ class _Tree:
             raise self._refusal(f"alias *{event.anchor} points to nothing finished before it", _line(event))
         return known
 
+    def _malformed(self, error: Exception) -> InputError:
+        """Return the parser's complaint with its line and column, and what to do about it."""
+        problem, context = _problem(error), str(getattr(error, "context", None) or "")
+        began = getattr(error, "context_mark", None) if context.endswith(_BEGUN) else None
+        mark = began or getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        fix = next((fix for sign, fix in _YAML_FIXES if sign in f"{context} {problem}"), "correct it there")
+        where = f"{self.log.file or 'line'}:{mark.line + 1}:{mark.column + 1}" if mark else self.log.file
+        return InputError(f"is not valid YAML: {problem}", where=where, fix=fix)
+
     def _refusal(self, message: str, line: int | None) -> InputError:
         where = f"{self.log.file or 'line'}:{line}" if line else self.log.file
         return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
@@ -430,6 +475,15 @@ def _problem(error: Exception) -> str:
     return str(getattr(error, "problem", None) or str(error).split("\n")[0] or type(error).__name__)
 
 
-def _error_line(error: Exception) -> int | None:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    return mark.line + 1 if mark else None
+_BEGUN = ("a simple key", "a quoted scalar", "a flow sequence", "a flow mapping")
+"""What the parser was reading where the mistake is at its begin, and not where the parser noticed."""
+_YAML_FIXES = (
+    ("simple key", "write `key: value` in this line, or remove it"),
+    ("quoted scalar", "close the quotes that begin here"),
+    ("flow", "close the bracket that begins here"),
+    (r"'\t'", "indent with spaces, not tabs"),
+    ("mapping values", "put a value that holds `: ` into quotes, and indent keys of one level alike"),
+    ("found character", "put the value into quotes"),
+    ("<block end>", "indent what belongs together alike"),
+)
+"""What a complaint of the parser holds, and what to do about it."""

@@ -20,6 +20,11 @@ def mesh_order(framework: str = "", phase: str = "") -> list[str]:
     return list((serving if serves else known["mesh"])["order"])
 
 
+def experts_are_an_axis(framework: str) -> bool:
+    """Whether the expert-parallel ranks of a framework are not those of its data or tensor parallelism."""
+    return framework.strip().lower().startswith(tuple(load_data("parallelism")["expert_axis"]["frameworks"]))
+
+
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(row["match"]), row["dimension"]) for row in load_data("parallelism")["description"]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from ccl_bench.card import CardReading
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
 
@@ -43,13 +44,12 @@ def validate(
 
 def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
     """Return the kind of a single file and how it is read; None for runs and traces."""
-    from ccl_bench import card as cards
     from ccl_bench import side_files
 
     if path.is_dir():
         return None
     if path.suffix.lower() in {".yaml", ".yml"}:
-        return "workload card", cards.read_card
+        return "workload card", _card
     if path.suffix.lower() == ".toml":
         return "training configuration", side_files.read_train_config
     readers: dict[side_files.SideFile, Callable[[Path], Any]] = {
@@ -62,6 +62,20 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
     }
     kind = side_files.side_file_named(path.name)
     return (str(kind), readers[kind]) if kind in readers else None
+
+
+def _card(path: Path) -> CardReading:
+    """Return a card as read; InputError for other YAML."""
+    from ccl_bench import card as cards
+
+    reading = cards.read_card(path)
+    if not cards.is_card_file(path):
+        raise InputError(
+            "is no workload card: it has no workload, Model-executor or metric_source",
+            where=str(path),
+            fix="begin with workload_card_template.yaml, or ccl-bench new NAME",
+        )
+    return reading
 
 
 def _run(place: str, **reading: Any) -> Validation:
