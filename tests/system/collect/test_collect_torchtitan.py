@@ -75,6 +75,12 @@ def test_what_torchtitan_wrote_to_its_own_folder_is_in_the_run(recorded):
     assert written <= files(folder / "outputs")
 
 
+def test_torchtitans_profiler_is_the_only_one_and_the_first_rank_remarks_it(recorded):
+    folder, _ = recorded
+    assert (folder / "run/logs/torch.log").read_text().count("ccl-bench stays away") == 1
+    assert "recording" not in json.loads((folder / "run/run_metadata.json").read_text())
+
+
 def test_the_recorded_steps_are_the_last_of_the_window(recorded):
     folder, _ = recorded
     events = json.loads((folder / "run/kineto_trace_0.json").read_text())["traceEvents"]

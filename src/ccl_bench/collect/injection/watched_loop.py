@@ -103,7 +103,7 @@ class WatchedLoop:
 
     def _stay_away(self, remark: str) -> None:
         """Stop for a reason; nothing is written of a recording whose profiler has not started."""
-        if remark:
+        if remark and process_rank().is_first:
             log_warnings([remark])
         if self._recording is not None and self._recording.phase in _NOTHING_RECORDED:
             self._recording.close_recorders()
