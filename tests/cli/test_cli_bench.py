@@ -126,7 +126,7 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     [
         (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
         (["timline"], "unknown command 'timline'", "did you mean timeline"),
-        (["qqqq"], "unknown command 'qqqq'", "known: approve, chakra, "),
+        (["qqqq"], "unknown command 'qqqq'", "known: approve, "),
         (["inspect"], "RUN is missing", "give it: Directory, trace file or URL"),
         (["timeline", "a"], "--output is missing", "give it: File to write"),
         (["inspect", "a", "b"], "unexpected argument: b", "--help"),
@@ -180,3 +180,10 @@ def test_metrics_are_completed_by_name(capsys: Captured) -> None:
 
     metrics_main(["__complete", "--metric", "coll_"])
     assert "coll_call_num" in capsys.readouterr().out
+
+
+def test_an_address_that_does_not_answer_is_named_as_it_was_given(capsys: Captured) -> None:
+    assert main(["inspect", "http://127.0.0.1:9/run.json"]) == NO_INPUT
+    err = capsys.readouterr().err
+    assert "http://127.0.0.1:9/run.json: cannot be reached" in err
+    assert "ranks.json" not in err

@@ -106,3 +106,15 @@ def test_no_color_is_respected(monkeypatch: Any) -> None:
 def test_a_name_cannot_break_the_table() -> None:
     out = to_text(aligned(("A", "B"), [("evil\nname\x1b[2J", "[bold]x[/bold]")]))
     assert out.splitlines()[1] == "evil name?[2J  [bold]x[/bold]"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_no_cell_is_lost_or_cut_however_narrow_the_terminal_is(columns: int) -> None:
+    rows = [
+        ("bandwidth_utilization_reducescatter", "1234.5678", "GB/s", "ok, 1 finding"),
+        ("mfu", "-", "%", "not applicable: the run names no accelerator, so there is no peak"),
+    ]
+    out = to_text(aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,)), width=columns)
+    assert max(map(len, out.splitlines())) <= columns
+    words = set(out.replace(";", "").split())
+    assert words >= {word for row in rows for cell in row for word in cell.split() if cell != "-"}

@@ -11,7 +11,9 @@ import errno
 import gc
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -171,7 +173,18 @@ def run(program: str, build: Callable[[], App], arguments: list[str] | None = No
 def say(program: str, text: str) -> None:
     """Write one remark to stderr under the program's name."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write("".join(f"{plain(line)}\n" for line in f"{program}: {text}".splitlines()))
+        for line in map(plain, f"{program}: {text}".splitlines()):
+            sys.stderr.write(f"{_wrapped(line) if sys.stderr.isatty() else line}\n")
+
+
+def _wrapped(line: str) -> str:
+    """Return a line as a terminal shows it, broken between words and not inside them."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    columns = shutil.get_terminal_size().columns
+    broken = textwrap.wrap(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(broken)
 
 
 def _called(app: App, arguments: list[str]) -> int:

@@ -15,10 +15,9 @@ from ccl_bench.catalog.assumptions import assumed_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rich.table import Table
-
     from ccl_bench.base.registry import Registry
     from ccl_bench.metrics import Metric
+    from ccl_bench.report.console import Aligned
 
 _WIDTH = 100
 """Columns of a page."""
@@ -70,7 +69,7 @@ def as_json(listed: Iterable[Entry]) -> str:
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
-def table(listed: Iterable[Entry]) -> Table:
+def table(listed: Iterable[Entry]) -> Aligned:
     """Return the catalogue as a table."""
     from ccl_bench.report.console import aligned
 

@@ -42,6 +42,8 @@ _LEAST_IN_A_PIPE = 1_000
 """Columns of a pipe at least, so that every layout takes its widest form."""
 _ROOM_FOR_TWO = 110
 """Columns from which on names and descriptions are side by side."""
+_LEAST_WRAPPED = 20
+"""Columns to which the cells of a narrow table are wrapped at least."""
 _WRAPPED = 30
 """Columns to which a wide cell is wrapped at least."""
 
@@ -53,12 +55,67 @@ def aligned(
     right: Iterable[int] = (),
     wide: Iterable[int] = (),
     cut: bool = False,
-) -> Table:
+) -> Aligned:
     """Return a table without lines; columns in `right` align right.
 
     Where the terminal is too narrow the columns in `wide` are wrapped, or the last one; `cut`
-    cuts the last one short.
+    cuts the last one short. Where that does not suffice, each row is a name with its cells below.
     """
+    cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
+    return Aligned(header, cells, right=right, wide=wide, cut=cut)
+
+
+class Aligned:
+    """What `aligned` returns: no cell is lost, however narrow the terminal is."""
+
+    def __init__(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Text]],
+        *,
+        right: Iterable[int],
+        wide: Iterable[int],
+        cut: bool,
+    ) -> None:
+        self._header, self._rows, self._right, self._cut = header, rows, set(right), cut
+        self._wide = set(wide) or {len(header) - 1}
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay the rows out for the width that there is."""
+        if self._least_width() <= options.max_width:
+            yield _table(self._header, self._rows, right=self._right, wide=self._wide, cut=self._cut)
+            return
+        for name, *cells in self._rows:
+            yield name
+            titles = (f"{title.lower()}: " if title else "" for title in self._header[1:])
+            shown = [title + cell for title, cell in zip(map(Text, titles), cells, strict=True) if cell.plain]
+            if shown:
+                yield indented(Text("; ").join(shown))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the columns that the table takes."""
+        table = _table(self._header, self._rows, right=self._right, wide=self._wide, cut=self._cut)
+        return Measurement.get(console, options, table)
+
+    def _least_width(self) -> int:
+        """Return the columns in which no narrow cell is cut and wide ones are wrapped by words."""
+        lengths = [
+            max(cell_len(line) for cell in column for line in (cell.splitlines() or [""]))
+            for column in zip(self._header, *([c.plain for c in row] for row in self._rows), strict=True)
+        ]
+        if self._wide:
+            lengths[max(self._wide)] = min(lengths[max(self._wide)], _LEAST_WRAPPED)
+        return sum(lengths) + 2 * (len(lengths) - 1)
+
+
+def _table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[Text]],
+    *,
+    right: Iterable[int],
+    wide: Iterable[int],
+    cut: bool,
+) -> Table:
     table = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="bold"
     )
@@ -67,7 +124,7 @@ def aligned(
         justify: JustifyMethod = "right" if position in turned else "left"
         table.add_column(title, justify=justify, no_wrap=position not in wrapped, overflow="fold")
     for row in rows:
-        cells = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row]
+        cells = [cell.copy() for cell in row]
         if cut:
             cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
         table.add_row(*cells)
@@ -141,7 +198,7 @@ class Described:
         """Return the columns that both take side by side."""
         return Measurement.get(console, options, self._in_columns())
 
-    def _in_columns(self) -> Table:
+    def _in_columns(self) -> Aligned:
         return aligned(("", ""), [(name, Text("\n").join(lines)) for name, lines in self.entries])
 
 

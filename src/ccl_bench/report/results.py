@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
+    from ccl_bench.report.console import Aligned
     from ccl_bench.result import Result, ResultFinding
     from ccl_bench.result.inspection import InspectedMetric
 
@@ -69,7 +69,7 @@ def as_csv(results: Iterable[Result]) -> str:
     return text.getvalue()
 
 
-def table(results: Iterable[Result]) -> Table:
+def table(results: Iterable[Result]) -> Aligned:
     """Return results as a table, one row each, with the reason where there is no value."""
     from ccl_bench.report.console import aligned
 

@@ -205,9 +205,11 @@ def _rank_map(root: Path) -> dict[str, int]:
     """Return {file: rank} from `ranks.json`, for traces that do not say whose they are."""
     path = root / RANK_MAP
     try:
-        if not root.is_dir() or not path.is_file():
-            return {}
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+        with remote.remote_errors(root):
+            if not root.is_dir() or not path.is_file():
+                return {}
+            stored = path.read_bytes()
+        return msgspec.json.decode(stored, type=dict[str, int])
     except PermissionError as error:
         raise storage.unreadable(root, error) from error
     except (OSError, msgspec.MsgspecError) as error:
