@@ -12,6 +12,7 @@ from ccl_bench.cli.measure import (
     baseline,
     chakra,
     compare,
+    demo,
     diagnose,
     inspect,
     report,
@@ -35,6 +36,7 @@ ccl-metrics prints the numbers themselves.
 def app(program: str) -> App:
     """Return `ccl-bench` with its commands."""
     made = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
+    made.command(demo.app(program))
     made.command(inspect.app(program))
     made.command(report.app(program))
     made.command(compare.app(program))

@@ -1,0 +1,81 @@
+"""The command `ccl-bench demo`: from traces to answers, on a run that comes with the package."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.cli import options
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ABOUT = """Measure a run that comes with the package, print its verdict, and write its report and timeline.
+
+The run is one forward pass of a GPT on eight A100, recorded with torch.profiler. --run chooses another one.
+
+Exit status: 0; 2 wrong usage; 4 where the examples are not installed.
+"""
+
+RUN = "megatron-tp8-a100"
+
+FOLDER = "ccl-bench-demo"
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    made = options.app("demo", ABOUT, [f"{program} demo"])
+    made.default(demo)
+    return made
+
+
+def demo(
+    *,
+    run: Annotated[str, Parameter(metavar="NAME", help="Example run to measure.")] = RUN,
+    output: Annotated[
+        str, Parameter(alias="-o", metavar="DIR", help=f"Folder of report and timeline; {FOLDER} by default.")
+    ] = FOLDER,
+) -> int:
+    """Show what the program makes of an example run."""
+    from ccl_bench.report.console import Text, heading, indented, show
+    from ccl_bench.report.diagnosis import diagnose_page
+    from ccl_bench.storage.examples import example_runs
+
+    known = example_runs()
+    if run not in known:
+        fix = did_you_mean(run, known) or f"one of: {', '.join(known)}"
+        raise UsageError(f"there is no example run {run!r}", fix=fix)
+    place, folder = _shown(known[run]), Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", fix="name another with -o")
+    with options.DEFAULT_READING.open(place) as measured:
+        observed = measured.observed
+        if observed.diagnosed:
+            show(diagnose_page(observed.diagnosed), Text())
+        folder.mkdir(parents=True, exist_ok=True)
+        report = measured.report(folder / "report.html")
+        timeline = measured.timeline(folder / "timeline.json.gz").path
+    written = [
+        ("report", f"{report}", "open it in a browser"),
+        ("timeline", f"{timeline}", "open it in ui.perfetto.dev"),
+    ]
+    show(heading("Written"), *(indented(Text(f"{name:<9} {path}  ({how})")) for name, path, how in written))
+    quoted = shlex.quote(place)
+    commands = [
+        f"ccl-metrics --trace {quoted} --all",
+        f"ccl-bench what-if {quoted} --without rank:0",
+        "ccl-bench collect -- torchrun train.py",
+    ]
+    show(Text(), heading("Next"), *(indented(Text(each)) for each in commands))
+    return 0
+
+
+def _shown(path: Path) -> str:
+    """Return a path below the working directory as one relative to it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

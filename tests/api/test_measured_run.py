@@ -1,0 +1,201 @@
+"""`ccl_bench.open`: a run is opened once, asked for everything, and each answer is that of the commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from commands import EXAMPLE, ROOT, invoke
+from plain_json import document
+
+import ccl_bench as ccl
+from ccl_bench.base.errors import InputError, NotMeasurable, UsageError
+
+GPUS = ROOT / "examples" / "runs" / "megatron-tp8-a100"
+
+
+@pytest.fixture(scope="module")
+def run() -> ccl.MeasuredRun:
+    return ccl.open(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def gpus() -> ccl.MeasuredRun:
+    return ccl.open(GPUS)
+
+
+def test_the_module_shows_its_names_and_loads_nothing_before_they_are_used() -> None:
+    code = (
+        "import sys, ccl_bench as ccl; before = len(sys.modules); "
+        "assert {'open', 'compare', 'MeasuredRun'} <= set(dir(ccl)); "
+        "assert 'polars' not in sys.modules and 'ccl_bench.api' not in sys.modules; "
+        "ccl.open; assert 'ccl_bench.api' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_opening_reads_no_trace(run: ccl.MeasuredRun) -> None:
+    assert run.ranks == [0, 1, 2, 3]
+    assert len(run.traces) == 4
+    assert run.facts.tp == 2
+    assert repr(run) == f"<MeasuredRun {EXAMPLE}: 4 traces, 4 ranks>"
+
+
+def test_kernels_of_all_ranks_are_those_of_the_files(gpus: ccl.MeasuredRun) -> None:
+    kernels = gpus.table("kernels")
+    for rank in range(8):
+        plain = document(GPUS / f"megatron_kineto_{rank}.json.gz")["traceEvents"]
+        names = Counter(each["name"] for each in plain if each.get("cat") == "kernel")
+        mine = kernels.filter(pl.col("rank") == rank)["name"].cast(pl.String)
+        assert Counter(mine) == names
+    assert [*kernels.columns] == [*gpus.tables["kernels"].columns]
+
+
+def test_a_table_of_some_ranks_is_those_rows(gpus: ccl.MeasuredRun) -> None:
+    for name in ("kernels", "breakdown"):
+        whole = gpus.table(name)
+        assert gpus.table(name, ranks=[2, 5]).equals(whole.filter(pl.col("rank").is_in([2, 5])))
+    with pytest.raises(UsageError, match="no trace of rank 9"):
+        gpus.table("kernels", ranks=[0, 9])
+
+
+def test_tables_are_of_chosen_steps() -> None:
+    run = ccl.open(EXAMPLE, steps="5")
+    operators = run.table("cpu_ops")
+    for rank in range(4):
+        plain = document(EXAMPLE / f"kineto_trace_{rank}.json.gz")["traceEvents"]
+        [step] = [each for each in plain if each["name"] == "ProfilerStep#5"]
+        first, last = step["ts"], step["ts"] + step["dur"]
+        begun = [e for e in plain if e.get("cat") == "cpu_op" and e["ph"] == "X" and first <= e["ts"] < last]
+        assert operators.filter(pl.col("rank") == rank).height == len(begun)
+    assert run.table("steps")["step"].unique().to_list() == [5]
+
+
+def test_tables_state_their_units(run: ccl.MeasuredRun) -> None:
+    table = run.tables["memcpy"] if "memcpy" in run.tables else run.tables["cpu_ops"]
+    assert table.unit("start_ns") == "ns"
+    assert table.unit("rank") == ""
+    documented = {name: table for name, table in run.tables.items() if "bytes" in table.columns}
+    assert all(table.unit("bytes") == "bytes" for table in documented.values())
+    assert run.tables["collectives"].unit("name") == ""
+
+
+def test_an_unknown_table_is_refused_with_the_nearest(run: ccl.MeasuredRun) -> None:
+    with pytest.raises(UsageError) as refused:
+        run.table("kernel")
+    assert "did you mean 'kernels'" in str(refused.value)
+    with pytest.raises(NotMeasurable, match="no trace of the run fills"):
+        run.table("requests")
+
+
+def test_metrics_are_those_of_the_command(run: ccl.MeasuredRun) -> None:
+    frame = run.metrics()
+    printed = json.loads(invoke(["ccl-metrics", "--trace", str(EXAMPLE), "--all", "-f", "json"]).stdout)
+    assert frame["metric"].to_list() == [each["metric"] for each in printed]
+    assert frame["value"].to_list() == [each["value"] for each in printed]
+    assert run.metric("MFU").metric == "mfu"
+    assert run.metrics("coll_call_num").item(0, "value") == 16
+    with pytest.raises(UsageError):
+        run.metric("speed")
+
+
+def test_verdict_diagnoses_and_inspection_are_those_of_the_commands(gpus: ccl.MeasuredRun) -> None:
+    printed = json.loads(invoke(["ccl-bench", "diagnose", str(GPUS), "-f", "json"]).stdout)
+    assert gpus.verdict().step_s == printed["verdict"]["step_s"]
+    assert [each.name for each in gpus.diagnose().diagnoses] == [each["name"] for each in printed["diagnoses"]]
+    assert gpus.inspect().world_size == 8
+    assert gpus.findings == gpus.inspect().issues
+
+
+def test_the_critical_path_of_the_only_step_is_the_mean(gpus: ccl.MeasuredRun) -> None:
+    [step] = gpus.replays.steps
+    assert gpus.critical_path(step) == gpus.critical_path()
+    with pytest.raises(UsageError, match="no step 77"):
+        gpus.critical_path(77)
+
+
+def test_critical_paths_of_steps_have_the_mean_of_all(run: ccl.MeasuredRun) -> None:
+    each = [run.critical_path(step) for step in run.replays.steps]
+    assert len(each) == 3
+    mean = sum(path.length_s for path in each) / 3
+    assert run.critical_path().length_s == pytest.approx(mean, rel=1e-12)
+    assert len({path.length_s for path in each}) == 3
+
+
+def test_one_scenario_may_be_a_text(gpus: ccl.MeasuredRun) -> None:
+    one, two = gpus.what_if(without="rank:0"), gpus.what_if(without=["rank:0", "rank:6"])
+    assert [each.name for each in one.scenarios] == ["without rank:0"]
+    assert two.scenarios[0] == one.scenarios[0]
+
+
+def test_pages_are_written(gpus: ccl.MeasuredRun, tmp_path: Path) -> None:
+    page = gpus.report(tmp_path / "report.html")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    written = gpus.timeline(tmp_path / "timeline.json")
+    assert json.loads(written.path.read_text())["traceEvents"]
+    with pytest.raises(UsageError, match="does not state the form"):
+        gpus.report(tmp_path / "report.pdf")
+
+
+def test_what_is_shown_in_a_notebook_escapes_names_from_traces(tmp_path: Path) -> None:
+    hostile = tmp_path / "<img src=x onerror=alert(1)>"
+    hostile.mkdir()
+    (hostile / "rank0.json").write_text('{"traceEvents": []}')
+    (hostile / "step_times.json").write_text("[0.1, 0.1]")
+    shown = ccl.open(hostile)
+    for html in (shown.inspect()._repr_html_(), shown.diagnose()._repr_html_(), shown._repr_html_()):
+        assert "<img" not in html
+        assert "&lt;img" in html
+
+
+def test_answers_show_themselves(gpus: ccl.MeasuredRun) -> None:
+    assert "626 ms a step on 8 x NVIDIA A100" in gpus.verdict()._repr_html_()
+    assert "189.88" in gpus.metric("bandwidth_utilization_allreduce")._repr_html_()
+    assert "not applicable" in gpus.metric("TTFT")._repr_html_()
+    assert "without rank:0" in gpus.what_if(without="rank:0")._repr_html_()
+    assert "on the path" in gpus.critical_path()._repr_html_()
+
+
+def test_a_chart_is_a_specification_a_picture_and_an_altair_object(
+    gpus: ccl.MeasuredRun, tmp_path: Path
+) -> None:
+    altair = pytest.importorskip("altair")
+    chart = gpus.chart("time-parts")
+    forms = chart._repr_mimebundle_()
+    assert forms["image/svg+xml"].startswith("<svg")
+    assert forms["application/vnd.vegalite.v5+json"] == chart.spec
+    assert "var(--" not in json.dumps(chart.spec)
+    assert isinstance(chart.to_altair(), altair.TopLevelMixin)
+    assert chart.save(tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(chart.save(tmp_path / "chart.json").read_text()) == chart.spec
+    with pytest.raises(UsageError, match="did you mean"):
+        gpus.chart("time-part")
+    with pytest.raises(UsageError, match=r"end it in \.svg, \.png, \.json"):
+        chart.save(tmp_path / "chart.pdf")
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError):
+        ccl.open("/no/such/run")
+    with pytest.raises(UsageError):
+        ccl.open(EXAMPLE, steps="5-3")
+
+
+def test_a_run_that_is_open_compares_as_the_command_does(run: ccl.MeasuredRun, tmp_path: Path) -> None:
+    other = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
+    compared = ccl.compare(run, other)
+    done = invoke(["ccl-bench", "compare", str(EXAMPLE), str(other), "-f", "json"])
+    assert json.loads(compared.to_json()) == json.loads(done.stdout)
+    changes = compared.changes()
+    [step] = changes.filter(pl.col("metric") == "iteration_wall_clock_time").rows(named=True)
+    assert step["baseline"] == run.metric("iteration_wall_clock_time").value
+    assert "not comparable" in compared._repr_html_()
+    assert compared.report(tmp_path / "both.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    with pytest.raises(UsageError, match="at least two runs"):
+        ccl.compare(run)

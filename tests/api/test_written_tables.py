@@ -1,0 +1,90 @@
+"""`ccl-bench tables`: files that other tools read, with what is in them beside them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from commands import EXAMPLE, invoke
+
+import ccl_bench as ccl
+
+
+def tables(*words: str) -> object:
+    return invoke(["ccl-bench", "tables", *words])
+
+
+@pytest.fixture(scope="module")
+def run() -> ccl.MeasuredRun:
+    return ccl.open(EXAMPLE)
+
+
+def test_a_run_lists_its_tables(run: ccl.MeasuredRun) -> None:
+    listed = tables(str(EXAMPLE))
+    assert listed.returncode == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [*run.tables]
+    described = json.loads(tables(str(EXAMPLE), "--json").stdout)
+    assert [each["name"] for each in described] == [*run.tables]
+
+
+def test_parquet_holds_the_frame_and_its_schema(run: ccl.MeasuredRun, tmp_path: Path) -> None:
+    done = tables(str(EXAMPLE), "-o", str(tmp_path / "out"), "-t", "steps", "-t", "cpu_ops")
+    assert done.returncode == 0
+    paths = [tmp_path / "out" / name for name in ("cpu_ops.parquet", "steps.parquet", "tables.json")]
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()] == [*map(str, paths)]
+    for name in ("steps", "cpu_ops"):
+        read = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        assert read.equals(run.table(name))
+        schema = json.loads(pl.read_parquet_metadata(tmp_path / "out" / f"{name}.parquet")["ccl_bench.table"])
+        assert [each["name"] for each in schema["columns"]] == read.columns
+    [operators, _] = json.loads((tmp_path / "out" / "tables.json").read_text())
+    assert {each["name"]: each["unit"] for each in operators["columns"]}["end_ns"] == "ns"
+    assert operators["rows"] == run.table("cpu_ops").height
+
+
+def test_csv_is_read_by_others(run: ccl.MeasuredRun, tmp_path: Path) -> None:
+    done = tables(str(EXAMPLE), "-o", str(tmp_path), "-f", "csv", "--ranks", "1,3", "--steps", "5")
+    assert done.returncode == 0
+    with (tmp_path / "process_groups.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert {row["rank"] for row in rows} == {"1", "3"}
+    assert {row["ranks"] for row in rows} == {"0 1 2 3", "0 2", "0 1", "1 3", "2 3"} & {row["ranks"] for row in rows}
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        assert {row["step"] for row in csv.DictReader(file)} == {"5"}
+    described = {each["name"]: each["rows"] for each in json.loads((tmp_path / "tables.json").read_text())}
+    assert described.keys() == run.tables.keys()
+    assert not any((tmp_path / f"{name}.csv").exists() for name, count in described.items() if not count)
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "steps.parquet").write_text("mine")
+    refused = tables(str(EXAMPLE), "-o", str(tmp_path), "-t", "steps")
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert (tmp_path / "steps.parquet").read_text() == "mine"
+    assert tables(str(EXAMPLE), "-o", str(tmp_path), "-t", "steps", "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["-o", "{out}", "-t", "kernel"], 2, "did you mean 'kernels'"),
+        (["-o", "{out}", "-t", "requests"], 3, "no trace of the run fills the table 'requests'"),
+        (["-o", "{out}", "--ranks", "7"], 2, "no trace of rank 7"),
+        (["-o", "{out}", "--ranks", "a"], 2, "'a' names no ranks"),
+        (["-o", "{out}", "--ranks", "0-99999999999"], 2, "more ranks than a run has"),
+        (["-o", __file__], 2, "is not a directory"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: list[str], status: int, said: str, tmp_path: Path) -> None:
+    done = tables(str(EXAMPLE), *(word.format(out=tmp_path / "out") for word in words))
+    assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_is_explained() -> None:
+    assert "exclusive" in tables("--explain", "kernels").stdout
+    assert tables().returncode == 2
