@@ -96,6 +96,11 @@ GENERATED = {"Command reference": "cli-reference.md", "Tables": "tables.md", "De
 REFERENCE = {"File formats": "file-formats.md"}
 PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
 STYLE = {"Plain English": "style.md"}
+ABOUT_TABLES = (
+    "What traces become: `ccl-bench tables RUN -o DIR` writes them, and `ccl_bench.open(RUN).table(NAME)` "
+    "returns one. Tables of single traces also have `trace`, `rank` and `iteration` in front, see "
+    "[Python and notebooks](python.md)."
+)
 PROGRAMS = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
 
 
@@ -165,16 +170,18 @@ def metrics_index(registry: Iterable[Metric]) -> str:
 
 def tables_page() -> str:
     """Return every table with its columns."""
-    text = "# Tables\n\nWhat a trace becomes. Times are nanoseconds, sizes bytes.\n\n## From traces\n\n"
+    text = f"# Tables\n\n{ABOUT_TABLES}\n\n## From traces\n\n"
     text += "\n".join(_table_section(found) for found in TABLES.values())
     text += "\n## Computed from other tables\n\n"
     return text + "\n".join(_table_section(found.table, found.needs) for found in DERIVED)
 
 
 def _table_section(found: Table, needs: Sequence[str] = ()) -> str:
-    columns = [(f"`{name}`", column.dtype, column.doc) for name, column in found.columns.items()]
+    columns = [
+        (f"`{name}`", column.dtype, found.unit(name), column.doc) for name, column in found.columns.items()
+    ]
     source = f"Computed from {', '.join(f'`{need}`' for need in needs)}.\n\n" if needs else ""
-    return f"### `{found.name}`\n\n{found.doc}\n\n{source}{table(('column', 'type', 'meaning'), columns)}"
+    return f"### `{found.name}`\n\n{found.doc}\n\n{source}{table(('column', 'type', 'unit', 'meaning'), columns)}"
 
 
 def devices_page() -> str:

@@ -15,7 +15,10 @@ from ccl_bench.result.what_if import CriticalPath, WhatIf
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ccl_bench.api.measured_run import MeasuredRun
+
 _COLUMNS = 120
+_FACTS = ("world_size", "device", "framework", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 _PRE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.35\">{code}</pre>"
 
 
@@ -29,6 +32,27 @@ def as_html(*content: RenderableType) -> str:
     for part in content:
         console.print(part)
     return re.sub(" +$", "", console.export_html(inline_styles=True, code_format=_PRE), flags=re.MULTILINE)
+
+
+def run_html(measured: MeasuredRun) -> str:
+    """Return what is known of a run without reading its traces, and its verdict if that was asked for."""
+    from ccl_bench.report.console import Group, Text, aligned, heading, indented
+    from ccl_bench.report.formatting import counted, plain, ranges, size
+    from ccl_bench.report.verdict import verdict_sentence
+
+    traces = measured.traces
+    formats = ", ".join(dict.fromkeys(trace.form.name for trace in traces))
+    volume = size(sum(trace.size for trace in traces))
+    facts = {name: getattr(measured.facts, name) for name in _FACTS}
+    rows = [
+        ("traces", f"{counted(len(traces), f'{formats} file')}, {volume}"),
+        ("ranks", ranges(measured.ranks) or "as the traces show"),
+        *((name, str(fact.value)) for name, fact in facts.items() if fact is not None),
+    ]
+    verdict = measured.known_verdict
+    said = verdict_sentence(verdict) if verdict else "verdict(), metrics(), report(...) read the traces"
+    lines: tuple[RenderableType, ...] = (Text(plain(said), "" if verdict else "dim"), aligned(("", ""), rows))
+    return as_html(Group(heading(plain(measured.place)), *(indented(line) for line in lines)))
 
 
 def register() -> None:

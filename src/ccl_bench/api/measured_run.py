@@ -79,6 +79,11 @@ class MeasuredRun:
         ranks = f", {len(self.ranks)} ranks" if self.ranks else ""
         return f"<MeasuredRun {self.place}: {len(self.traces)} traces{ranks}>"
 
+    def _repr_html_(self) -> str:
+        from ccl_bench.api.display import run_html
+
+        return run_html(self)
+
     @property
     def path(self) -> Path:
         """The directory or file of the run."""
@@ -165,6 +170,12 @@ class MeasuredRun:
         from ccl_bench.diagnosis.observe import observe_run
 
         return observe_run(self.run, **self.reading)
+
+    @property
+    def known_verdict(self) -> Verdict | None:
+        """The verdict where it was asked for already; None where no trace was read for it yet."""
+        asked = vars(self).get("_diagnosed")
+        return asked.verdict if asked else None
 
     def verdict(self) -> Verdict:
         """Return where the time of a step goes; raise NotMeasurable where the traces do not show it."""

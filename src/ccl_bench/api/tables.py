@@ -107,16 +107,20 @@ class RunTables(Mapping[str, Table]):
 
     def _raw(self, name: str, ranks: set[int] | None) -> pl.DataFrame:
         """Return a raw table; only the traces of the ranks are read where file names state them."""
-        traces = self._measured.traces
-        if ranks is not None:
-            traces = [trace for trace in traces if trace.rank is None or trace.rank in ranks]
+        every = self._measured.traces
+        places = [
+            place
+            for place, trace in enumerate(every)
+            if ranks is None or trace.rank is None or trace.rank in ranks
+        ]
+        traces = [every[place] for place in places]
         choice = self._measured.run.choice
         timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
         loaded = self._load([name, "steps"] if choice and timed else [name], traces)
         found = _of(loaded, self[name])
         if choice and timed:
             found = _begun_in(loaded.inputs["steps"], found, timed)
-        return _of_ranks(found, ranks)
+        return _of_ranks(_renumbered(found, places, len(every)), ranks)
 
     def _load(self, names: Iterable[str], traces: list[TraceFile]) -> LoadedRun:
         measured = self._measured
@@ -130,6 +134,15 @@ def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
         raise NotMeasurable(f"the table {table.name!r} failed: {type(error).__name__}: {error}") from error
     found: pl.DataFrame = loaded.inputs[table.name]
     return found.select([*table.columns])
+
+
+def _renumbered(table: pl.DataFrame, places: list[int], traces: int) -> pl.DataFrame:
+    """Return a table of some traces of a run with the numbers that they have among all of them."""
+    if len(places) == traces:
+        return table
+    read = pl.col("trace")
+    own = (read % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
+    return table.with_columns(trace=own + traces * (read // len(places)))
 
 
 def _of_ranks(table: pl.DataFrame, ranks: set[int] | None) -> pl.DataFrame:
@@ -203,10 +216,10 @@ def write_tables(
 
     In CSV a list is its elements with spaces between them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     tables = measured.tables
     written = []
     for name, table in tables.load_each(names or tables, ranks=ranks):
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.{form}" if table.height else None
         if path:
             with storage.write_atomically(path) as temporary:
