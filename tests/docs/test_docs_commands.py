@@ -104,6 +104,8 @@ def _known() -> frozenset[str]:
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_a_metric_named_in_a_command_exists(page: str, line: str) -> None:
     words = line.split()
+    if words[:2] in (["ccl-bench", "tables"], ["ccl-bench", "diagnose"]):  # they explain other things
+        return
     named = [value for option, value in pairwise(words) if option in {"--metric", "-m", "--explain"}]
     known = _known()
     real = [name for name in named if not PLACEHOLDER.fullmatch(name)]
