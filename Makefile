@@ -78,8 +78,9 @@ format: $(TEST) ## Rewrite the code in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-outputs: $(TEST) ## Write the real output of commands into README and manual again
+outputs: $(TEST) ## Write the real output of commands and notebooks into README and manual again
 	$(BIN)/python tests/docs/pages.py
+	$(BIN)/python docs/render_notebooks.py
 
 logo: $(CORE) ## Draw assets/logo.svg and assets/logo.png from the logo of the pages
 	cp $(LOGO) assets/logo.svg

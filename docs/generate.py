@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from render_notebooks import NOTEBOOKS, render
 from rich.console import Console
 
 from ccl_bench import __version__, analysis, diagnosis, metrics
@@ -75,6 +76,9 @@ WRITTEN = {
         "Diagnoses": "diagnoses.md",
         "What would it be worth?": "what-if.md",
         "Many ranks, many machines": "many-machines.md",
+        "Python and notebooks": "python.md",
+        "Where did my step go?": "notebooks/where-did-my-step-go.md",
+        "Two runs side by side": "notebooks/two-runs-side-by-side.md",
         "Agents, dashboards and trackers": "integrations.md",
     },
     "Publish": {
@@ -181,7 +185,8 @@ def _table_section(found: Table, needs: Sequence[str] = ()) -> str:
         (f"`{name}`", column.dtype, found.unit(name), column.doc) for name, column in found.columns.items()
     ]
     source = f"Computed from {', '.join(f'`{need}`' for need in needs)}.\n\n" if needs else ""
-    return f"### `{found.name}`\n\n{found.doc}\n\n{source}{table(('column', 'type', 'unit', 'meaning'), columns)}"
+    shown = table(("column", "type", "unit", "meaning"), columns)
+    return f"### `{found.name}`\n\n{found.doc}\n\n{source}{shown}"
 
 
 def devices_page() -> str:
@@ -277,7 +282,8 @@ def generate(folder: Path) -> None:
     (pages / "metrics").mkdir(parents=True)
     shutil.copytree(ROOT / "assets", pages / "assets")
     for page in HERE.glob("*.md"):
-        shutil.copyfile(page, pages / page.name)
+        text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")
+        (pages / page.name).write_text(text, encoding="utf-8")
     for title in PROJECT:
         text = (ROOT / f"{title.upper()}.md").read_text(encoding="utf-8").replace("](docs/", "](")
         for other in PROJECT:
@@ -286,6 +292,10 @@ def generate(folder: Path) -> None:
     for metric in registry:
         text = metric_page(metric, registry.aliases())
         (pages / "metrics" / f"{metric.name}.md").write_text(text, encoding="utf-8")
+    (pages / "notebooks").mkdir()
+    for notebook in NOTEBOOKS:
+        text = render(notebook, pages / "notebooks" / "drawn")
+        (pages / "notebooks" / f"{notebook.stem}.md").write_text(text, encoding="utf-8")
     made = {
         "metrics/index.md": metrics_index(registry),
         "tables.md": tables_page(),

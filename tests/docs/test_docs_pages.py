@@ -32,6 +32,7 @@ NOT_CODES = {"utf-8"}
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
+    sys.path.append(str(ROOT / "docs"))
     spec = importlib.util.spec_from_file_location("manual_generator", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -27,7 +27,13 @@ def as_html(*content: RenderableType) -> str:
     from rich.console import Console
 
     console = Console(
-        file=io.StringIO(), record=True, width=_COLUMNS, highlight=False, markup=False, emoji=False
+        file=io.StringIO(),
+        force_jupyter=False,
+        record=True,
+        width=_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     for part in content:
         console.print(part)

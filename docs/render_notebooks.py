@@ -1,6 +1,6 @@
 """Run the notebooks of the manual, and render them as its pages.
 
-    python docs/notebooks.py
+    python docs/render_notebooks.py
 
 writes what their cells show into the notebooks. `docs/generate.py` makes pages and pictures of that.
 """
