@@ -18,6 +18,7 @@ TRAINING := $(VENV)/.installed-training
 TEST := $(VENV)/.installed-test
 CHECK := $(VENV)/.installed-check
 DOCS := $(VENV)/.installed-docs
+WHEELS := $(VENV)/.installed-wheels
 PINS := pyproject.toml constraints.txt
 # The native reader is compiled by the installation.
 NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/formats/kineto/native/*.[ch])
@@ -29,7 +30,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs outputs logo services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs logo wheels services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -131,6 +132,12 @@ docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/zensical build --clean --strict --config-file build/docs/zensical.toml
 	@echo "open build/docs/site/index.html"
 
+man: $(CORE) ## Write the man pages of the commands again, from the help of each
+	$(BIN)/python docs/man.py
+
+wheels: $(WHEELS) ## Build into dist/: wheels for Linux with the native reader, one without it, and the source
+	@PATH="$(abspath $(BIN)):$$PATH" bash .ci/wheels dist
+
 services: ## Install the Debian packages that the optional tests use (as root)
 	@bash .ci/services
 
@@ -183,4 +190,8 @@ $(CHECK): $(GROUPS) $(PINS)
 
 $(DOCS): $(CORE) $(GROUPS) $(PINS)
 	$(PIP) install --quiet -c constraints.txt --group docs
+	@touch $@
+
+$(WHEELS): $(CREATED) $(GROUPS) $(PINS)
+	$(PIP) install --quiet -c constraints.txt --group wheels
 	@touch $@

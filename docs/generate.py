@@ -220,11 +220,11 @@ def subcommands(program: str) -> list[str]:
     return [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
 
 
-def help_of(command: str) -> str:
-    """Return the help of a command, 100 columns wide."""
+def help_of(command: str, width: int = 100) -> str:
+    """Return the help of a command, this many columns wide."""
     program, *rest = command.split()
     shown = io.StringIO()
-    _app(program).help_print(rest, console=Console(file=shown, width=100))
+    _app(program).help_print(rest, console=Console(file=shown, width=width))
     return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines()) + "\n"
 
 

@@ -1,0 +1,116 @@
+"""A wheel, installed into an environment of its own, has all that `ccl-bench demo` needs; `make wheels` makes them."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from commands import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARY = "ccl_bench/trace/formats/kineto/native/librows.so"
+MAN = ("ccl-bench.1", "ccl-metrics.1")
+
+
+def ran(*command: str | Path, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": "", "NO_COLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the unpacked source package."""
+    folder = tmp_path_factory.mktemp("source")
+    ran(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, folder=ROOT)
+    [package] = folder.glob("ccl_bench-*.tar.gz")
+    with tarfile.open(package) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / package.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with the wheel of the source package, and what it depends on from this one."""
+    folder = tmp_path_factory.mktemp("installed")
+    ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=source)
+    [wheel] = folder.glob("ccl_bench-*.whl")
+    place, uv = folder / "environment", [sys.executable, "-m", "uv", "--quiet", "--offline", "--no-config"]
+    ran(*uv, "venv", "--python", sys.executable, place, folder=folder)
+    ran(*uv, "pip", "install", "--no-deps", "--python", place / "bin" / "python", wheel, folder=folder)
+    # A folder on the path, whose own .pth files are not read: they name the checkout.
+    packages = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (packages / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return place
+
+
+def test_the_source_package_holds_what_a_wheel_is_made_of_and_no_more(source: Path) -> None:
+    assert {path.name for path in source.iterdir()} == {
+        ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "docs", "examples", "hatch_build.py",
+        "pyproject.toml", "src", "tools",
+    }  # fmt: skip
+
+
+def test_the_demo_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    shown = ran(installed / "bin" / "python", "-m", "ccl_bench", "demo", folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["ccl-bench-demo"]
+    report = (tmp_path / "ccl-bench-demo" / "report.html").read_text(encoding="utf-8")
+    assert report.lower().startswith("<!doctype html>")
+    assert "megatron" in report
+    with gzip.open(tmp_path / "ccl-bench-demo" / "timeline.json.gz") as file:
+        assert json.load(file)["traceEvents"]
+    [examples] = installed.glob("lib/*/site-packages/ccl_bench/examples")
+    assert f"ccl-metrics {examples}/megatron-tp8-a100 --all" in shown
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")
+def test_an_installed_wheel_reads_natively(installed: Path, tmp_path: Path) -> None:
+    python = installed / "bin" / "python"
+    shown = ran(python, "-m", "ccl_bench.trace.formats.kineto.native", folder=tmp_path)
+    assert shown == "native reader: used\n"
+    assert len([*installed.glob(f"lib/*/site-packages/{LIBRARY}")]) == 1
+
+
+def test_man_finds_the_pages_of_an_installed_wheel(installed: Path) -> None:
+    found = {path.name: path.read_bytes() for path in (installed / "share" / "man" / "man1").iterdir()}
+    assert found == {name: (ROOT / "docs" / "man" / name).read_bytes() for name in MAN}
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("ziglang", "auditwheel")),
+    reason="ziglang and auditwheel are not installed: make wheels",
+)
+def test_wheels_hold_the_library_that_their_names_state(tmp_path: Path) -> None:
+    own = (ROOT / "src" / LIBRARY).read_bytes() if (ROOT / "src" / LIBRARY).exists() else None
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    ran("bash", ROOT / ".ci" / "wheels", tmp_path, folder=tmp_path, PATH=path)
+    machines = {"any": None, "manylinux_2_17_x86_64": 62, "manylinux_2_17_aarch64": 183}
+    assert len([*tmp_path.glob("*.tar.gz")]) == 1
+    assert len([*tmp_path.glob("*.whl")]) == len(machines)
+    for tag, machine in machines.items():
+        [wheel] = tmp_path.glob(f"ccl_bench-*-py3-none-{tag}.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            # Bytes 18 and 19 of an ELF file are the number of its kind of processor.
+            library = archive.read(LIBRARY) if LIBRARY in archive.namelist() else None
+        assert (library and int.from_bytes(library[18:20], "little")) == machine
+    assert own == ((ROOT / "src" / LIBRARY).read_bytes() if own is not None else None)
