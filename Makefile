@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RECORDED := build/demo-collect
 LOGO := src/ccl_bench/report/render/assets/logo.svg
-EXAMPLE := examples/runs/llama-tiny-fsdp2-tp2-gloo
+DEMO := build/demo
+EXAMPLE := examples/runs/megatron-tp8-a100
 CORPUS := ../shared/traces
 EXTRAS := cluster,leaderboard,mcp,mlflow,notebook,remote,tensorboard,wandb,watch
 
@@ -37,9 +38,9 @@ help: ## List the tasks
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(CORE) ## Install the core and measure the bundled run
+demo: $(CORE) ## Install the core, measure a bundled run, and write its report and timeline
 	@echo
-	$(BIN)/ccl-bench inspect $(EXAMPLE)
+	$(BIN)/ccl-bench demo --output $(DEMO)
 	@echo
 	$(BIN)/ccl-metrics $(EXAMPLE) --all
 

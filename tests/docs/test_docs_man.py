@@ -37,7 +37,9 @@ def test_a_man_page_is_shown_without_a_warning(program: str) -> None:
         ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", page], capture_output=True, text=True, check=True
     )
     assert shown.stderr == ""
-    assert shown.stdout.count("ccl-metrics examples/runs/llama-tiny-pp4-gloo --all") == (program != "ccl-bench")
+    assert shown.stdout.count("ccl-metrics examples/runs/llama-tiny-pp4-gloo --all") == (
+        program != "ccl-bench"
+    )
 
 
 def test_a_command_within_a_command_has_its_part(man: ModuleType) -> None:

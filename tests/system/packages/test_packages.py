@@ -1,4 +1,4 @@
-"""A wheel, installed into an environment of its own, has all that `ccl-bench demo` needs; `make wheels` makes them."""
+"""An installed wheel has all that `ccl-bench demo` needs; what `make wheels` makes is what its name states."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from commands import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIBRARY = "ccl_bench/trace/formats/kineto/native/librows.so"
 MAN = ("ccl-bench.1", "ccl-metrics.1")
@@ -66,8 +63,8 @@ def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_source_package_holds_what_a_wheel_is_made_of_and_no_more(source: Path) -> None:
     assert {path.name for path in source.iterdir()} == {
-        ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "docs", "examples", "hatch_build.py",
-        "pyproject.toml", "src", "tools",
+        ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "docs", "examples",
+        "hatch_build.py", "pyproject.toml", "src", "tools",
     }  # fmt: skip
 
 
@@ -102,7 +99,7 @@ def test_man_finds_the_pages_of_an_installed_wheel(installed: Path) -> None:
 )
 def test_wheels_hold_the_library_that_their_names_state(tmp_path: Path) -> None:
     own = (ROOT / "src" / LIBRARY).read_bytes() if (ROOT / "src" / LIBRARY).exists() else None
-    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran("bash", ROOT / ".ci" / "wheels", tmp_path, folder=tmp_path, PATH=path)
     machines = {"any": None, "manylinux_2_17_x86_64": 62, "manylinux_2_17_aarch64": 183}
     assert len([*tmp_path.glob("*.tar.gz")]) == 1
