@@ -1,4 +1,4 @@
-"""An installed wheel has all that `ccl-bench demo` needs; what `make wheels` makes is what its name states."""
+"""An installed wheel has all that `ccl-bench demo` needs; what `make wheels` makes is what it is named."""
 
 from __future__ import annotations
 
