@@ -2,7 +2,8 @@
 
 A block marked `sh` is run with its page's other blocks, in order, in a scratch copy of what a reader has:
 the repository, a run and a second one, a training script, what a job left. A server is started on a free
-port and stopped at the end of the page. Lines for a cluster, a package index, a container or an object store are left out.
+port and stopped at the end of the page. Lines for a cluster, a package index, a container or an object store
+are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ELSEWHERE = re.compile(
-    r"make |pip |pipx |uvx |docker |man |python3 -m venv|source |export |.*s3://|git clone|apt-get|python benchmarks/|python tests/"
+    r"make |pip |pipx |uvx |docker |man |python3 -m venv|source |export |.*s3://|git clone|apt-get"
+    r"|python benchmarks/|python tests/"
     r"|sbatch|squeue|scancel|sacct|salloc|srun|ssh |rsync|.*--engine (?:dask|slurm)"
     r"|psql|createuser|createdb|pg_dump"
 )
