@@ -133,7 +133,7 @@ docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/zensical build --clean --strict --config-file build/docs/zensical.toml
 	@echo "open build/docs/site/index.html"
 
-man: $(DOCS) ## Write the man pages of the commands again, from the help of each
+man: $(CORE) ## Write the man pages of the commands again, from the help of each
 	$(BIN)/python docs/man.py
 
 wheels: $(WHEELS) ## Build into dist/: wheels for Linux with the native reader, one without it, and the source

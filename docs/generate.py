@@ -8,24 +8,20 @@ build a site from it.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
 import sys
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from command_help import PROGRAMS, help_of, subcommands
 from render_notebooks import NOTEBOOKS, render
-from rich.console import Console
 
 from ccl_bench import __version__, analysis, diagnosis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
 from ccl_bench.catalog.assumptions import assumed_of
-from ccl_bench.cli import commands
-from ccl_bench.cli.measure import metrics as measure
 from ccl_bench.comparison.compare import json_schema as comparison_schema
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page
@@ -38,8 +34,6 @@ from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from cyclopts import App
 
     from ccl_bench.catalog.devices import Device
     from ccl_bench.diagnosis import Diagnosis
@@ -105,7 +99,6 @@ ABOUT_TABLES = (
     "returns one. Tables of single traces also have `trace`, `rank` and `iteration` in front, see "
     "[Python and notebooks](python.md)."
 )
-PROGRAMS = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -211,26 +204,6 @@ def reference_page() -> str:
         for command in (program, *(f"{program} {name}" for name in subcommands(program))):
             text += f"\n## {command}\n\n```text\n{help_of(command)}```\n"
     return text
-
-
-def subcommands(program: str) -> list[str]:
-    """Return the commands that a program's help lists."""
-    _, _, listed = help_of(program).partition("Commands:\n")
-    lines = listed.partition("\n\n")[0].splitlines()
-    return [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
-
-
-def help_of(command: str, width: int = 100) -> str:
-    """Return the help of a command, this many columns wide."""
-    program, *rest = command.split()
-    shown = io.StringIO()
-    _app(program).help_print(rest, console=Console(file=shown, width=width))
-    return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines()) + "\n"
-
-
-@cache
-def _app(program: str) -> App:
-    return PROGRAMS[program](program)
 
 
 def settings(names: Sequence[str]) -> str:

@@ -11,11 +11,11 @@ import re
 import sys
 from pathlib import Path
 
-from generate import HERE, PROGRAMS, help_of, subcommands
+from command_help import PROGRAMS, help_of, subcommands
 
 from ccl_bench import __version__
 
-FOLDER = HERE / "man"
+FOLDER = Path(__file__).resolve().parent / "man"
 MANUAL = "https://github.com/ccl-bench/ccl-bench/tree/main/docs"
 
 _ONE_LINE = 10_000
