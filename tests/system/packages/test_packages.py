@@ -77,7 +77,7 @@ def test_the_demo_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> No
     with gzip.open(tmp_path / "ccl-bench-demo" / "timeline.json.gz") as file:
         assert json.load(file)["traceEvents"]
     [examples] = installed.glob("lib/*/site-packages/ccl_bench/examples")
-    assert f"ccl-metrics {examples}/megatron-tp8-a100 --all" in shown
+    assert f"ccl-bench what-if {examples}/megatron-tp8-a100 --without rank:0" in shown
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")

@@ -67,7 +67,7 @@ def demo(
     show(heading("Written"), *(indented(Text(f"{name:<9} {path}  ({how})")) for name, path, how in written))
     quoted = shlex.quote(place)
     commands = [
-        f"ccl-metrics {quoted} --all",
+        "ccl-bench report RUN --output report.html",
         f"ccl-bench what-if {quoted} --without rank:0",
         "ccl-bench collect -- torchrun train.py",
     ]
