@@ -52,6 +52,7 @@ DIRECTION = {
 WRITTEN = {
     "Start": {
         "Five minutes with ccl-bench": "index.md",
+        "From traces to an answer": "tutorial.md",
         "Installing": "install.md",
         "Questions and answers": "faq.md",
     },
@@ -239,8 +240,8 @@ def _toml(entry: str | tuple[str, object]) -> str:
 
 
 def draw_pictures(folder: Path) -> None:
-    """Draw the charts of the example run."""
-    folder.mkdir()
+    """Draw the charts of the example run, beside the pictures of commands."""
+    shutil.copytree(HERE / "pictures", folder)
     for chart in report_page(collect_report_data(open_run(str(EXAMPLE)), jobs=1)).charts():
         (folder / f"{chart.key}.svg").write_bytes(image(chart, "svg"))
 
