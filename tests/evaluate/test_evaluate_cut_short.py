@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from small_runs import FSDP, codes, copied, cut_short, measured, trace, write
 
+from ccl_bench.base.counting import counted
 from ccl_bench.testing import Plan, damage, write_run
 
 OF_CONTENTS = ("coll_call_num", "gpu_busy", "comm_comp_overlap", "collective_volume_allgather")
@@ -43,7 +44,7 @@ def test_the_finding_counts_the_steps_that_are_left(whole: Path, tmp_path: Path)
     steps = len(found.details["per_step"])
     assert 1 <= steps < 5
     (reported,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
-    assert reported.endswith(f"numbers of steps use the {4 * steps} steps that are known to be complete")
+    assert reported.endswith(f"numbers of steps use the complete ones: {counted(4 * steps, 'step')}")
 
 
 def test_without_a_whole_step_there_is_no_number_of_what_steps_hold(whole: Path, tmp_path: Path):

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.result.step_choice import step_choice
@@ -76,8 +77,8 @@ class MeasuredRun:
         self._results: dict[str, Result] = {}
 
     def __repr__(self) -> str:
-        ranks = f", {len(self.ranks)} ranks" if self.ranks else ""
-        return f"<MeasuredRun {self.place}: {len(self.traces)} traces{ranks}>"
+        ranks = f", {counted(len(self.ranks), 'rank')}" if self.ranks else ""
+        return f"<MeasuredRun {self.place}: {counted(len(self.traces), 'trace')}{ranks}>"
 
     def _repr_html_(self) -> str:
         from ccl_bench.api.display import run_html

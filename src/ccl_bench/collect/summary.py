@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.formatting import counted, plain, ranges
+from ccl_bench.report.formatting import plain, ranges
 from ccl_bench.report.inspection import issues
 from ccl_bench.report.render.text import verdict_block
 from ccl_bench.report.verdict import verdict

@@ -14,6 +14,7 @@ from ccl_bench.analysis.findings import source_findings
 from ccl_bench.analysis.memory.findings import memory_findings
 from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, select_step_times
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
@@ -125,7 +126,11 @@ def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator
         if missing:
             touches = "steps" if name == "the traces" else "step_times"
             have = sum(map(choice.has, steps))
-            rest = f"{have} steps are taken from there" if have else "nothing is taken from there"
+            rest = (
+                f"{counted(have, 'step is', 'steps are')} taken from there"
+                if have
+                else "nothing is taken from there"
+            )
             message = f"{name} hold no step {_listed(missing)}, which was chosen: {rest}"
             yield Finding("chosen-steps-missing", "warning", message, touches=(touches,))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.formatting import counted, duration, plain, ranges
+from ccl_bench.report.formatting import duration, plain, ranges
 from ccl_bench.report.inspection import issues
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
 

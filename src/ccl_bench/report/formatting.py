@@ -90,11 +90,6 @@ def plain(text: object) -> str:
     return "".join(char if char.isprintable() else "?" for char in str(text).replace("\n", " "))
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return `1 rank`, `8 ranks` and the like, with thousands apart."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def ranges(numbers: list[int], limit: int = 12) -> str:
     """Return sorted whole numbers with runs drawn together: `0-3, 6`; at most `limit` runs."""
     runs: list[list[int]] = []

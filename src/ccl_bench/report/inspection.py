@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.formatting import counted, duration, plain, ranges, short, size
+from ccl_bench.report.formatting import duration, plain, ranges, short, size
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 from ccl_bench.report.verdict import verdict_sentence
 

@@ -7,7 +7,8 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.formatting import counted, exact, plain, short
+from ccl_bench.base.counting import counted
+from ccl_bench.report.formatting import exact, plain, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,9 +140,8 @@ def remarks(results: Iterable[Result]) -> list[str]:
         shown = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
         lines += [_remark(finding) for finding in shown]
         if len(alike) > len(shown):
-            lines.append(
-                f"{alike[0].severity}: {len(alike) - len(shown)} more findings like this ({alike[0].code})"
-            )
+            more = counted(len(alike) - len(shown), "more finding")
+            lines.append(f"{alike[0].severity}: {more} like this ({alike[0].code})")
     return lines
 
 

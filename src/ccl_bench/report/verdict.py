@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.formatting import counted, duration
+from ccl_bench.base.counting import counted
+from ccl_bench.report.formatting import duration
 from ccl_bench.report.page_model import Cause, Verdict
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.derived import raw_needs
 from ccl_bench.analysis.steps.choice import CHOSEN_RANGE
 from ccl_bench.analysis.steps.marks import SOURCES
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.run.one_run import listed, several_runs_finding
@@ -334,7 +335,5 @@ def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> F
         return Finding(
             "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
         )
-    message = (
-        f"every trace is truncated; numbers of steps use the {count} steps that are known to be complete"
-    )
+    message = f"every trace is truncated; numbers of steps use the complete ones: {counted(count, 'step')}"
     return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.trace import file_names
 
@@ -71,7 +72,8 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
 
 
 def _stray(trace: TraceFile, size: int, count: int) -> Finding:
-    said = f"it says that the job had {trace.world_size} ranks, where {count} other traces say {size}"
+    others = counted(count, "other trace says", "other traces say")
+    said = f"it says that the job had {counted(trace.world_size or 0, 'rank')}, where {others} {size}"
     message = f"{trace.relative} is left out: {said}"
     return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
 

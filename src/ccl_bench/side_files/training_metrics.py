@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.counting import counted
 from ccl_bench.card.yaml_tree import Reading, shown
 from ccl_bench.side_files.json_file import finite_number, read_json
 
@@ -150,7 +151,9 @@ def _one_series(
         numbers = steps if steps and len(steps) == len(value) else None
         if steps and numbers is None:
             log.warning(
-                path, f"holds {len(value)} values for {len(steps)} steps", "write one value for each step"
+                path,
+                f"holds {counted(len(value), 'value')} for {counted(len(steps), 'step')}",
+                "write one value for each step",
             )
         for index, item in enumerate(value):
             is_pair = isinstance(item, list) and len(item) == 2 and _is_step(item[0])

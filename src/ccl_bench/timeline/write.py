@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ccl_bench import __version__, storage
 from ccl_bench.analysis.communication.common_clock import format_duration
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.timeline.load import load_common, load_ranks
@@ -162,7 +163,7 @@ def _left_out(run: Run, found: Common, written: Written, most: int, has_extras: 
         yield f"nothing is shown but step {', '.join(map(str, sorted(found.chosen)))}"
     uncounted = [run.traces[position].relative for position in found.traces if position not in found.counted]
     if uncounted:
-        yield f"{len(uncounted)} traces are shown that no number uses: {', '.join(uncounted[:_NAMED])}"
+        yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
 
 def _about(run: Run, written: Written) -> dict[str, Any]:

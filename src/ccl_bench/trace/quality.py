@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 
@@ -54,9 +55,8 @@ def drop_impossible(
     if "kernels" in kept:
         alone = _one_after_the_other(kept["kernels"])
         if count := kept["kernels"].height - alone.height:
-            message = (
-                f"{count} kernels overlap with {BESIDE} others or more of their stream and were left out"
-            )
+            which = counted(count, "kernel overlaps", "kernels overlap")
+            message = f"{which} with {BESIDE} others or more of the same stream: left out"
             findings.append(
                 Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
             )
@@ -111,7 +111,7 @@ def _findings(
             yield Finding(
                 "impossible-time",
                 "warning",
-                f"{dropped} rows of {name} have a missing, negative or day-long time and were left out",
+                f"{counted(dropped, 'row')} of {name} left out: the time is missing, negative or day-long",
                 file,
                 count=dropped,
                 touches=(name,),
@@ -157,5 +157,5 @@ def _is_shared(starts: pl.Series) -> pl.Series:
 
 
 def _finding(name: str, count: int, file: str) -> Finding:
-    message = f"{count} rows of {name} are copies of others and count once"
+    message = f"{counted(count, 'row')} of {name} counted once: the same as others"
     return Finding("events-repeated", "warning", message, file, count=count, touches=(name,))

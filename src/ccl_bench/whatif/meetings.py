@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.whatif.inferred_messages import infer_messages
@@ -82,7 +83,7 @@ def _numbered(found: Sequence[pl.DataFrame]) -> pl.DataFrame:
 def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
     if pairs.is_empty():
         return []
-    message = f"the {what} are not recorded; {pairs.height} calls are matched by their times"
+    message = f"the {what} are not recorded; {counted(pairs.height, 'call is', 'calls are')} matched by time"
     return [Finding("meetings-inferred", "warning", message, count=pairs.height)]
 
 

@@ -37,9 +37,7 @@ def test_an_impossible_time_leaves_its_request_out_and_says_which(value: Any) ->
     content = read(vllm(ttfts=[0.1, value, 0.2], completed=2, mean_ttft_ms=150, mean_tpot_ms=20))
     assert content.table("requests")["request"].to_list() == ["0", "2"]
     assert codes(content) == ["requests-lost"]
-    assert _lost(content).startswith(
-        "1 requests are damaged or impossible and were left out: request 1: ttft is"
-    )
+    assert _lost(content).startswith("left out as damaged or impossible: 1 request: request 1: ttft is")
 
 
 @pytest.mark.parametrize("value", [*IMPOSSIBLE, 1.5], ids=str)

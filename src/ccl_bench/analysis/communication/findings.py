@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.messages import MESSAGES
 from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.collectives import collectives as known_collectives
@@ -128,8 +129,8 @@ def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
         return []
     first = odd.row(0, named=True)
     message = (
-        f"{odd.height} messages differ in size between sender and receiver, first number {first['number']} "
-        f"from rank {first['source']} to rank {first['target']}"
+        f"{counted(odd.height, 'message differs', 'messages differ')} in size between sender and receiver, "
+        f"first number {first['number']} from rank {first['source']} to rank {first['target']}"
     )
     return [Finding("messages-disagree", "error", message, count=odd.height, touches=("messages",))]
 
@@ -174,8 +175,8 @@ def _peers(traffic: pl.DataFrame) -> list[Finding]:
     found = []
     if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
         message = (
-            f"{to_self} messages go from a rank to itself: the trace names the wrong rank, so senders and "
-            "receivers are unknown"
+            f"{counted(to_self, 'message goes', 'messages go')} from a rank to itself: "
+            "the trace names the wrong rank, so senders and receivers are unknown"
         )
         touches = ("traffic", "bubbles", "traffic_matrix")
         found.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))

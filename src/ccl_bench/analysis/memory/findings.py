@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA
@@ -47,7 +48,8 @@ def _contradicting(peaks: pl.DataFrame) -> list[Finding]:
     count = int(peaks["contradictions"].sum())
     if not count:
         return []
-    message = f"{count} events of allocators contradict later events or the state at the snapshot"
+    which = counted(count, "event contradicts", "events contradict")
+    message = f"{which} later ones of the allocator, or its state at the snapshot"
     return [Finding("memory-history-contradicts", "error", message, count=count, touches=TOUCHES)]
 
 

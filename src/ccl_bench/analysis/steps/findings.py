@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.steps.steps import slowest, step_times
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
@@ -98,7 +99,8 @@ def _steps_differ(lost: int, nothing_left: bool) -> Finding:
     if nothing_left:
         message = "the ranks recorded different steps and have none in common"
         return Finding("no-common-step", "error", message, touches=_STEPS)
-    message = f"the ranks recorded different steps: {lost:,} steps that not all of them have are left out"
+    which = counted(lost, "step that not all of them have is", "steps that not all of them have are")
+    message = f"the ranks recorded different steps: {which} left out"
     return Finding("steps-differ", "warning", message, count=lost, touches=_STEPS)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.base.counting import counted
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
 
@@ -65,7 +66,9 @@ def set_(
         results = measured.results()
     folder = set_baseline(name, measured.run, results)
     count = sum(result.value is not None for result in results)
-    sys.stdout.write(f"{folder}  {count} metrics; compare with it: ccl-bench compare baseline:{name} RUN\n")
+    sys.stdout.write(
+        f"{folder}  {counted(count, 'metric')}; compare with it: ccl-bench compare baseline:{name} RUN\n"
+    )
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.base.counting import counted
 from ccl_bench.cli import options
 
 if TYPE_CHECKING:
@@ -41,5 +42,6 @@ def chakra(
 
     for written in export(open_run(run), Path(output), force=force):
         link = f"{written.rate:.0%} of operators found in Kineto by {written.rule}"
-        show(f"{written.path}  {written.nodes} nodes, {written.collectives} collectives, {link}")
+        held = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
+        show(f"{written.path}  {held}, {link}")
     return 0

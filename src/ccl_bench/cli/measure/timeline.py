@@ -44,8 +44,9 @@ def timeline(
     force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
+    from ccl_bench.base.counting import counted
     from ccl_bench.report.console import show
-    from ccl_bench.report.formatting import counted, size
+    from ccl_bench.report.formatting import size
 
     target = options.file_to_write(output, force=force)
     with reading.open(run, card=workload_card) as measured:

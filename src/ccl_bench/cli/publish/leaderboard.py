@@ -122,9 +122,9 @@ def site(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
+    from ccl_bench.base.counting import counted
     from ccl_bench.leaderboard.site import write_site
     from ccl_bench.report.console import show
-    from ccl_bench.report.formatting import counted
 
     store = open_current_store(data, database)
     with progress_bar(1, "writing pages") as progress:
@@ -157,9 +157,9 @@ def index(data: Data, /, *, database: Database = None) -> int:
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
+    from ccl_bench.base.counting import counted
     from ccl_bench.leaderboard.store import open_store
     from ccl_bench.report.console import show
-    from ccl_bench.report.formatting import counted
 
     store = open_store(data, database)
     with progress_bar(1, "reading published runs") as progress:
@@ -274,8 +274,8 @@ def worker(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
+    from ccl_bench.base.counting import counted
     from ccl_bench.leaderboard.publishing.worker import Worker
-    from ccl_bench.report.formatting import counted
 
     done = Worker(open_current_store(data, database)).run(until_empty=until_empty)
     say(PROGRAM, f"{counted(done, 'run')} recomputed")

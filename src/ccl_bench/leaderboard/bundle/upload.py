@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.evaluate.report_data import collect_report_data
@@ -15,7 +16,6 @@ from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULT
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, links_outside, refuse_secrets, stage_run
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.formatting import counted
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run import open_run
 

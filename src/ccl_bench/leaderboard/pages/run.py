@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS
 from ccl_bench.leaderboard.pages.render import (
@@ -18,7 +19,7 @@ from ccl_bench.leaderboard.pages.render import (
 )
 from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
-from ccl_bench.report.formatting import counted, size, with_unit
+from ccl_bench.report.formatting import size, with_unit
 from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import Finding
 from ccl_bench.report.render.html import findings, run_page

@@ -19,6 +19,7 @@ import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import queue, tokens
@@ -33,7 +34,6 @@ from ccl_bench.leaderboard.publishing.queue import JobState
 from ccl_bench.leaderboard.publishing.recompute import Interrupted, differences, fetch_run, recompute_run
 from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.store import State, new_event, writing
-from ccl_bench.report.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.render.markdown import escaped, table_rows
 
@@ -48,7 +49,7 @@ def _pair(comparison: Comparison, pair: Pair) -> Iterator[str]:
     if changed:
         yield _changes(changed)
     if others:
-        title = f"{len(others)} other metrics" if changed else f"{len(others)} metrics"
+        title = counted(len(others), "other metric" if changed else "metric")
         yield f"<details><summary>{title}</summary>\n\n{_changes(others)}\n\n</details>"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars, stacked
 from ccl_bench.report.charts.lines import spread_over_size
 from ccl_bench.report.context import absent, table, tile
-from ccl_bench.report.formatting import amount, counted, duration, percent, size, time_unit
+from ccl_bench.report.formatting import amount, duration, percent, size, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section, Term
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.report.charts.bars import heat_map
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.context import absent, table
-from ccl_bench.report.formatting import amount, counted, duration, percent, size, time_unit
+from ccl_bench.report.formatting import amount, duration, percent, size, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section, Short
 
 if TYPE_CHECKING:

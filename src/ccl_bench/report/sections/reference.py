@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.context import table
-from ccl_bench.report.formatting import counted, short, size, with_unit
+from ccl_bench.report.formatting import short, size, with_unit
 from ccl_bench.report.page_model import Definition, Quantity, Section, Term
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ccl_bench.base.counting import counted
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.context import absent, table, tile
-from ccl_bench.report.formatting import counted, duration, time_unit
+from ccl_bench.report.formatting import duration, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section, Term
 
 if TYPE_CHECKING:

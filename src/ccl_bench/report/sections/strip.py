@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.report.context import absent, table
-from ccl_bench.report.formatting import counted, duration, size
+from ccl_bench.report.formatting import duration, size
 from ccl_bench.report.page_model import Quantity, Section
 from ccl_bench.report.page_model import Strip as Drawn
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
@@ -115,9 +116,10 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
         message = f"the file ends among its nodes, after {text.size:,} bytes"
         yield Finding("file-truncated", "error", message, file)
     if losses.lost:
-        yield Finding("events-lost", "error", f"{losses.lost} nodes are unreadable", file, count=losses.lost)
+        message = f"{counted(losses.lost, 'node is', 'nodes are')} unreadable"
+        yield Finding("events-lost", "error", message, file, count=losses.lost)
     if losses.repaired:
-        message = f"{losses.repaired} nodes were read after their text was repaired"
+        message = f"{counted(losses.repaired, 'node was', 'nodes were')} read after a repair of the text"
         yield Finding("events-repaired", "note", message, file, count=losses.repaired)
 
 

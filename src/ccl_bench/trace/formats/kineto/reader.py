@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
@@ -359,19 +360,15 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
             "file-truncated", "error", f"the file ends among its events, after {text.size:,} bytes", file
         )
     if losses.lost:
-        message = f"{losses.lost} events are unreadable, {place}"
+        message = f"{counted(losses.lost, 'event is', 'events are')} unreadable, {place}"
         yield Finding("events-lost", "error", message, file, count=losses.lost)
     if _EVENTS in text.tail:
         message = "another trace follows the first in the file, and is not read"
         yield Finding("events-lost", "error", message, file)
     if losses.repaired:
-        yield Finding(
-            "events-repaired",
-            "note",
-            f"{losses.repaired} events were read after their text was repaired, {place}",
-            file,
-            count=losses.repaired,
-        )
+        which = counted(losses.repaired, "event was", "events were")
+        message = f"{which} read after a repair of the text, {place}"
+        yield Finding("events-repaired", "note", message, file, count=losses.repaired)
 
 
 def _most(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -387,7 +384,7 @@ def _unknown(gathering: RowBuilder, file: str) -> Iterator[Finding]:
 
 def _unlabelled(gathering: RowBuilder, file: str) -> Iterator[Finding]:
     if gathering.unlabelled:
-        message = f"{gathering.unlabelled} events have no name or no phase"
+        message = f"{counted(gathering.unlabelled, 'event has', 'events have')} no name or no phase"
         yield Finding("events-unlabelled", "error", message, file, count=gathering.unlabelled)
 
 

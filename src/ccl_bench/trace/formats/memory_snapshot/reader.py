@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
@@ -118,7 +119,7 @@ def _settings_table(settings: Row) -> pl.DataFrame:
 def _findings(file: str, damaged: int, unknown: list[str]) -> list[Finding]:
     findings = []
     if damaged:
-        message = f"{damaged} events of the allocator are unreadable"
+        message = f"{counted(damaged, 'event')} of the allocator cannot be read"
         findings.append(Finding("events-lost", "error", message, file, count=damaged, touches=TABLE_NAMES))
     if unknown:
         message = f"events of the allocator that are not used: {', '.join(unknown[:5])}"

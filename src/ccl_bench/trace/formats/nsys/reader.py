@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.content import TraceContent
@@ -61,8 +62,8 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
         yield Finding(
             "cuda-graphs-hide-kernels",
             "error",
-            f"{graphs.height} CUDA graphs, {seconds:.3f} s long in all, were recorded without the kernels in "
-            "them: busy, idle, overlap and every count and time of kernels are wrong",
+            f"{counted(graphs.height, 'CUDA graph was', 'CUDA graphs were')} recorded without kernels, "
+            f"{seconds:.3f} s long in all: busy, idle, overlap and every count and time of kernels are wrong",
             file,
             count=graphs.height,
             touches=("kernels", "memcpy"),
@@ -91,7 +92,9 @@ def damage_findings(database: Database, file: str) -> Iterator[Finding]:
         message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)
     if lost := number_of_lost_lines(settings(database)):
-        yield Finding("events-lost", "error", f"{lost} lines are unreadable", file, count=lost)
+        yield Finding(
+            "events-lost", "error", f"{counted(lost, 'line is', 'lines are')} unreadable", file, count=lost
+        )
     for table, why in database.damage.items():
         touches = _TABLES.get(table, ())
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)
@@ -168,7 +171,7 @@ def _about(
         yield Finding("clock-unanchored", "warning", message, file)
     unended = ranges["end_ns"].null_count()
     if unended:
-        message = f"{unended} ranges were still open when the recording ended, and are left out"
+        message = f"left out, being still open when the recording ended: {counted(unended, 'range')}"
         yield Finding("ranges-unended", "note", message, file, count=unended, touches=("annotations",))
     if not any(table.height for name, table in tables.items() if name != "devices"):
         yield Finding("no-events", "error", "the file holds no events", file)

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
@@ -94,7 +95,7 @@ class RequestRows:
         if not self.lost:
             return []
         shown = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
-        message = f"{len(self.lost)} requests are damaged or impossible and were left out: {shown}"
+        message = f"left out as damaged or impossible: {counted(len(self.lost), 'request')}: {shown}"
         return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
 
     def _failed(self) -> list[Finding]:
