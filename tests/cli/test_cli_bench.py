@@ -57,11 +57,6 @@ def test_inspect_as_json_has_a_place_for_everything(sharded: Path, capsys: Captu
     assert [metric["metric"] for metric in found["metrics"]] == load().names()
 
 
-def test_inspect_needs_something_to_look_at(tmp_path: Path, capsys: Captured) -> None:
-    assert main(["inspect", str(tmp_path)]) == NO_INPUT
-    assert "holds no trace of a known format" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["deepseek-dualpipe", "nccl-args"])
 def test_inspect_reads_real_traces(kineto: Path, name: str, capsys: Captured) -> None:
     assert main(["inspect", str(kineto / name)]) == OK
@@ -121,38 +116,6 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     assert f"({name.removesuffix('.json')}): nothing wrong" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message", "fix"),
-    [
-        (["inspekt"], "unknown command 'inspekt'", "did you mean inspect"),
-        (["timline"], "unknown command 'timline'", "did you mean timeline"),
-        (["qqqq"], "unknown command 'qqqq'", "known: approve, "),
-        (["inspect"], "RUN is missing", "give it: Directory, trace file or URL"),
-        (["timeline", "a"], "--output is missing", "give it: File to write"),
-        (["inspect", "a", "b"], "unexpected argument: b", "--help"),
-        (["inspect", "a", "--jbs", "1"], "unknown option --jbs", "did you mean --jobs"),
-        (["inspect", "a", "--json"], "unknown option --json", "give --format json"),
-        (["inspect", "--trace", "a"], "unknown option --trace", "name the run without an option"),
-        (["diagnose", "a", "-o", "b"], "unknown option -o", "end the command in > FILE"),
-        (["inspect", "a", "--jobs", "4x"], "--jobs 4x is not a whole number", "without a unit"),
-        (["compare", "a", "b", "--tolerance", "5%"], "--tolerance 5% is not a number", "without a unit"),
-        (["examples"], "examples is a run and no command", "ccl-bench inspect examples"),
-        (["report", "a", "-o", "no/such/r.html"], "there is no folder no/such", "create it first"),
-        (["validate"], "PATH is missing", "name the run"),
-        (["--nothing"], "unknown option --nothing", "--help"),
-        (["completion", "tcsh"], 'invalid value "tcsh"', "one of: bash, zsh, fish"),
-    ],
-)
-def test_a_wrong_command_line_says_what_was_meant(
-    arguments: list[str], message: str, fix: str, capsys: Captured
-) -> None:
-    assert main(arguments) == WRONG_USAGE
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert message in err
-    assert fix in err.splitlines()[1]
-
-
 @pytest.mark.parametrize("arguments", [[], ["inspect"], ["validate"], ["completion"]])
 def test_help_begins_with_what_a_command_does_and_ends_with_an_example(
     arguments: list[str], capsys: Captured
@@ -180,10 +143,3 @@ def test_metrics_are_completed_by_name(capsys: Captured) -> None:
 
     metrics_main(["__complete", "--metric", "coll_"])
     assert "coll_call_num" in capsys.readouterr().out
-
-
-def test_an_address_that_does_not_answer_is_named_as_it_was_given(capsys: Captured) -> None:
-    assert main(["inspect", "http://127.0.0.1:9/run.json"]) == NO_INPUT
-    err = capsys.readouterr().err
-    assert "http://127.0.0.1:9/run.json: cannot be reached" in err
-    assert "ranks.json" not in err

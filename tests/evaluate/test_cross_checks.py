@@ -141,7 +141,7 @@ def test_a_file_that_holds_nothing_usable_is_named_where_it_is_missed(tmp_path, 
     (found,) = json.loads(answer.stdout)
     assert (found["status"], found["reason"]) == ("not_measurable", f"{file} holds nothing usable")
     (finding,) = (f for f in found["findings"] if f["file"] == file)
-    assert finding["code"] in {"file-unusable", "file-unreadable"}
+    assert finding["code"] in {"file-unusable", "file-malformed"}
     assert f"error: {file}: {finding['message']} ({finding['code']})" in answer.stderr
 
 
@@ -159,7 +159,7 @@ def test_an_unusable_file_is_named_beside_the_reason_of_the_traces(tmp_path):
 def test_a_card_with_a_syntax_error_is_reported(run):
     card = run / "workload_card.yaml"
     card.write_text(card.read_text().replace("workload:", "workload: [", 1))
-    assert "file-unreadable" in codes(run)
+    assert "file-malformed" in codes(run)
 
 
 def test_a_file_named_as_card_must_be_one(run):

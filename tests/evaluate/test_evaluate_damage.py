@@ -217,7 +217,7 @@ def test_an_unreadable_side_file_stays_with_the_numbers_it_would_have_given(tmp_
         tmp_path, "training_quality", "coll_call_num", "iteration_wall_clock_time"
     )
 
-    assert (quality.status, codes(quality)) == ("not_measurable", ["file-unreadable"])
+    assert (quality.status, codes(quality)) == ("not_measurable", ["file-malformed"])
     assert (codes(calls), codes(times)) == ([], [])
 
 

@@ -78,7 +78,7 @@ def test_an_unreadable_file_gives_way_to_the_next_and_the_number_says_so(tmp_pat
     found = step_time(tmp_path)
 
     assert (found.value, found.window) == (0.3, "step_durations.json")
-    assert codes(found) == ["file-unreadable"]
+    assert codes(found) == ["file-malformed"]
 
 
 def test_the_side_file_nearest_to_the_top_counts(tmp_path: Path):

@@ -69,7 +69,7 @@ def test_metrics_for_other_kinds_of_runs_are_counted() -> None:
     found = Inspection("run", metrics=[InspectedMetric("mfu", "%", "ok"), ttft, broken])
     assert _lines(found)[-2:] == [
         "mine failed: KeyError",
-        "1 measured, 1 for other kinds of runs: --why lists them",
+        "1 measured, 1 for other kinds of runs (--why lists them): 1 because this run is training",
     ]
     page = to_text(inspection.inspection_page(found, why=True))
     assert "not applicable: this run is training" in page

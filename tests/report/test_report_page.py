@@ -291,7 +291,10 @@ def test_metrics_for_other_kinds_of_runs_are_counted_and_listed_when_asked_for()
         missing("mine", "KeyError", "failed"),
         replace(missing("mfu", "the precision is not known"), is_repairable=True),
     )
-    said = "1 measured, 2 for other kinds of runs: --why lists them"
+    said = (
+        "1 measured, 2 for other kinds of runs (--why lists them): 1 because it is defined for inference; "
+        "1 because the run has no snapshot"
+    )
     hidden = ("it is defined for inference", "the run has no snapshot")
     for form in ("html", "markdown", "text"):
         short = unescape(render(observed, form)).replace("\\", "")

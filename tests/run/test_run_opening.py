@@ -207,5 +207,5 @@ def test_an_unreadable_metadata_file_is_a_finding_and_the_card_fills_in(tmp_path
 
     run = open_run(tmp_path)
 
-    assert [(f.code, f.file) for f in run.findings] == [("file-unreadable", "run_metadata.json")]
+    assert [(f.code, f.file) for f in run.findings] == [("file-malformed", "run_metadata.json")]
     assert (run.facts.seq_len.value, run.facts.seq_len.source) == (12, "workload card")

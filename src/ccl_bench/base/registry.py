@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MISSPELT = 0.8
+"""Least likeness of a word to what it is a misspelling of."""
+
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
     """Return a hint naming the closest known words, or an empty string; `cutoff` is the least likeness."""
@@ -28,10 +31,10 @@ class Registry(Generic[T]):
     Names are found in upper and lower case alike. Packages add theirs through the entry-point group
     `group`: each entry names a module whose import registers what it defines. A plug-in that fails to
     import is remembered in `broken` and never takes the others down. `suggest` knows what to ask for in
-    place of words that are no name here.
+    place of words that are no name here, given such a word and the least likeness to one that it knows.
     """
 
-    def __init__(self, kind: str, group: str, suggest: Callable[[str], str] | None = None) -> None:
+    def __init__(self, kind: str, group: str, suggest: Callable[[str, float], str] | None = None) -> None:
         self.kind = kind
         self.group = group
         self.broken: dict[str, str] = {}
@@ -74,11 +77,20 @@ class Registry(Generic[T]):
         self.load_plugins()
         if spelling := self._spellings.get(name.casefold()):
             return spelling
-        suggested = self._suggest(name) if self._suggest else ""
-        fix = suggested or did_you_mean(name, self._spellings.values())
-        fix = fix or f"known: {', '.join(sorted(self._items))}"
         broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
-        raise UsageError(f"unknown {self.kind} {name!r}", fix=fix + broken)
+        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._way_out(name))
+
+    def _way_out(self, name: str) -> str:
+        """Return what to ask for in place of a name that is unknown."""
+        suggest = self._suggest or (lambda *_: "")
+        known = self._spellings.values()
+        return (
+            suggest(name, 1.0)
+            or did_you_mean(name, known, cutoff=_MISSPELT)
+            or suggest(name, _MISSPELT)
+            or did_you_mean(name, known)
+            or f"known: {', '.join(sorted(self._items))}"
+        )
 
     def canonical(self, name: str) -> str:
         """Return the registered name behind `name` or an alias of it; UsageError as of `spelled`."""

@@ -52,7 +52,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
 }
 """Findings that leave no number right that rests on these tables; on what they touch where none are named."""
 
-_UNUSABLE = {"file-unreadable", "file-unusable"}
+_UNUSABLE = {"file-unreadable", "file-malformed", "file-unusable"}
 """Findings of files from which nothing comes."""
 
 _NOT_WORK = {"steps", "step_times", "facts"}

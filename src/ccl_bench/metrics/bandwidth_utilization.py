@@ -54,6 +54,15 @@ Reference:
 """
 
 
+def need_kind(calls: pl.DataFrame, kind: str) -> None:
+    """Raise NotMeasurable where steps hold calls of collectives, and none of this kind."""
+    if not calls.is_empty() and not calls["collective"].is_in(KINDS[kind]).any():
+        raise NotMeasurable(
+            f"the run has no such collective: no step holds a call of {kind}",
+            fix="coll_call_num lists which collectives the run has",
+        )
+
+
 def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
     """Return the metric of one kind of collective."""
 
@@ -62,7 +71,10 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
         facts: Facts,
         collective_parts: pl.DataFrame | None = None,
         steps: pl.DataFrame | None = None,
+        traffic: pl.DataFrame | None = None,
     ) -> Measurement:
+        if traffic is not None:
+            need_kind(traffic.drop_nulls("step"), suffix)
         found = _bandwidth(transfers.filter(pl.col("collective").is_in(collectives)), suffix, facts)
         if collective_parts is None or steps is None:
             return found

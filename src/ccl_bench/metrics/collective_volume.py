@@ -9,7 +9,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.bandwidth_utilization import KINDS, need_kind
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
@@ -71,6 +71,7 @@ def _volume(
     inside: pl.DataFrame, steps: pl.DataFrame, suffix: str, collectives: tuple[str, ...]
 ) -> Measurement:
     chosen = inside.filter(pl.col("collective").is_in(collectives))
+    need_kind(inside, suffix)
     sized = chosen.drop_nulls("size_bytes")
     if sized.is_empty():
         raise NotMeasurable(

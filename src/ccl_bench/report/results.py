@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.counting import counted
@@ -30,6 +31,9 @@ STATUS_WORDS = {
 _STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
 _ALIKE = 2
 """Findings of one kind that are listed one by one; the others are counted."""
+
+_REASONS = 3
+"""Reasons that are named where metrics without a value are counted."""
 
 
 def number(result: Result) -> str:
@@ -84,10 +88,21 @@ def is_expected(answer: Result | InspectedMetric) -> bool:
 
 
 def counts(answers: Sequence[Result | InspectedMetric]) -> str:
-    """Return how many metrics have a value and how many are for other kinds of runs; empty where none is."""
-    others = sum(map(is_expected, answers))
+    """Return how many metrics have a value and how many are for other kinds of runs, by reason.
+
+    Empty where none is for other kinds of runs. The most frequent reasons are named, up to a colon, which
+    what concerns one metric follows.
+    """
+    reasons = Counter(answer.reason.partition(":")[0] for answer in answers if is_expected(answer))
+    if not reasons:
+        return ""
     measured = sum(answer.status == "ok" for answer in answers)
-    return f"{measured} measured, {others} for other kinds of runs: --why lists them" if others else ""
+    named = reasons.most_common(_REASONS)
+    said = [f"{count} because {reason}" for reason, count in named]
+    if left := reasons.total() - sum(count for _, count in named):
+        said.append(f"{left} for other reasons")
+    head = f"{measured} measured, {reasons.total()} for other kinds of runs (--why lists them)"
+    return f"{head}: {'; '.join(said)}"
 
 
 def valued_first(results: Iterable[Result]) -> list[Result]:

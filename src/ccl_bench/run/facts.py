@@ -83,8 +83,7 @@ class Stated:
             self.keep(kind, attribute, path, read)
         except InputError as error:
             self.limits[path] = "damaged, not used"
-            touches, message = (_INPUTS.get(attribute, "facts"),), f"{_kind(kind, path)}{error.message}"
-            self.findings.append(Finding("file-unreadable", "error", message, path.name, touches=touches))
+            self.findings.append(_not_read(kind, attribute, path, error))
 
     def keep(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
         """Keep the content of a file as `attribute`; raise InputError where it cannot be read.
@@ -197,6 +196,17 @@ def _mistakes(kind: str, attribute: str, path: Path, errors: list[Issue]) -> Fin
     message = f"{_kind(kind, path)}{_quoted(errors)}"
     touches = (_INPUTS.get(attribute, "facts"),)
     return Finding("file-mistakes", "warning", message, path.name, count=len(errors), touches=touches)
+
+
+def _not_read(kind: str, attribute: str, path: Path, error: InputError) -> Finding:
+    """Return the finding about a file that the system does not give, or whose content cannot be read."""
+    code = "file-unreadable" if isinstance(error.__cause__, OSError) else "file-malformed"
+    line, _, column = error.where.removeprefix(f"{path}:").partition(":")
+    place = f"line {line}" + (f", column {column}" if column else "") if line.isdigit() else ""
+    fix = f" ({error.fix})" if place and error.fix else ""
+    message = f"{_kind(kind, path)}{place and place + ': '}{error.message}{fix}"
+    touches = (_INPUTS.get(attribute, "facts"),)
+    return Finding(code, "error", message, path.name, touches=touches)
 
 
 def _unusable(attribute: str, path: Path, errors: list[Issue]) -> Finding:

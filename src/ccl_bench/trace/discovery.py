@@ -7,12 +7,14 @@ import os
 import stat
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import remote
 from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.format import Part, TraceFile
@@ -33,6 +35,12 @@ NO_NUMBER = ("no table",)
 
 _NAMED = 3
 """Files that a message names."""
+
+_LIKELY = 0.6
+"""Least likeness of a file to the misspelt name of one."""
+
+_CANDIDATES = 1000
+"""Files of a folder that are looked at for one with a like name."""
 
 
 def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
@@ -268,6 +276,19 @@ def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) 
     return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
 
 
+def _nearest(missing: Path) -> str:
+    """Return what was probably meant by a path that leads nowhere."""
+    if remote.is_remote(missing):
+        return "check the address"
+    ways = [missing, *missing.parents]
+    first = next((way for way in ways if way.absolute().parent.is_dir()), missing)
+    folder = first.absolute().parent
+    names = islice(os.scandir(folder), _CANDIDATES) if os.access(folder, os.R_OK) else ()
+    hint = did_you_mean(first.name, [entry.name for entry in names], cutoff=_LIKELY)
+    where = "" if first == missing else f": there is no {first}"
+    return f"check the path{where}" + (f"; {hint}" if hint else "")
+
+
 def discover_traces(
     root: Path, ranks: Mapping[str, int] | None = None, among: Sequence[Path] | None = None
 ) -> DiscoveredFiles:
@@ -282,7 +303,7 @@ def discover_traces(
     except (OSError, PermissionError) as error:
         raise InputError(f"cannot be opened: {error}", where=str(root), fix="check the address") from error
     if not exists:
-        raise InputError("there is no such file or directory", where=str(root), fix="check the path")
+        raise InputError("there is no such file or directory", where=str(root), fix=_nearest(root))
     if not is_folder and not remote.is_remote(root) and not root.is_file():
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
     found = DiscoveredFiles()

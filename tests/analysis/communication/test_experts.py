@@ -199,9 +199,7 @@ def test_a_list_with_a_damaged_count_is_left_out_whole(tmp_path: Path):
 def test_a_file_that_is_no_json_is_a_finding_and_the_others_count(tmp_path: Path):
     run = write_ranks(tmp_path, {"token_counts": [1, 3]})
     (run / "moe_assignments_rank1.json").write_text("{")
-    assert [finding.code for finding in open_run(run).findings if "moe" in finding.file] == [
-        "file-unreadable"
-    ]
+    assert [finding.code for finding in open_run(run).findings if "moe" in finding.file] == ["file-malformed"]
     assert measured(run, NAME).value == pytest.approx(3 / 2)
 
 

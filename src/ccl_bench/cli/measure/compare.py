@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import say
 from ccl_bench.report.render import Form, form_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cyclopts import App
 
 ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
@@ -91,6 +95,8 @@ def compare(
     from ccl_bench import api
     from ccl_bench.report.console import show
 
+    for place in _given_again(run):
+        say(PROGRAM, f"note: {place} is compared with itself, so that nothing can differ: give another run")
     target = options.file_to_write(output, force=force) if output else None
     chosen = form or (form_of(output) if output else "text")
     with reading.in_use() as progress:
@@ -119,3 +125,10 @@ def compare(
     else:
         sys.stdout.write(compared.written(chosen))
     return compared.data.exit_status
+
+
+def _given_again(places: Sequence[str]) -> list[str]:
+    """Return the runs that are there more than once, each once."""
+    real = [os.path.realpath(place) for place in places]
+    first = dict(zip(reversed(real), reversed(places), strict=True))
+    return [place for path, place in first.items() if real.count(path) > 1]

@@ -204,7 +204,10 @@ def exit_status(results: Sequence[Result]) -> int:
 
 def _unread(result: Result) -> bool:
     """Whether a result has no value because none of the run's traces could be read."""
-    unreadable = any(finding.code in {"trace-unreadable", "file-unreadable"} for finding in result.findings)
+    unreadable = any(
+        finding.code in {"trace-unreadable", "file-unreadable", "file-malformed"}
+        for finding in result.findings
+    )
     return result.status == "not_measurable" and unreadable and not result.provenance.traces
 
 

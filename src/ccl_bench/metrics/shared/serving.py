@@ -25,6 +25,9 @@ BENCHMARK_IT = (
     "SGLang bench_serving --output-details, genai-bench, AIPerf or LLMPerf"
 )
 
+OF_TRAINING = "if the run trains, write phase: training into the workload card; if it serves, "
+"""Beginning of the fix where nothing shows that a run serves requests."""
+
 _TOLERANCE = 1e-3
 """Share by which a latency that is put together from gaps may exceed the benchmark it is of."""
 
@@ -38,9 +41,9 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
     """
     found = benchmark_of(requests, statistics)
     if found is None:
-        reason, fix = "the run holds no result of a serving benchmark", BENCHMARK_IT
+        reason, fix = "the run holds no result of a serving benchmark", OF_TRAINING + BENCHMARK_IT
         if instead:
-            reason += f", and traces alone give {instead}, the time of a pass and not of a request"
+            reason += f": traces alone give {instead}, the time of a pass and not of a request"
             fix += f"; or ask for {instead}"
         raise NotMeasurable(reason, fix=fix)
     return found
@@ -144,7 +147,8 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
     named = forward_passes.filter(pl.col("phase") == phase)
     if named.is_empty():
-        raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=PROFILE_IT)
+        fix = (OF_TRAINING if forward_passes.is_empty() else "") + PROFILE_IT
+        raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=fix)
     mine = named.drop_nulls("on_device")
     if mine.is_empty():
         raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
