@@ -10,7 +10,7 @@ def test_a_kernel_beside_hundreds_of_its_own_stream_is_left_out_with_a_finding()
     assert content.height("kernels") == 400
     (finding,) = content.findings
     assert (finding.code, finding.count, finding.touches) == ("impossible-time", 1, ("kernels",))
-    assert "overlap with 100 others" in finding.message
+    assert "overlaps with 100 others" in finding.message
 
 
 def test_a_kernel_beside_hundreds_of_another_stream_stays():
