@@ -62,8 +62,9 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
         yield Finding(
             "cuda-graphs-hide-kernels",
             "error",
-            f"{counted(graphs.height, 'CUDA graph was', 'CUDA graphs were')} recorded without the kernels inside, "
-            f"{seconds:.3f} s long in all: busy, idle, overlap and every count and time of kernels are wrong",
+            f"{counted(graphs.height, 'CUDA graph was', 'CUDA graphs were')} recorded without the kernels "
+            f"inside, {seconds:.3f} s long in all: busy, idle, overlap and every count and time of kernels "
+            "are wrong",
             file,
             count=graphs.height,
             touches=("kernels", "memcpy"),
