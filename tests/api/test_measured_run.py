@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 STEP = "4"
 """One of the steps of the example."""
+
+UNITS = {
+    ("kernels", "start_ns"): "ns",
+    ("kernels", "rank"): "",
+    ("kernels", "blocks_per_sm"): "",
+    ("kernels", "occupancy_pct"): "%",
+    ("kernels", "name"): "",
+    ("memcpy", "bytes"): "bytes",
+    ("collectives", "in_elements"): "",
+}
 
 GPUS = ROOT / "examples" / "runs" / "megatron-tp8-a100"
 
@@ -71,6 +82,25 @@ def test_a_table_of_some_ranks_is_those_rows(gpus: ccl.MeasuredRun) -> None:
         gpus.table("kernels", ranks=[0, 9])
 
 
+def test_a_file_knows_its_rank_better_than_its_name(tmp_path: Path) -> None:
+    plain = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
+    swapped = tmp_path / "swapped"
+    swapped.mkdir()
+    for rank, other in ((0, 3), (3, 0)):
+        trace = json.loads(gzip.decompress((plain / f"kineto_trace_{rank}.json.gz").read_bytes()))
+        trace["distributedInfo"] = trace.pop(
+            "distributedInfo"
+        )  # at the end, where only a whole reading finds it
+        (swapped / f"kineto_trace_{other}.json").write_text(json.dumps(trace))
+    run = ccl.open(swapped)
+    for rank in (0, 3):
+        events = document(plain / f"kineto_trace_{rank}.json.gz")["traceEvents"]
+        recorded = sum(each.get("cat") == "cpu_op" and each["ph"] == "X" for each in events)
+        found = run.table("cpu_ops", ranks=[rank])
+        assert found.height == recorded
+        assert found["trace"].unique().to_list() == [int(rank == 0)]
+
+
 def test_tables_are_of_chosen_steps() -> None:
     run = ccl.open(EXAMPLE, steps=STEP)
     operators = run.table("cpu_ops")
@@ -84,12 +114,8 @@ def test_tables_are_of_chosen_steps() -> None:
 
 
 def test_tables_state_their_units(run: ccl.MeasuredRun) -> None:
-    table = run.tables["memcpy"] if "memcpy" in run.tables else run.tables["cpu_ops"]
-    assert table.unit("start_ns") == "ns"
-    assert table.unit("rank") == ""
-    documented = {name: table for name, table in run.tables.items() if "bytes" in table.columns}
-    assert all(table.unit("bytes") == "bytes" for table in documented.values())
-    assert run.tables["collectives"].unit("name") == ""
+    units = {(table, column): run.tables[table].unit(column) for table, column in UNITS}
+    assert units == UNITS
 
 
 def test_an_unknown_table_is_refused_with_the_nearest(run: ccl.MeasuredRun) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
-    from ccl_bench.trace.format import TraceFile
 
 TableForm = Literal["parquet", "csv"]
 
@@ -77,15 +76,15 @@ class RunTables(Mapping[str, Table]):
     ) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield tables with their names: raw ones read one by one, all derived ones from one reading."""
         asked = [self._known(name) for name in names]
-        kept = None if ranks is None else self._present(ranks)
+        kept = None if ranks is None else {*ranks}
         raw = [name for name in asked if name in TABLES]
         yield from ((name, self._raw(name, kept)) for name in raw)
         derived = [name for name in asked if name not in TABLES]
         if not derived:
             return
-        loaded = self._load(derived, self._measured.traces)
+        loaded = self._load(derived, range(len(self._measured.traces)))
         for name in derived:
-            yield name, _of_ranks(_of(loaded, self[name]), kept)
+            yield name, _of_ranks(_of(loaded, self[name]), kept, loaded)
 
     def _known(self, name: str) -> str:
         if name in self._tables:
@@ -96,34 +95,33 @@ class RunTables(Mapping[str, Table]):
         fix = did_you_mean(name, documented_tables()) or f"one of: {', '.join(self._tables)}"
         raise UsageError(f"there is no table {name!r}", fix=fix)
 
-    def _present(self, ranks: Iterable[int]) -> set[int]:
-        kept, known = {*ranks}, {*self._measured.ranks}
-        if known and not kept <= known:
-            lacking = ", ".join(map(str, sorted(kept - known)))
-            raise UsageError(
-                f"the run has no trace of rank {lacking}", fix="ccl-bench inspect lists its ranks"
-            )
-        return kept
-
     def _raw(self, name: str, ranks: set[int] | None) -> pl.DataFrame:
-        """Return a raw table; only the traces of the ranks are read where file names state them."""
-        every = self._measured.traces
-        places = [
-            place
-            for place, trace in enumerate(every)
-            if ranks is None or trace.rank is None or trace.rank in ranks
-        ]
-        traces = [every[place] for place in places]
+        """Return a raw table; where the name of each trace states its rank, only those asked for are read."""
+        every = range(len(self._measured.traces))
         choice = self._measured.run.choice
         timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
-        loaded = self._load([name, "steps"] if choice and timed else [name], traces)
-        found = _of(loaded, self[name])
+        wanted = [name, "steps"] if choice and timed else [name]
+        places = self._places(ranks)
+        loaded = self._load(wanted, places)
+        if len(places) < len(every) and {trace.rank for trace in loaded.traces} != ranks:
+            places = every  # a file states another rank than its name
+            loaded = self._load(wanted, places)
+        found = _of_ranks(_of(loaded, self[name]), ranks, loaded)
         if choice and timed:
             found = _begun_in(loaded.inputs["steps"], found, timed)
-        return _of_ranks(_renumbered(found, places, len(every)), ranks)
+        return _renumbered(found, places, len(every))
 
-    def _load(self, names: Iterable[str], traces: list[TraceFile]) -> LoadedRun:
+    def _places(self, ranks: set[int] | None) -> Sequence[int]:
+        """Return the places of the traces that ranks need, as names show; all where ranks have several."""
+        stated = [trace.rank for trace in self._measured.traces]
+        every = range(len(stated))
+        if ranks is None or None in stated or len({*stated}) < len(stated):
+            return every
+        return [place for place in every if stated[place] in ranks] or every
+
+    def _load(self, names: Iterable[str], places: Iterable[int]) -> LoadedRun:
         measured = self._measured
+        traces = [measured.traces[place] for place in places]
         return load_tables(replace(measured.run, traces=traces), names, **measured.reading)
 
 
@@ -136,7 +134,7 @@ def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
     return found.select([*table.columns])
 
 
-def _renumbered(table: pl.DataFrame, places: list[int], traces: int) -> pl.DataFrame:
+def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.DataFrame:
     """Return a table of some traces of a run with the numbers that they have among all of them."""
     if len(places) == traces:
         return table
@@ -145,11 +143,20 @@ def _renumbered(table: pl.DataFrame, places: list[int], traces: int) -> pl.DataF
     return table.with_columns(trace=own + traces * (read // len(places)))
 
 
-def _of_ranks(table: pl.DataFrame, ranks: set[int] | None) -> pl.DataFrame:
-    """Return the rows of some ranks; all where none are named, or rows belong to no rank."""
-    if ranks is None or "rank" not in table.columns:
+def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) -> pl.DataFrame:
+    """Return the rows of some ranks, whose traces are among the loaded ones; UsageError where one is not.
+
+    Rows of a process with several devices have no rank of their own, and count with their trace.
+    """
+    if ranks is None:
         return table
-    return table.filter(pl.col("rank").is_in(sorted(ranks)))
+    if lacking := ranks - {trace.rank for trace in loaded.traces}:
+        message = f"the run has no trace of rank {', '.join(map(str, sorted(lacking)))}"
+        raise UsageError(message, fix="ccl-bench inspect lists its ranks")
+    if "trace" in table.columns:
+        own = [place for place, trace in enumerate(loaded.traces) if trace.rank in ranks]
+        return table.filter((pl.col("trace") % len(loaded.traces)).is_in(own))
+    return table.filter(pl.col("rank").is_in(sorted(ranks))) if "rank" in table.columns else table
 
 
 def _begun_in(steps: pl.DataFrame, table: pl.DataFrame, time: str) -> pl.DataFrame:

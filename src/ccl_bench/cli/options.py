@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import App, Group, Parameter
 
@@ -99,6 +99,17 @@ class Steps:
 EVERY_STEP = Steps()
 
 
+class ReadingArguments(TypedDict):
+    """How the traces of a run are read, as functions of the library take it."""
+
+    profile_mode: str
+    steps: str | None
+    skip_steps: int | None
+    marker: str | None
+    jobs: int | None
+    use_cache: bool
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -109,6 +120,18 @@ class Reading:
     no_cache: NoCache = False
     engine: Engine = "auto"
     steps: Steps = EVERY_STEP
+
+    @property
+    def arguments(self) -> ReadingArguments:
+        """The options as functions of the library take them."""
+        return {
+            "profile_mode": self.profile_mode,
+            "steps": self.steps.steps,
+            "skip_steps": self.steps.skip_steps,
+            "marker": self.steps.marker,
+            "jobs": self.jobs,
+            "use_cache": not self.no_cache,
+        }
 
     @contextlib.contextmanager
     def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
@@ -126,17 +149,7 @@ class Reading:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
         from ccl_bench import api
 
-        measured = api.open(
-            place,
-            card=card,
-            config=config,
-            profile_mode=self.profile_mode,
-            steps=self.steps.steps,
-            skip_steps=self.steps.skip_steps,
-            marker=self.steps.marker,
-            jobs=self.jobs,
-            use_cache=not self.no_cache,
-        )
+        measured = api.open(place, card=card, config=config, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:
             yield measured
 

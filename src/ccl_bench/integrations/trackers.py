@@ -127,7 +127,7 @@ def _errors_of(tracker: str) -> Iterator[None]:
 
 def _numbers(window: MeasuredWindow) -> dict[str, float]:
     """Return name → value of what has one, in the units of the metrics."""
-    return {f"{PREFIX}{result.metric}": result.value or 0.0 for result in window.values}
+    return {f"{PREFIX}{each.metric}": each.value for each in window.results if each.value is not None}
 
 
 def _units(window: MeasuredWindow) -> dict[str, str]:

@@ -8,6 +8,8 @@ import pytest
 from local_plain import length, union
 from local_traces import Event, copy, kernel, launch, result, results, step, table, write
 
+import ccl_bench
+
 STEP = 1000
 STEPS = 3
 
@@ -29,6 +31,17 @@ def test_two_devices_at_49_percent_are_not_one_at_98(tmp_path: Path) -> None:
     (finding,) = found["gpu_busy"].findings
     assert (finding.code, finding.severity, finding.count) == ("several-devices", "note", 2)
     assert "devices 0, 1" in finding.message
+
+
+def test_a_table_of_the_rank_has_the_rows_of_both_devices(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        launch(1, 1, 2), kernel("gemm", 1, 2, 51, device=0),
+        launch(2, 2, 3), kernel("gemm", 2, 51, 100, device=1),
+    ]  # fmt: skip
+    run = ccl_bench.open(write(tmp_path, events, world_size=1))
+    for name in ("kernels", "breakdown"):
+        assert run.table(name, ranks=[0]).height == run.table(name).height == 2
 
 
 def made(seed: int) -> list[Event]:

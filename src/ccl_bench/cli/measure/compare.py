@@ -106,13 +106,8 @@ def compare(
             study=study or (),
             fail_on=fail_on or (),
             tolerance=tolerance / 100,
-            profile_mode=reading.profile_mode,
-            steps=reading.steps.steps,
-            skip_steps=reading.steps.skip_steps,
-            marker=reading.steps.marker,
-            jobs=reading.jobs,
-            use_cache=not reading.no_cache,
             progress=progress,
+            **reading.arguments,
         )
     if target:
         from ccl_bench.report.comparison.text import verdicts
