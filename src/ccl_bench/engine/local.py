@@ -138,10 +138,11 @@ def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
         pool.shutdown()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             if process.pid not in before:
                 process.terminate()
+        # The pool's own thread must be done too: Python's exit would wake it while it closes its pipe.
+        pool.shutdown(cancel_futures=True)
         raise
 
 

@@ -121,12 +121,16 @@ def test_processes_beside_this_one_bear_a_poisoned_trace_too(run: Path, tmp_path
     assert "worker-died" in codes
 
 
-def test_a_scheduler_that_dies_ends_the_command_with_a_word(run: Path, own_cluster: Cluster) -> None:
+def test_a_scheduler_that_dies_ends_the_command_with_a_word(
+    run: Path, tmp_path: Path, poison, own_cluster: Cluster
+) -> None:
+    (tmp_path / "readers").mkdir()
+    keeping = with_poison(run, tmp_path, rank=3, poison="keep", folder=str(tmp_path / "readers"))
     own_cluster.worker()
     own_cluster.has_workers(1)
 
     with pytest.raises(InputError, match="the scheduler is gone") as refused:
-        answer(run, own_cluster.address, Watched(lambda: end(own_cluster.scheduler)))
+        answer(keeping, own_cluster.address, Watched(lambda: end(own_cluster.scheduler)))
 
     assert refused.value.fix == "start it and this command again"
 
