@@ -85,7 +85,7 @@ class Job:
                 continue
             if rank := variable(pid, "RANK"):
                 found[int(rank)] = pid
-            elif b"forking/ranks.py" in command and _parents_command(pid) == command:
+            elif b"forking/ranks.py" in command and _is_forked_rank(pid, command):
                 node = command.partition(b"--node-rank\0")[2].partition(b"\0")[0]
                 forked.append((int(node), pid))
         return found or {rank: pid for rank, (_, pid) in enumerate(sorted(forked))}
@@ -233,10 +233,16 @@ def variable(pid: int, name: str) -> str:
     return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), "")
 
 
-def _parents_command(pid: int) -> bytes:
-    """Return the command line of a process's parent."""
+def _is_forked_rank(pid: int, command: bytes) -> bool:
+    """Whether a process was forked by the copy of its launcher, and is neither of the two."""
+    copy = _parent(pid)
+    return _read(copy, "cmdline") == command and _read(_parent(copy), "cmdline") == command
+
+
+def _parent(pid: int) -> int:
+    """Return the parent of a process; 0 where it is gone."""
     state = _read(pid, "stat").rpartition(b")")[2].split()
-    return _read(int(state[1]), "cmdline") if state else b""
+    return int(state[1]) if state else 0
 
 
 def _read(pid: int, name: str) -> bytes:
