@@ -173,6 +173,12 @@ def test_a_wrong_tracker_says_what_to_write(to: str, said: str) -> None:
         open_tracker(to, "run")
 
 
+def test_a_wrong_tracker_is_refused_before_the_run_is_looked_at() -> None:
+    ended = invoke(["ccl-bench", "log", "no-such-run", "--to", "tensorboard:x", "--to", "wand:x"])
+    assert ended.returncode == 2
+    assert "did you mean wandb" in ended.stderr
+
+
 def test_what_a_tracker_refuses_is_an_error_that_names_it() -> None:
     with pytest.raises(CclBenchError, match="tensorboard:/proc/none"):
         open_tracker("tensorboard:/proc/none", "run")

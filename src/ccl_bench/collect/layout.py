@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from datetime import datetime
 from glob import escape
-from pathlib import PurePosixPath
+from itertools import chain, pairwise
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
@@ -16,8 +18,7 @@ from ccl_bench.side_files.kinds import side_file_named
 from ccl_bench.trace.discovery import discover_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from ccl_bench.trace.format import TraceFile
 
@@ -29,6 +30,9 @@ _NAME_OF_FORMAT = {
     "execution_trace": "et.json",
     "memory_snapshot": "memory_snapshot.pickle",
 }
+
+_UNPLAIN = re.compile(r"[^\w.]+")
+"""What no name of a directory should hold."""
 
 _WINDOW = re.compile(r"(?:iteration|iter|step)[-_]\d+(?:_exit)?")
 
@@ -67,6 +71,15 @@ LOGS = "logs"
 
 _RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, rank_summary.FOLDER)
 _REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm")
+
+
+def default_directory(command: Sequence[str]) -> Path:
+    """Return a directory for a run of a command that no other has: its program, the time and this process."""
+    scripts = (Path(word).stem for word in command if word.endswith(".py"))
+    modules = (module for option, module in pairwise(command) if option == "-m")
+    program = next(chain(scripts, modules), Path(command[0]).name)
+    name = _UNPLAIN.sub("-", program).strip("-.") or "run"
+    return Path("runs", f"{name}-{datetime.now().astimezone():%Y%m%dT%H%M%S}-{os.getpid()}")
 
 
 def prepare_run_directory(target: Path, *, force: bool) -> None:

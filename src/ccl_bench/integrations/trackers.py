@@ -45,6 +45,7 @@ def log_results(run: str | Path, to: str, *, step: int | None = None, name: str 
     `mlflow:EXPERIMENT`; a run of the last two that is active in this process is used. `step` and `name` are
     for a run that has no steps of its own and for the name of the tracker's run.
     """
+    parse_tracker(to)
     windows = load_windows(run, step=step, name=name)
     tracker = open_tracker(to, windows[0].run)
     with contextlib.closing(tracker):
@@ -98,14 +99,20 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
         yield MeasuredWindow(run, window, step, 0, [], results, findings, "", at)
 
 
-def open_tracker(to: str, run: str) -> Sink:
-    """Return the tracker at `NAME:PLACE`, for a run of this name; UsageError where there is none."""
+def parse_tracker(to: str) -> tuple[str, str]:
+    """Return name and place of the tracker at `NAME:PLACE`; UsageError where there is no such tracker."""
     kind, _, place = to.partition(":")
     if kind not in _TRACKERS:
         fix = did_you_mean(kind, _TRACKERS) or "write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
         raise UsageError(f"there is no tracker {kind!r}", fix=fix)
     if not place:
         raise UsageError(f"{to!r} names no place", fix=f"write {kind}:{_PLACES[kind]}")
+    return kind, place
+
+
+def open_tracker(to: str, run: str) -> Sink:
+    """Return the tracker at `NAME:PLACE`, for a run of this name; UsageError where there is none."""
+    kind, place = parse_tracker(to)
     with _errors_of(to):
         return _TRACKERS[kind](place, plain(run)[:_TAG_CHARACTERS])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from collected import ENVIRONMENT, HERE, collect, files, python, torchrun
 from commands import invoke
 from shared import made_once
 
+from ccl_bench.collect import layout
 from ccl_bench.collect.injection import deaf_python, startup_variables
 from ccl_bench.collect.injection.steps import Beat, StepCounter
 from ccl_bench.evaluate.compute import evaluate
@@ -293,6 +296,53 @@ def test_collect_states_why_a_program_is_not_recorded(tmp_path):
     assert ended.returncode == 4
     assert "ignores PYTHONPATH: ccl-bench cannot record its steps" in ended.stderr
     assert "a loop without one, such as inference, is not recorded from outside" in ended.stderr
+
+
+TRAIN = """
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(25):
+    model(torch.ones(4, 8)).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_program_is_recorded_with_nothing_named_but_itself(tmp_path, torch_installed):
+    (tmp_path / "train.py").write_text(TRAIN)
+    ended = collect(tmp_path, "--", sys.executable, "train.py")
+    assert ended.returncode == 0, ended.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"train-\d{8}T\d{6}-\d+", run.name)
+    assert f"runs/{run.name}/report.html" in ended.stdout
+    (trace,) = run.glob("profile_trace/iteration_*/rank0_trace.json")
+    marks = {event["name"] for event in _json(trace)["traceEvents"] if "name" in event}
+    assert {name for name in marks if name.startswith("ProfilerStep#")} == {
+        f"ProfilerStep#{step}" for step in range(15, 20)
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("python train.py --lr 0.1", "train"),
+        ("srun -n 24 python -u 'my model/train-v2.py'", "train-v2"),
+        ("torchrun --nproc-per-node 4 -m torchtitan.train --config c.toml", "torchtitan.train"),
+        ("/opt/bin/pretrain", "pretrain"),
+        ("../..", "run"),
+    ],
+)
+def test_a_run_without_a_name_is_called_after_its_program(command, program):
+    place = layout.default_directory(shlex.split(command))
+    assert re.fullmatch(rf"runs/{re.escape(program)}-\d{{8}}T\d{{6}}-{os.getpid()}", place.as_posix())
+
+
+def test_nothing_to_run_and_nothing_to_gather_into_is_refused(tmp_path):
+    ended = invoke(["ccl-bench", "collect"], folder=tmp_path)
+    assert ended.returncode == 2
+    assert "neither --output nor a command is given" in ended.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("option", "variable"), [("--no-inject", ""), ("--force", "0")])

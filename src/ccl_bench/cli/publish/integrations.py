@@ -250,8 +250,10 @@ def log(
     """Log one run."""
     from ccl_bench import metrics
     from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.integrations.trackers import load_windows
+    from ccl_bench.integrations.trackers import load_windows, parse_tracker
 
+    for each in to:
+        parse_tracker(each)
     names = [metrics.load().canonical(each) for each in metric or ()]
     with progress_bar(1) as progress:
         windows = load_windows(run, names, step=step, name=name, progress=progress)

@@ -26,7 +26,8 @@ The output of the command goes to the terminal and into DIR/logs, its environmen
 A PyTorch program that does not record itself is profiled unchanged: a step ends when its optimizer has \
 stepped. Traces and small files that it wrote are copied into DIR. run_metadata.json and workload_card.yaml \
 are filled with what was observed; what a person wrote stays. The report goes to DIR/report.html. Without a \
-command, ccl-bench only gathers and describes, as after a job that was killed.
+command, ccl-bench only gathers and describes, as after a job that was killed. Without --output a command is \
+recorded into a new directory below runs.
 
 Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
 or DIR already holds a run; 4 no trace was found.
@@ -35,7 +36,14 @@ or DIR already holds a run; 4 no trace was found.
 Command = Annotated[
     str, Parameter(allow_leading_hyphen=True, negative="", metavar="", help="Command to run, after --.")
 ]
-Output = Annotated[str, Parameter(alias="-o", metavar="DIR", help="Run directory to write.")]
+Output = Annotated[
+    str | None,
+    Parameter(
+        alias="-o",
+        metavar="DIR",
+        help="Run directory to write; for a command runs/PROGRAM-TIME-PROCESS by default.",
+    ),
+]
 Source = Annotated[
     list[str] | None,
     Parameter(metavar="DIR", negative="", help="Folder that the framework writes to; outputs by default."),
@@ -73,16 +81,17 @@ NoInject = Annotated[
 def app(program: str) -> App:
     """Return the command."""
     examples = (
+        f"{program} collect -- python train.py",
         f"{program} collect --output runs/first -- torchrun --nproc-per-node 4 train.py",
         f"{program} collect --output runs/killed --source outputs",
     )
     made = options.app("collect", ABOUT, examples)
-    made.usage = f"{program} collect --output DIR [OPTIONS] [-- COMMAND ...]"
+    made.usage = f"{program} collect [OPTIONS] [-- COMMAND ...]"
 
     @made.default
     def collect(
         *command: Command,
-        output: Output,
+        output: Output = None,
         source: Source = None,
         workload_card: Card = None,
         profile_mode: Profiler = "torch",
@@ -93,20 +102,23 @@ def app(program: str) -> App:
         no_inject: NoInject = False,
         jobs: options.Jobs = None,
     ) -> int:
-        from ccl_bench.collect import injection
+        from ccl_bench.collect import injection, layout
         from ccl_bench.collect.collect_run import Request, collect_run
 
         if command and command[0].startswith("-"):
             raise UsageError(
                 f"there is no option {command[0]}", fix="--help lists them; a command follows --"
             )
+        if output is None and not command:
+            raise UsageError("neither --output nor a command is given", fix="name the run: --output DIR")
         card = Path(workload_card) if workload_card else None
         if card and not card.is_file():
             raise InputError("there is no such workload card", where=str(card), fix="check the path")
         sources = tuple(Path(folder) for folder in source or ())
         more_options = tuple(shlex.split(nsys_options))
         _check_chosen(steps, ranks)
-        request = Request(Path(output), command, sources, card, profile_mode, more_options, force)
+        place = Path(output) if output is not None else layout.default_directory(command)
+        request = Request(place, command, sources, card, profile_mode, more_options, force)
         is_injected = injection.is_wanted(os.environ) and not no_inject
         request = replace(request, steps=steps or "", ranks=ranks or "", is_injected=is_injected)
         return _report(collect_run(request), program, jobs)
