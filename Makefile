@@ -31,7 +31,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs pictures logo wheels services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs sources pictures logo wheels services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -83,6 +83,9 @@ format: $(TEST) ## Rewrite the code in the project's format
 outputs: $(TEST) ## Write the real output of commands and notebooks into README and manual again
 	$(BIN)/python tests/docs/pages.py
 	$(BIN)/python docs/render_notebooks.py
+
+sources: $(TEST) ## Write the table of recordings and metrics in docs/profilers.md again (needs CCL_BENCH_CORPUS)
+	$(BIN)/python docs/source_table.py
 
 pictures: $(TEST) ## Draw the pictures of README and manual from what the commands show (needs Chromium)
 	$(BIN)/python docs/draw_pictures.py

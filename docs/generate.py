@@ -57,6 +57,7 @@ WRITTEN = {
         "Questions and answers": "faq.md",
     },
     "Record a run": {
+        "Which profiler for which question": "profilers.md",
         "Collecting a run": "collecting.md",
         "Collecting on a cluster": "collecting-slurm.md",
         "A run directory": "run-directory.md",
@@ -69,6 +70,7 @@ WRITTEN = {
         "Comparing runs": "comparing.md",
         "A timeline of all ranks": "timeline.md",
         "Diagnoses": "diagnoses.md",
+        "A job that hangs": "hang.md",
         "What would it be worth?": "what-if.md",
         "Many ranks, many machines": "many-machines.md",
         "Python and notebooks": "python.md",

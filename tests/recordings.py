@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 PROGRAMS = {
     "chosen ranges": "evaluate/chosen_ranges.py",
     "delayed ranks": "analysis/communication/gloo_ddp.py",
+    "hangs": "analysis/recorder/gloo_hangs.py",
     "groups": "analysis/communication/gloo_groups.py",
     "loops": "analysis/training_loops.py",
     "sharded": "analysis/device/sharded_training.py",

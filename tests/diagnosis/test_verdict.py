@@ -90,7 +90,9 @@ def _painted(plan: Plan) -> dict[str, float]:
 
 
 CORPUS = os.environ.get("CCL_BENCH_CORPUS")
-RECORDED = [EXAMPLE, *([Path(CORPUS) / "kineto" / "megatron-tp8"] if CORPUS else [])]
+ALONE = "nccl-args"
+"""One of two ranks: nothing shows what its calls waited."""
+RECORDED = [EXAMPLE, *([Path(CORPUS) / "kineto" / run for run in ("megatron-tp8", ALONE)] if CORPUS else [])]
 
 
 @pytest.mark.parametrize("run", RECORDED, ids=lambda run: run.name)
@@ -103,6 +105,7 @@ def test_the_parts_are_those_of_the_metrics(run: Path) -> None:
     assert step.value == found.step_s
     if busy.value is not None:
         assert 100 * (1 - found.parts["idle"]) == pytest.approx(busy.value, abs=0.01)
+    assert (found.unattributed > 0.05) == (run.name == ALONE)
     share = 100 * (found.parts["waiting"] + found.parts["transfer"])
     assert share == pytest.approx(exposed.details["pct_of_step"], abs=0.01)
 

@@ -15,7 +15,7 @@ SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANU
 OF_NO_METRIC = {"trace-missing", "memory-ran-out", "steps-left-out", "meetings-inferred", "diagnosis-failed"}
 """Warnings and errors that put no metric in doubt: none is left, the job suffered it, or it is of none."""
 
-GIVEN = {"facts", "memory_stats", "moe_assignments", "training_metrics"}
+GIVEN = {"facts", "device_samples", "memory_stats", "moe_assignments", "nccl_tests", "training_metrics"}
 """Inputs that no trace holds."""
 
 analysis.load()

@@ -36,6 +36,10 @@ PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 
 # Options of every program, of the scripts that record the bundled runs, and of programs that are recorded.
 FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace", "--help", "--version"} | {
+    "--gpu-metrics-devices",  # nsys
+    "--nic-metrics",  # nsys
+    "--output-format",  # rocprofv3
+    *("--hip-trace", "--kernel-trace", "--rccl-trace"),  # rocprofv3
     "--save-detailed",  # vLLM
     "--signal",  # sbatch
     "--tools",  # tools/main.py

@@ -28,6 +28,10 @@ UNITS = {
     "FLOP/byte",
     "GB",
     "GB/s",
+    "J",
+    "J/token",
+    "MHz",
+    "W",
     "calls",
     "kernels",
     "nats",
@@ -36,6 +40,7 @@ UNITS = {
     "s",
     "s/byte",
     "tokens/s",
+    "°C",
 }
 OTHER_INPUTS = set(stated_inputs(Run(Path())))
 """What metrics and tables across ranks may ask for beside tables."""

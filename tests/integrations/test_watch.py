@@ -243,6 +243,7 @@ def test_checkpoints_and_logs_beside_the_traces_are_no_windows(root: Path) -> No
         "checkpoint/step-20/.metadata",
         "tb/events.out",
         "train.log",
+        "logs/iteration_10/train.log",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x")

@@ -21,6 +21,7 @@ from ccl_bench.evaluate.report_data import (
     time_parts,
     waits,
 )
+from ccl_bench.side_files.nccl_tests import Measured, NcclTests
 
 MS = 1_000_000
 
@@ -138,6 +139,7 @@ def _transfers(sizes: list[int], times_ns: list[int], **more: Any) -> pl.DataFra
             "spans_nodes": False,
             "basis": "wait-free",
             "bus_factor": 1.5,
+            "size": 4,
             "size_bytes": size,
             "time_ns": time,
         }
@@ -154,6 +156,14 @@ def test_bus_bandwidth_of_a_size_is_reported_as_quantiles() -> None:
     assert found.p50_gb_per_s == pytest.approx(1500 / 60)
     assert found.p10_gb_per_s == pytest.approx(1500 / 100)
     assert found.p90_gb_per_s == pytest.approx(1500 / 20)
+
+
+def test_beside_the_bandwidth_of_a_size_is_what_nccl_tests_reached() -> None:
+    tests = NcclTests((Measured("all_reduce", 4, 1, 1000, 3e-8), Measured("all_reduce", 4, 1, 2000, 5e-8)))
+    first, second, beyond = bus_bandwidth(_transfers([1000, 2000, 3000], [60, 60, 60]), tests)
+    assert first.nccl_tests_gb_per_s == pytest.approx(1500 / 30)
+    assert second.nccl_tests_gb_per_s == pytest.approx(3000 / 50)
+    assert beyond.nccl_tests_gb_per_s is None
 
 
 def test_many_sizes_count_by_powers_of_two_and_unknown_factors_do_not() -> None:

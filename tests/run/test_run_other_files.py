@@ -35,6 +35,28 @@ def test_real_output_of_nccl_tests_is_recognised_by_name(corpus: Path) -> None:
             open_run(place)
 
 
+NCCL_EXAMPLE = """[
+{"name": "Group", "cat": "GROUP", "ph": "b", "id": 0, "pid": 9, "tid": 1, "ts": 1.5, "args": {"groupId": 0}},
+{"name": "AllReduce", "cat": "COLL", "ph": "b", "id": 0, "ts": 2.0, "args": {"SeqNum": 1, "CommHash": 12}},
+"""
+PROMETHEUS = 'nccl_bus_bandwidth_gbs{comm_id="0xd1",collective="AllReduce",rank="4",n_ranks="8"} 485.1\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("ncclProfiler-9.json", NCCL_EXAMPLE, "example profiler plug-in"),
+        ("nccl_inspector.prom", PROMETHEUS, "writes for Prometheus"),
+    ],
+)
+def test_what_other_profilers_of_nccl_write_is_refused_by_name(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        open_run(tmp_path)
+
+
 def test_a_file_that_nobody_knows_is_recognised_by_what_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
     with pytest.raises(InputError, match=r"there are only files such as notes\.txt"):
@@ -45,3 +67,41 @@ def test_every_known_file_has_a_source() -> None:
     known = load_data("other_files")
     for row in known["file"]:
         assert known["sources"][row["source"]]["document"].startswith("https://")
+
+
+OF_OTHER_PROFILERS = {
+    "70_kernel_trace.csv": (
+        '"Kind","Agent_Id","Queue_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n',
+        "list of kernels that rocprofv3 wrote as CSV",
+        "--output-format json",
+    ),
+    "70_rccl_api_trace.csv": (
+        '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"\n',
+        "list of calls or ranges that rocprofv3 wrote as CSV",
+        "--output-format json",
+    ),
+    "70_results.pftrace": (
+        "\n\x0ehip\x12begin_ns\x12end_ns\x12delta_ns\x12corr_id",
+        "a Perfetto trace of rocprofv3",
+        "--output-format json",
+    ),
+    "kernel_details.csv": (
+        "Device_id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Num\n",
+        "the list of kernels of Ascend's profiler",
+        "trace_view.json",
+    ),
+    "ascend_pytorch_profiler_0.db": (
+        "SQLite format 3\0CREATE TABLE COMPUTE_TASK_INFO",
+        "a database of Ascend's profiler",
+        "trace_view.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_PROFILERS)
+def test_what_other_profilers_write_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    content, named, fix = OF_OTHER_PROFILERS[name]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=named) as refused:
+        open_run(tmp_path)
+    assert fix in refused.value.fix

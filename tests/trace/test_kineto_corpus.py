@@ -159,7 +159,7 @@ def test_devices_rank_and_groups_are_those_of_the_file(path):
     assert content(path).rank == info["rank"]
     assert content(path).world_size == info["world_size"]
     assert content(path).table("devices").rows() == [
-        (d["id"], d["name"], d["totalGlobalMem"], d["numSms"], d["maxThreadsPerMultiprocessor"])
+        (d["id"], d["name"], d["totalGlobalMem"], d["numSms"], d["maxThreadsPerMultiprocessor"], None, None)
         for d in whole["deviceProperties"]
     ]
     assert content(path).table("process_groups").rows() == [

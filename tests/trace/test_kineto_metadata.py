@@ -29,7 +29,15 @@ def test_devices_and_groups_are_listed(write):
     info = {"backend": "nccl", "rank": 3, "world_size": 64, "pg_config": [group], "nccl_version": "2.17.1"}
     content = read(write([kernel()], deviceProperties=[device], distributedInfo=info))
     assert rows(content, "devices") == [
-        {"device": 1, "name": "NVIDIA H800", "memory_bytes": 84943110144, "sms": 132, "threads_per_sm": 2048}
+        {
+            "device": 1,
+            "name": "NVIDIA H800",
+            "memory_bytes": 84943110144,
+            "sms": 132,
+            "threads_per_sm": 2048,
+            "peak_flops_per_s": None,
+            "memory_bytes_per_s": None,
+        }
     ]
     assert rows(content, "process_groups") == [
         {"name": "1", "description": "mesh_tp", "backend": "cuda:nccl", "size": 2, "ranks": [0, 2]}

@@ -112,7 +112,10 @@ def subtract(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
 PATTERN = "communication pattern"
 """The source of steps that were found in what the kernels repeat."""
 
-BY_START = (PATTERN, WHOLE_TRACE)
+DEVICE_RANGE = "device range"
+"""The source of steps that the device itself shows, as a TPU's does."""
+
+BY_START = (DEVICE_RANGE, PATTERN, WHOLE_TRACE)
 """Sources of steps whose windows are the device's own, so that work belongs where it starts."""
 
 

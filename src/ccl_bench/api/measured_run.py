@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ccl_bench.report.render import Form
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
+    from ccl_bench.result.hang import Hang
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.result.what_if import CriticalPath, WhatIf
@@ -40,6 +41,7 @@ def open(  # noqa: A001  it opens a run
     *,
     card: str | Path | None = None,
     config: str | Path | None = None,
+    ceiling: str | Path | None = None,
     profile_mode: str = "auto",
     steps: str | None = None,
     skip_steps: int | None = None,
@@ -50,13 +52,13 @@ def open(  # noqa: A001  it opens a run
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
     Its files are found, and no trace is read yet. `card` and `config` name a workload card and a training
-    configuration elsewhere; `profile_mode` is `auto`, `torch` or `nsys`. `steps` (`"3-5"`), `skip_steps` and
-    `marker` (a regular expression) choose the steps that numbers rest on. `jobs` processes read traces, as
-    many as cores by default. Raises InputError where there is nothing to read, and UsageError for a choice
-    that makes no sense.
+    configuration elsewhere, `ceiling` what nccl-tests printed; `profile_mode` is `auto`, `torch` or `nsys`.
+    `steps` (`"3-5"`), `skip_steps` and `marker` (a regular expression) choose the steps that numbers rest on.
+    `jobs` processes read traces, as many as cores by default. Raises InputError where there is nothing to
+    read, and UsageError for a choice that makes no sense.
     """
     choice = step_choice(steps, skip_steps, marker)
-    run = open_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice)
+    run = open_run(place, card=card, config=config, ceiling=ceiling, profile_mode=profile_mode, choice=choice)
     return MeasuredRun(run, str(place), jobs=jobs, use_cache=use_cache)
 
 
@@ -188,6 +190,15 @@ class MeasuredRun:
     def diagnose(self) -> Diagnosed:
         """Return the verdict, what costs time, and what changing it is worth."""
         return self._diagnosed
+
+    def hang(self) -> Hang:
+        """Return which rank is missing where, from the dumps of torch's Flight Recorder.
+
+        Raises NotMeasurable where the run has no dump of a known rank.
+        """
+        from ccl_bench.evaluate.hang import hang_of_run
+
+        return hang_of_run(self.run, **self.reading)
 
     def what_if(
         self,

@@ -68,3 +68,9 @@ def canonical(name: str) -> str:
 def width_bytes(name: str) -> float:
     """Return the bytes of one element of the type, whatever its spelling."""
     return dtype(name).width_bytes
+
+
+def xla_type(number: int) -> str:
+    """Return XLA's spelling of the element type with a number; empty for what is no array of numbers."""
+    names: list[str] = load_data("dtypes")["xla"]["names"]
+    return names[number] if 0 <= number < len(names) else ""

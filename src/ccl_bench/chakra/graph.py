@@ -124,7 +124,7 @@ def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
         start = Start(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
         node.data_deps.extend(dependencies.of(start))
         if row["node"] in calls and row["node"] not in on_device:
-            _make_communication(node, calls[row["node"]], recorded.rank)
+            make_communication(node, calls[row["node"]], recorded.rank)
         known.add(row["node"])
         yield node
     yield from _device_nodes(timed.work, max(known, default=0) + 1, calls, recorded.rank)
@@ -153,7 +153,7 @@ def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive:
     if number in timed.calls:
         start, end = timed.calls[number]
         duration = end - start
-    _set_time(node, start, duration)
+    set_time(node, start, duration)
     operands = recorded.operands.get(number, _NONE)
     for side, texts in ((node.inputs, operands.inputs), (node.outputs, operands.outputs)):
         side.values, side.shapes, side.types = texts
@@ -172,7 +172,7 @@ def _device_nodes(
     last: dict[tuple[int, int], int] = {}
     for number, done in enumerate(work, first):
         node = message("Node")(id=number, name=_printable(done.name), type=COMPUTE)
-        _set_time(node, done.start_ns, done.end_ns - done.start_ns)
+        set_time(node, done.start_ns, done.end_ns - done.start_ns)
         launcher = done.call if done.node is None else done.node
         if launcher is not None:
             node.ctrl_deps.append(launcher)
@@ -182,11 +182,11 @@ def _device_nodes(
         node.attr.append(attribute("is_cpu_op", "bool", value=False))
         node.attr.append(attribute("stream", "int64", done.stream))
         if done.call in calls:
-            _make_communication(node, calls[done.call], rank)
+            make_communication(node, calls[done.call], rank)
         yield node
 
 
-def _make_communication(node: Any, call: dict[str, Any], rank: int | None) -> None:
+def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> None:
     """Give a node the type, size and group of a call; what Chakra has no type for stays work."""
     collective = call["collective"]
     if collective in {"send", "recv"}:
@@ -211,7 +211,8 @@ def _make_communication(node: Any, call: dict[str, Any], rank: int | None) -> No
         node.attr.append(attribute("dtype", "string", _printable(call["dtype"])))
 
 
-def _set_time(node: Any, start_ns: int, duration_ns: int) -> None:
+def set_time(node: Any, start_ns: int, duration_ns: int) -> None:
+    """Give a node start and duration, in whole microseconds."""
     node.start_time_micros = max(0, start_ns // 1000)
     node.duration_micros = max(0, round(duration_ns / 1000))
 

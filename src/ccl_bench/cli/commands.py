@@ -14,6 +14,7 @@ from ccl_bench.cli.measure import (
     compare,
     demo,
     diagnose,
+    hang,
     inspect,
     report,
     tables,
@@ -45,6 +46,7 @@ def app(program: str) -> App:
     made.command(tables.app(program))
     made.command(diagnose.app(program))
     made.command(what_if.app(program))
+    made.command(hang.app(program))
     made.command(validate.app(program))
     made.command(new.app(program))
     made.command(collect.app(program))

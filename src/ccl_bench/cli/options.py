@@ -27,6 +27,14 @@ Card = Annotated[
     str | None,
     Parameter(name="--workload-card", metavar="FILE", help="Workload card to use in place of the run's own."),
 ]
+Ceiling = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        help="Output of nccl-tests or rccl-tests on the same machines, or a folder of it, in place of the "
+        "run's own.",
+    ),
+]
 ProfileMode = Annotated[
     Literal["auto", "torch", "nsys"],
     Parameter(help="Profiler whose traces to read if a run has both; auto lets each metric choose."),
@@ -144,12 +152,12 @@ class Reading:
 
     @contextlib.contextmanager
     def open(
-        self, place: str, *, card: str | None = None, config: str | None = None
+        self, place: str, *, card: str | None = None, config: str | None = None, ceiling: str | None = None
     ) -> Iterator[MeasuredRun]:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
         from ccl_bench import api
 
-        measured = api.open(place, card=card, config=config, **self.arguments)
+        measured = api.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:
             yield measured
 

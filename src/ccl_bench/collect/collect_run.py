@@ -39,6 +39,8 @@ DEFAULT_SOURCE = "outputs"
 """Folder in the working directory where torchtitan writes by default."""
 
 _TEE_BOTH_STREAMS = "3"
+_RECORDED_CALLS = "2000"
+"""Communication calls that torch's Flight Recorder keeps of each rank."""
 _PROFILERS = ("torch", "nsys")
 """In the order of recording; each has a log of its name."""
 
@@ -161,6 +163,7 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
         # torchrun reads defaults of its options from PET_*: one log a rank, and the rank before each line.
         "PET_LOG_DIR": str(logs),
         "PET_TEE": _TEE_BOTH_STREAMS,
+        **_flight_recorder_variables(request.output.resolve()),
         **os.environ,
         OUTPUT_VARIABLE: str(output.resolve()),
         MODE_VARIABLE: mode,
@@ -175,6 +178,14 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
     if nsys and result.failed:
         nsys.shut_down()
     return result
+
+
+def _flight_recorder_variables(output: Path) -> dict[str, str]:
+    """Return what lets a job that hangs leave its last calls in the run directory, for `ccl-bench hang`."""
+    found = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    if "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:  # its former name, which would be overruled
+        found["TORCH_FR_DUMP_TEMP_FILE"] = str(output / layout.FLIGHT_RECORDER_PREFIX)
+    return found
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling import rank_summary
+from ccl_bench.collect.profiling.jax_recorder import PROFILES
 from ccl_bench.run import ENVIRONMENT, REPORT
 from ccl_bench.side_files.kinds import side_file_named
 from ccl_bench.trace.discovery import discover_traces
@@ -31,6 +32,9 @@ _NAME_OF_FORMAT = {
     "memory_snapshot": "memory_snapshot.pickle",
 }
 
+_OF_JAX = ("xplane", "jax_trace")
+"""Formats whose files keep their names, which are those of hosts, in a folder for each recording."""
+
 _UNPLAIN = re.compile(r"[^\w.]+")
 """What no name of a directory should hold."""
 
@@ -44,6 +48,8 @@ def destination(trace: TraceFile) -> PurePosixPath:
     """
     own = PurePosixPath(trace.relative.partition("#")[0])
     kind = trace.form.name
+    if kind in _OF_JAX:
+        return PurePosixPath(PROFILES, *own.parts[-2:])
     if kind not in _FOLDER_OF_FORMAT:
         return PurePosixPath(own.name)
     numbered = "" if trace.iteration is None else f"iteration_{trace.iteration}"
@@ -68,8 +74,10 @@ def fallback_destination(trace: TraceFile) -> PurePosixPath:
 
 
 LOGS = "logs"
+FLIGHT_RECORDER_PREFIX = "comm_lib_trace_rank_"
+"""How dumps of torch's Flight Recorder are named, before the rank."""
 
-_RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, rank_summary.FOLDER)
+_RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, PROFILES.parts[0], rank_summary.FOLDER)
 _REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm")
 
 
@@ -109,6 +117,7 @@ def _files_of_earlier_run(target: Path) -> Iterator[Path]:
     for report in (path for pattern in _REPORT_PATTERNS for path in target.glob(pattern)):
         yield report
         yield from target.glob(f"{escape(report.stem)}.sqlite")
+    yield from target.glob(f"{FLIGHT_RECORDER_PREFIX}*")
     for name in _LINK_NAMES.values():
         yield from (path for path in target.glob(f"{name}_*.json*") if path.is_symlink())
     for path in target.iterdir():

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.counting import counted
+from ccl_bench.collect.profiling.recording import STEP_END
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
 from ccl_bench.report.formatting import plain, ranges
 from ccl_bench.report.inspection import issues
@@ -80,7 +81,7 @@ def no_trace_message(collected: Collected) -> str:
         fix = "switch on its profiler (docs/collecting.md), or name the folder that it writes to:"
         if collected.is_watched and not collected.step_end:
             what += (
-                ", and no optimizer of PyTorch stepped in the command\n"
+                ", and no optimizer of PyTorch stepped in the command, and no function of jax.jit ran twice\n"
                 "  a loop without one, such as inference, is not recorded from outside"
             )
             fix = f"put ccl_bench.profile around the loop, {fix}"
@@ -95,7 +96,7 @@ def _summary_rows(collected: Collected, inspection: Inspection) -> Iterator[tupl
     yield "windows", ranges(sorted({t.window for t in inspection.traces if t.window is not None}))
     copied, filled = collected.copied, collected.filled
     ended = collected.step_end
-    yield "steps", f"ccl-bench counted them: {ended} ends one" if ended.startswith("optimizer") else ""
+    yield "steps", f"ccl-bench counted them: {ended} ends one" if ended and ended != STEP_END else ""
     yield "copied", counted(copied.files, "file") if copied.files else ""
     yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
     yield "links", ", ".join(collected.links)

@@ -101,7 +101,7 @@ def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
         .otherwise("end_ns"),
     )
     wait = pl.coalesce("wait_ns", pl.col("last_ns") - pl.col("start_ns"))
-    until = pl.min_horizontal("end_ns", pl.col("start_ns") + wait)
+    until = pl.when(wait.is_not_null()).then(pl.min_horizontal("end_ns", pl.col("start_ns") + wait))
     waiting = met.filter(wait.is_not_null()).select(
         "trace", "start_ns", until.alias("end_ns"), part=pl.lit("waiting")
     )

@@ -200,6 +200,8 @@ def stated_inputs(run: Run) -> dict[str, Any]:
         "training_metrics": stated.training_metrics,
         "memory_stats": stated.memory_stats,
         "moe_assignments": stated.moe_assignments,
+        "nccl_tests": stated.nccl_tests,
+        "device_samples": stated.device_samples,
     }
     recorded = chosen_step_times(stated, run.choice)
     if recorded is not None:
@@ -363,19 +365,27 @@ def _keep_steps(
         )
 
 
-TIMED = {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "requests"}
+TIMED = {
+    *("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "hlo_operations"),
+    "requests",
+}
 """Raw tables that show when something was done."""
 
 
 def usable_sources(metric: Metric, recorded: Collection[str], given: Collection[str]) -> list[Metric]:
     """Return the sources of a metric in a run with these raw tables and other inputs.
 
-    Others that rest on traces are asked only where no trace is of the kind that the first rests on.
+    Others that rest on traces are asked only where no trace is of the kind that the first rests on, or where
+    traces show when something was done that the first does not rest on.
     """
     raw = [raw_needs(need for need in way.needs if need not in given) for way in metric.sources]
     is_recorded = not raw[0].isdisjoint(TIMED.intersection(recorded))
+    more = TIMED.intersection(recorded) - raw[0]
     others = zip(metric.sources[1:], raw[1:], strict=True)
-    return [metric, *(way for way, needs in others if not (needs and is_recorded))]
+    return [
+        metric,
+        *(way for way, needs in others if not (needs and is_recorded and needs.isdisjoint(more))),
+    ]
 
 
 def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
+from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.rows import label, step_labels
 from ccl_bench.metrics.shared.waiting import divided
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.drill_down import Strip
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.run import Run
+    from ccl_bench.side_files import NcclTests
 
 RANKS = 256
 """Rows that a chart has at most."""
@@ -193,18 +195,21 @@ _KEYS = ("collective", "dimension", "spans_nodes", "basis")
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
-def bus_bandwidth(transfers: pl.DataFrame) -> list[MessageSize]:
-    """Return the bandwidth of each kind of call at each size.
+def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> list[MessageSize]:
+    """Return the bandwidth of each kind of call at each size, with what nccl-tests reached.
 
     Where there are too many sizes, those between two powers of two count as one.
     """
-    known = transfers.drop_nulls("bus_factor").with_columns(
+    looked_up = with_ceiling(transfers.drop_nulls("bus_factor"), tests)
+    known = looked_up.with_columns(
         (pl.col("bus_factor") * pl.col("size_bytes") / pl.col("time_ns")).alias("bus")
     )
     exact = known.with_columns(pl.col("size_bytes").alias("about"))
     if exact.select(*_KEYS, "about").n_unique() > _MOST:
         power = pl.col("size_bytes").log(2).floor().cast(pl.Int64)
         exact = known.with_columns(power.alias("about"))
+    moved = (pl.col("bus_factor") * pl.col("size_bytes")).sum()
+    reached = pl.when(pl.col("ceiling_ns").is_not_null().all()).then(moved / pl.col("ceiling_ns").sum())
     found = (
         exact.group_by(*_KEYS, "about")
         .agg(
@@ -212,6 +217,7 @@ def bus_bandwidth(transfers: pl.DataFrame) -> list[MessageSize]:
             pl.col("size_bytes").max().alias("max_bytes"),
             pl.len().alias("calls"),
             *(pl.col("bus").quantile(share, "linear").alias(f"q{share}") for share in (0.1, 0.5, 0.9)),
+            reached.alias("reached"),
         )
         .sort(*_KEYS, "about", nulls_last=True)
         .drop("about")
@@ -285,7 +291,7 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
         parts,
         ranks_each,
         waits(tables["waits"], on_node) if "waits" in tables else None,
-        bus_bandwidth(_with_bandwidth(tables["transfers"], measured)) if "transfers" in tables else [],
+        _bandwidths(tables["transfers"], measured, evidence.inputs) if "transfers" in tables else [],
         curves,
         devices,
         _strip(evidence.inputs) if "breakdown" in tables else None,
@@ -297,6 +303,12 @@ def _strip(inputs: dict[str, Any]) -> Strip | None:
     """Return the strip of a step where all its tables could be computed."""
     is_known = all(name in inputs for name in STRIP_TABLES)
     return strip(inputs, inputs["facts"]) if is_known else None
+
+
+def _bandwidths(
+    transfers: pl.DataFrame, measured: frozenset[str], inputs: dict[str, Any]
+) -> list[MessageSize]:
+    return bus_bandwidth(_with_bandwidth(transfers, measured), inputs.get("nccl_tests"))
 
 
 def _with_bandwidth(transfers: pl.DataFrame, measured: frozenset[str]) -> pl.DataFrame:

@@ -60,8 +60,14 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
         side_files.SideFile.MEMORY_STATS: side_files.read_memory_stats,
         side_files.SideFile.MOE_ASSIGNMENTS: side_files.read_moe_assignments,
     }
+    if side_files.is_nccl_tests_file(path):
+        return "nccl_tests", side_files.read_nccl_tests
     kind = side_files.side_file_named(path.name)
-    return (str(kind), readers[kind]) if kind in readers else None
+    if kind in readers:
+        return str(kind), readers[kind]
+    if side_files.is_device_samples_file(path):
+        return "samples of devices", side_files.read_device_samples
+    return None
 
 
 def _card(path: Path) -> CardReading:

@@ -13,6 +13,8 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
 from ccl_bench.metrics.shared.per_step import by_step, seconds
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
 from ccl_bench.metrics.shared.waiting import of_steps
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.side_files import NcclTests
 
 KINDS = {
     "allreduce": ("all_reduce",),
@@ -38,6 +41,8 @@ Formula:
     bus bandwidth = algorithm bandwidth * factor(n); over the calls in steps total bytes over total time
     share of the link = bus bandwidth / (bandwidth_gbps / 8)
 
+    nccl_tests_efficiency = time of nccl-tests for the same calls / t; where it measured all of them
+
 Caveats:
     t is free of waiting where all members were matched: the shortest duration among them. Of a message
     between two ranks it is the "shorter side", where some members lack a trace an "upper bound", and where
@@ -46,7 +51,8 @@ Caveats:
     bytes, `by_reach` has each. Small messages are bound by latency: look at the sizes. A group of one
     moves nothing. Calls outside steps do not count; `time_parts_s` has how long those inside wait, move data
     and do what is unknown in a step. A few calls that take far longer than others of their
-    size carry a finding; the median beside the value is that of single calls. More than the link can do
+    size carry a finding; the median beside the value is that of single calls. Without a trace that shows
+    when calls ran, records of the NCCL Inspector count, a sample of the whole run. More than the link can do
     is a finding: the stated link, a size or a time is wrong.
 
 Reference:
@@ -63,8 +69,10 @@ def need_kind(calls: pl.DataFrame, kind: str) -> None:
         )
 
 
-def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurement]:
-    """Return the metric of one kind of collective."""
+def _family(
+    suffix: str, collectives: tuple[str, ...]
+) -> tuple[Callable[..., Measurement], Callable[..., Measurement]]:
+    """Return the metric of one kind of collective, and the same from records of the NCCL Inspector."""
 
     def bandwidth(
         transfers: pl.DataFrame,
@@ -72,30 +80,45 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
         collective_parts: pl.DataFrame | None = None,
         steps: pl.DataFrame | None = None,
         traffic: pl.DataFrame | None = None,
+        nccl_tests: NcclTests | None = None,
     ) -> Measurement:
         if traffic is not None:
             need_kind(traffic.drop_nulls("step"), suffix)
-        found = _bandwidth(transfers.filter(pl.col("collective").is_in(collectives)), suffix, facts)
+        own_calls = transfers.filter(pl.col("collective").is_in(collectives))
+        found = _bandwidth(own_calls, suffix, facts, nccl_tests)
         if collective_parts is None or steps is None:
             return found
         own = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
         times = {part: seconds(own.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
         return replace(found, details={**found.details, "time_parts_s": times})
 
+    def of_records(
+        recorded_transfers: pl.DataFrame, facts: Facts, nccl_tests: NcclTests | None = None
+    ) -> Measurement:
+        own_calls = recorded_transfers.filter(pl.col("collective").is_in(collectives))
+        found = _bandwidth(own_calls, suffix, facts, nccl_tests)
+        findings = [inspector_finding(), *found.findings]
+        return replace(found, window=RECORDS, findings=findings)
+
     bandwidth.__name__ = f"bandwidth_utilization_{suffix}"
     bandwidth.__doc__ = _MANUAL.format(
         title="messages between two ranks" if suffix == "p2p" else collectives[0]
     )
-    return bandwidth
+    return bandwidth, of_records
 
 
 for _suffix, _collectives in KINDS.items():
-    metric(unit="GB/s", better="higher", applies=(checks.several_ranks,), revision=2)(
-        _family(_suffix, _collectives)
-    )
+    _of_traces, _of_records = _family(_suffix, _collectives)
+    metric(
+        unit="GB/s",
+        better="higher",
+        applies=(checks.several_ranks,),
+        revision=2,
+        otherwise=(_of_records,),
+    )(_of_traces)
 
 
-def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
+def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTests | None) -> Measurement:
     usable = transfers.drop_nulls("bus_factor")
     if usable.is_empty():
         raise NotMeasurable(
@@ -111,12 +134,13 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts) -> Measurement:
         "basis": basis,
         "reach": _REACH[overall["spans_nodes"]],
         **_bandwidths(overall, facts),
+        **_of_ceiling(with_ceiling(reach, tests)),
         "median_bus_bandwidth_gb_per_s": overall["median_bandwidth"],
         "calls_count": overall["calls"],
         "total_bytes": overall["bytes"],
         "by_reach": {_REACH[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
         "by_dimension": _listed(chosen, facts),
-        "by_size": _by_size(reach),
+        "by_size": _by_size(reach, tests),
         "per_step_gb_per_s": _by_step(reach),
     }
     listed = [*details["by_reach"].values(), *details["by_dimension"]]
@@ -198,11 +222,20 @@ def _by_step(transfers: pl.DataFrame) -> dict[str, float]:
     return by_step(each, "bus_bandwidth")
 
 
-def _by_size(transfers: pl.DataFrame) -> list[dict[str, Any]]:
+def _by_size(transfers: pl.DataFrame, tests: NcclTests | None) -> list[dict[str, Any]]:
     columns = {
         "size_bytes": "message_bytes",
         "calls": "calls_count",
         "algorithm_bandwidth": "algorithm_bandwidth_gb_per_s",
         "bus_bandwidth": "bus_bandwidth_gb_per_s",
     }
-    return rates(transfers, "size_bytes").select(list(columns)).rename(columns).to_dicts()
+    rows = rates(transfers, "size_bytes").select(list(columns)).rename(columns).to_dicts()
+    sizes = with_ceiling(transfers, tests).partition_by("size_bytes", as_dict=True)
+    return [{**row, **_of_ceiling(sizes[row["message_bytes"],])} for row in rows]
+
+
+def _of_ceiling(calls: pl.DataFrame) -> dict[str, float]:
+    """Return how close they come to what nccl-tests reached, where it measured all of this."""
+    if calls["ceiling_ns"].null_count():
+        return {}
+    return {"nccl_tests_efficiency_ratio": float(calls["ceiling_ns"].sum()) / float(calls["time_ns"].sum())}

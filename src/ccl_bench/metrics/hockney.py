@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ccl_bench.analysis.communication.bandwidth import WAIT_FREE, HockneyFit, fit_hockney
@@ -10,6 +11,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
+from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
 from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
 
 
@@ -64,7 +66,26 @@ def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@metric(unit="s", better="lower", applies=(checks.several_ranks,), aliases=("hockney_alpha_s",), revision=2)
+def _alpha_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
+    fit, parts = _overall(recorded_transfers)
+    found = Measurement(fit.alpha_s, _details(fit, parts), window=RECORDS)
+    return replace(found, findings=[inspector_finding()])
+
+
+def _beta_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
+    fit, parts = _overall(recorded_transfers)
+    found = Measurement(fit.beta_s_per_byte, _details(fit, parts), window=RECORDS)
+    return replace(found, findings=[inspector_finding()])
+
+
+@metric(
+    unit="s",
+    better="lower",
+    applies=(checks.several_ranks,),
+    aliases=("hockney_alpha_s",),
+    revision=2,
+    otherwise=(_alpha_of_records,),
+)
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     """Latency of communication: the time the Hockney model gives an empty message.
 
@@ -90,6 +111,7 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     applies=(checks.several_ranks,),
     aliases=("hockney_beta_s_per_byte",),
     revision=2,
+    otherwise=(_beta_of_records,),
 )
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:
     """Inverse bandwidth of communication: the time the Hockney model gives one more byte.

@@ -10,6 +10,7 @@ from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared.programs import mfu_of_programs
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ class _Peak:
     source: str
 
 
-@metric(unit="%", better="higher", revision=2)
+@metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=2)
 def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
     """Model FLOPs utilisation: operations the model needs, as share of what the devices could do.
 
     Formula:
         mfu = 100 * model_flops_per_token * tokens/s / (world_size * gpu_peak_tflops * 10^12)
+        else, of a profile of XLA: 100 * operations of its programs in steps / time of steps / peak
 
         FLOPs per token from `run_metadata.json`, else from the architecture in the card or catalog:
         training 6(N - N_emb) + 12 L H Q T, inference 2(N - N_emb) + 4 L H Q T; a mixture of

@@ -21,6 +21,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import by_step
+from ccl_bench.metrics.shared.recorded_calls import FLIGHT_RECORDER, recorded_lag
 from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
@@ -49,11 +50,32 @@ def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
     return Measurement(ratio, details, RANK_STEP_TIMES, found.ranks, [found.finding])
 
 
+def straggler_of_recorded_calls(recorded_arrivals: pl.DataFrame, facts: Facts) -> Measurement:
+    """Return how far apart ranks are in the time that others are still to come, in Flight Recorder dumps."""
+    found = recorded_lag(recorded_arrivals, facts)
+    is_late = found.lag_s >= NOISE_FLOOR * found.recorded_s
+    details: StragglerDetails = {
+        "source": FLIGHT_RECORDER,
+        "slowest_rank": found.slowest_rank if is_late else "none",
+        "late_ranks": [found.slowest_rank] if is_late else [],
+        "straggler_lag_s": found.lag_s,
+        "recorded_s": found.recorded_s,
+        "noise_floor_ratio": NOISE_FLOOR,
+        "wait_s": found.wait_s,
+        "mean_lateness_s": found.lateness_s,
+        "calls_count": found.calls,
+    }
+    if found.clock_error_s is not None:
+        details["clock_error_s"] = found.clock_error_s
+    ratio = found.lag_s / found.recorded_s
+    return Measurement(ratio, details, f"calls in {FLIGHT_RECORDER}", found.ranks, found.findings)
+
+
 @metric(
     unit="ratio",
     better="lower",
     applies=(checks.several_ranks,),
-    otherwise=(straggler_of_step_times,),
+    otherwise=(straggler_of_recorded_calls, straggler_of_step_times),
     revision=3,
 )
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
@@ -62,7 +84,9 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     Formula:
         straggler = straggler_lag / mean over steps of the slowest rank's step, as recorded in the traces
         straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting); where no
-        trace shows waiting: largest - smallest mean step of a rank in `step_times_per_rank.json`
+        trace shows waiting: the same over the calls that the Flight Recorder kept, between a rank's own call
+        and the last member's, as a share of the time that they span; without dumps: largest - smallest mean
+        step of a rank in `step_times_per_rank.json`
 
     Caveats:
         The rank that waits least in its group is late and the one that waits most is its victim, so summed
@@ -75,7 +99,8 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         their peers: computing, copying, or with an idle device, which is the host; it explains at least
         half of the lag. Steps count in which no trace lacks a collective that others have; without any,
         traces that lack some are left out. Lag and step come from one recording. Step times show less than
-        waiting: ranks that wait for each other end a step together.
+        waiting: ranks that wait for each other end a step together. The Flight Recorder keeps when the host
+        made a call, and clocks of several hosts are as recorded unless ends of calls contradict that.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.

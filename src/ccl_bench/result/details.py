@@ -30,15 +30,21 @@ class GroupWait(TypedDict):
 
 
 class StragglerDetails(TypedDict):
-    """Details of `straggler`: of waiting in traces, or, with a `source`, of a file of step times."""
+    """Details of `straggler`: of waiting in traces, or, with a `source`, of step times or recorded calls."""
 
     slowest_rank: str
     """Rank, or `none`."""
     late_ranks: list[str]
     straggler_lag_s: float
-    step_s: float
     noise_floor_ratio: float
+    step_s: NotRequired[float]
     source: NotRequired[str]
+    recorded_s: NotRequired[float]
+    """From the first to the last call that the Flight Recorder kept."""
+    wait_s: NotRequired[dict[str, float]]
+    mean_lateness_s: NotRequired[dict[str, float]]
+    calls_count: NotRequired[int]
+    clock_error_s: NotRequired[float]
     per_rank_s: NotRequired[dict[str, float]]
     per_step_ratio: NotRequired[dict[str, float]]
     wait_s_per_step: NotRequired[dict[str, float]]
@@ -267,6 +273,8 @@ class BandwidthDetails(TypedDict):
     time_parts_s: NotRequired[dict[str, float]]
     """`waiting`, `transfer` and `unknown` → time of such calls in a step, mean over ranks."""
     share_of_link_pct: NotRequired[float]
+    nccl_tests_efficiency_ratio: NotRequired[float]
+    """Speed over that of nccl-tests at the same sizes."""
 
 
 class TrainingPoint(TypedDict):

@@ -109,6 +109,8 @@ class MessageSize:
     """Bus bandwidth that a tenth of the calls did not reach, 10^9 bytes/s."""
     p50_gb_per_s: float
     p90_gb_per_s: float
+    nccl_tests_gb_per_s: float | None = None
+    """Bus bandwidth that nccl-tests reached at these sizes; None where it measured no such thing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from ccl_bench.card import Card
     from ccl_bench.side_files import (
+        DeviceSamples,
         MemoryStats,
         MoeAssignments,
+        NcclTests,
         RankStepTimes,
         RunMetadata,
         StepTimes,
@@ -36,19 +38,23 @@ if TYPE_CHECKING:
 METADATA = "run_metadata.json"
 CARD = "workload card"
 CONFIG = "training configuration"
+CEILING = "nccl_tests"
+"""Of no run by itself: what a run is compared with."""
 
-_INPUTS = {name: name for name in ("step_times", "training_metrics", "memory_stats", "moe_assignments")} | {
-    "rank_step_times": "step_times"
-}
+_GIVEN = ("step_times", "training_metrics", "memory_stats", "moe_assignments", "device_samples", CEILING)
+_INPUTS = {name: name for name in _GIVEN} | {"rank_step_times": "step_times"}
 """Attribute of Stated → the input of metrics that it becomes; the others become facts."""
 
-_CONTENTS = ("seconds", "devices", "records", "series")
+_CONTENTS = ("seconds", "measured", "devices", "records", "series")
 """Attributes of what a side file holds, of which it has one; where that is empty, it holds nothing."""
+
+_TOGETHER = frozenset({"moe_assignments", "device_samples", CEILING})
+"""Inputs that several files make up."""
 
 _NOTHING = "holds nothing usable"
 
 _CARD_SUFFIXES = (".yaml", ".yml")
-_STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json")
+_STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json", ".txt", ".log", ".out", ".csv", ".prom")
 
 
 @dataclass(slots=True)
@@ -63,7 +69,9 @@ class Stated:
     training_metrics: TrainingMetrics | None = None
     memory_stats: MemoryStats | None = None
     moe_assignments: MoeAssignments | None = None
-    """Of all files that hold some, together."""
+    """Of all files that hold some, together, as the next two."""
+    nccl_tests: NcclTests | None = None
+    device_samples: DeviceSamples | None = None
     files: dict[Path, str] = field(default_factory=dict)
     """What each file was read as."""
     limits: dict[Path, str] = field(default_factory=dict)
@@ -113,7 +121,7 @@ class Stated:
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics, such as `facts` or `step_times`."""
-        if name == "moe_assignments":
+        if name in _TOGETHER:
             return [path for path, kind in self.files.items() if kind == name and path in self.sha256]
         behind = {key: path for key, path in self.origins.items() if _INPUTS.get(key, "facts") == name}
         return [behind["rank_step_times"]] if "rank_step_times" in behind else list(behind.values())
@@ -124,16 +132,17 @@ def read_stated(
     card_path: Path | None = None,
     config_path: Path | None = None,
     *,
+    ceiling_path: Path | None = None,
     above: Iterable[Path] = (),
 ) -> Stated:
     """Read the card, metadata, configuration and side files among `others`, and in folders above theirs.
 
-    Of several of a kind the one nearest to the top counts. A card or configuration named by the
-    caller must be readable; any other unreadable file is a finding.
+    Of several of a kind the one nearest to the top counts. A card, configuration or output of nccl-tests
+    that the caller names must be readable; any other unreadable file is a finding.
     """
     ordered = [*sorted(above, key=_precedence), *sorted(others, key=_precedence)]
     others = [path for path in ordered if path.suffix.lower() in _STATING_SUFFIXES]
-    if not others and card_path is None and config_path is None:
+    if not others and card_path is None and config_path is None and ceiling_path is None:
         return Stated()
     from ccl_bench import card as cards
     from ccl_bench import side_files
@@ -146,7 +155,8 @@ def read_stated(
             raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
-    readers = _readers()
+    if ceiling_path:
+        _keep_ceiling(stated, ceiling_path)
     for path in others:
         suffix = path.suffix.lower()
         is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
@@ -154,18 +164,46 @@ def read_stated(
             stated.read(CARD, "card", path, cards.read_card)
         elif suffix == ".toml" and stated.config is None and side_files.is_train_config_file(path):
             stated.read(CONFIG, "config", path, side_files.read_train_config)
-        elif path.name in readers:
-            attribute, reader = readers[path.name]
-            if getattr(stated, attribute) is None:
-                stated.read(path.name, attribute, path, reader)
-            else:
-                stated.leave_out(path, stated.origins[attribute])
-        elif path.match(side_files.MOE_FILE_PATTERN):
-            found = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
-            stated.read("moe_assignments", "moe_assignments", path, found)
+        else:
+            _read_side_file(stated, path, has_ceiling=ceiling_path is not None)
     if {"step_times", "rank_step_times"} <= stated.origins.keys():
         stated.leave_out(stated.origins["step_times"], stated.origins["rank_step_times"])
     return stated
+
+
+def _read_side_file(stated: Stated, path: Path, *, has_ceiling: bool) -> None:
+    """Keep what a file holds, where its name or content is that of a side file."""
+    from ccl_bench import side_files
+
+    if (known := _readers().get(path.name)) is not None:
+        attribute, reader = known
+        if getattr(stated, attribute) is None:
+            stated.read(path.name, attribute, path, reader)
+        else:
+            stated.leave_out(path, stated.origins[attribute])
+    elif path.match(side_files.MOE_FILE_PATTERN):
+        found = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
+        stated.read("moe_assignments", "moe_assignments", path, found)
+    elif not has_ceiling and side_files.is_nccl_tests_file(path):
+        tests = functools.partial(side_files.read_nccl_tests, before=stated.nccl_tests)
+        stated.read(CEILING, CEILING, path, tests)
+    elif side_files.is_device_samples_file(path):
+        samples = functools.partial(side_files.read_device_samples, before=stated.device_samples)
+        stated.read("device_samples", "device_samples", path, samples)
+
+
+def _keep_ceiling(stated: Stated, place: Path) -> None:
+    """Keep what nccl-tests measured, of a file or those in a folder; InputError for nothing."""
+    from ccl_bench import side_files
+
+    within = sorted(place.rglob("*")) if place.is_dir() else []
+    for path in filter(side_files.is_nccl_tests_file, within) if place.is_dir() else [place]:
+        read = functools.partial(side_files.read_nccl_tests, before=stated.nccl_tests)
+        stated.keep(CEILING, CEILING, path, read)
+    if stated.nccl_tests is None or not stated.nccl_tests.measured:
+        why = next((issue.message for issue in stated.issues if issue.file.startswith(str(place))), "")
+        fix = "give what all_reduce_perf and the like print, or a folder of such files"
+        raise InputError(why or "holds no output of nccl-tests", where=str(place), fix=fix)
 
 
 def _readers() -> dict[str, tuple[str, Callable[[Path], Any]]]:

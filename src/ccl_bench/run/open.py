@@ -15,7 +15,15 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_time_findings
-from ccl_bench.run.facts import METADATA, Stated, contradictions, fact_sources, merge_facts, read_stated
+from ccl_bench.run.facts import (
+    CEILING,
+    METADATA,
+    Stated,
+    contradictions,
+    fact_sources,
+    merge_facts,
+    read_stated,
+)
 from ccl_bench.run.one_run import keep_one_run
 from ccl_bench.run.window_folder import above
 from ccl_bench.storage import remote
@@ -69,18 +77,28 @@ def open_run(
     *,
     card: str | Path | None = None,
     config: str | Path | None = None,
+    ceiling: str | Path | None = None,
     profile_mode: str = "auto",
     choice: StepChoice = EVERY_STEP,
     among: Sequence[Path] | None = None,
 ) -> Run:
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
-    `card` and `config` name a workload card and a training configuration elsewhere, `choice` the
-    steps that numbers rest on, and `among` the only files of the directory that are looked at. Raises
-    InputError where there is nothing to read and UsageError for an unknown profile mode.
+    `card`, `config` and `ceiling` name a workload card, a training configuration and output of nccl-tests
+    elsewhere, `choice` the steps that numbers rest on, and `among` the only files of the directory that are
+    looked at. Raises InputError where there is nothing to read and UsageError for an unknown profile mode.
     """
-    run = discover_run(place, card=card, config=config, profile_mode=profile_mode, choice=choice, among=among)
-    if run.traces or any(path.is_relative_to(run.path) for path in run.stated.files):
+    run = discover_run(
+        place,
+        card=card,
+        config=config,
+        ceiling=ceiling,
+        profile_mode=profile_mode,
+        choice=choice,
+        among=among,
+    )
+    own = (path for path, kind in run.stated.files.items() if kind != CEILING)
+    if run.traces or any(path.is_relative_to(run.path) for path in own):
         return run
     raise _nothing_read(run, profile_mode)
 
@@ -90,6 +108,7 @@ def discover_run(
     *,
     card: str | Path | None = None,
     config: str | Path | None = None,
+    ceiling: str | Path | None = None,
     profile_mode: str = "auto",
     choice: StepChoice = EVERY_STEP,
     among: Sequence[Path] | None = None,
@@ -102,15 +121,19 @@ def discover_run(
         found = discovery.discover_traces(root, _rank_map(root), among)
         higher = above(root, found.traces)
         found.traces += higher.snapshots
-        named = (storage.to_path(p) if p else None for p in (card, config))
-        stated = read_stated(found.others, *named, above=higher.files)
+        named = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
+        stated = read_stated(found.others, *named[:2], ceiling_path=named[2], above=higher.files)
+    if stated.device_samples:
+        stated.device_samples = replace(stated.device_samples, ranks=_rank_map(root))
     used, aside = _of_mode(found.traces, profile_mode)
+    used, exports = _without_exports(used)
     traces, strays = keep_one_run(used, found.findings)
     sources = fact_sources(stated, traces)
     others = _not_understood(found.others, stated, root)
     run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
     findings = [
         *found.findings,
+        *exports,
         *stated.findings,
         *contradictions(sources, stated, traces),
         *strays,
@@ -143,6 +166,16 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
     return [trace for trace in used if trace.form.profile != "nsys"], reports
 
 
+def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+    """Return the traces without Chakra's where the Execution Traces that such are made from are there too."""
+    chakra = [trace for trace in traces if trace.form.name == "chakra"]
+    others = [trace for trace in traces if trace.form.name != "chakra"]
+    if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
+        return traces, []
+    message = f"Chakra's traces ({len(chakra)}) are not used, since the Execution Traces are there too"
+    return others, [Finding("chakra-set-aside", "note", message, chakra[0].relative, count=len(chakra))]
+
+
 def recorder_of(traces: Iterable[TraceFile]) -> str:
     """Return who recorded the device's work in these traces, as messages name it."""
     forms = [trace.form for trace in traces if "kernels" in trace.form.tables]
@@ -166,6 +199,9 @@ def _is_of(profile: str, mode: str) -> bool:
 
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
     """Return the error for a place where nothing can be read, with what was looked for."""
+    measured = [path for path, kind in run.stated.files.items() if kind == CEILING]
+    if named := _named_other(measured):
+        return named
     errors = [finding for finding in run.findings if finding.severity == "error"]
     unreadable = [f"{finding.file} {finding.message}" for finding in errors]
     if unreadable:
@@ -173,7 +209,7 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
-    if named := _named_others(run):
+    if named := _named_other(run.others[:_LOOKED_AT]):
         return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     known = ", ".join(form.name for form in formats.load())
@@ -187,9 +223,9 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
     )
 
 
-def _named_others(run: Run) -> InputError | None:
-    """Return the error that says what the files of a run are, where one of them is known and is no trace."""
-    for path in run.others[:_LOOKED_AT]:
+def _named_other(paths: Iterable[Path]) -> InputError | None:
+    """Return the error that says what files are, where one of them is known and is no trace."""
+    for path in paths:
         with contextlib.suppress(OSError, InputError):
             if known := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
                 return InputError(f"is {known.what}", where=str(path), fix=known.way_out)

@@ -3,10 +3,22 @@
 Each module reads one kind of file and reports every mistake in it at once; `kinds` recognises them.
 """
 
+from ccl_bench.side_files.device_samples import (
+    DeviceSamples,
+    device_samples_in_text,
+    is_device_samples_file,
+    read_device_samples,
+)
 from ccl_bench.side_files.experts import MOE_FILE_PATTERN, ExpertTokens, MoeAssignments, read_moe_assignments
 from ccl_bench.side_files.kinds import SideFile, side_file, side_file_named
 from ccl_bench.side_files.memory_stats import MEMORY_FILE_NAMES, DeviceMemory, MemoryStats, read_memory_stats
 from ccl_bench.side_files.metadata import RunMetadata, metadata_in_text, read_metadata
+from ccl_bench.side_files.nccl_tests import (
+    NcclTests,
+    is_nccl_tests_file,
+    nccl_tests_in_text,
+    read_nccl_tests,
+)
 from ccl_bench.side_files.step_times import RankStepTimes, StepTimes, read_rank_step_times, read_step_times
 from ccl_bench.side_files.torchtitan import (
     TrainConfig,
@@ -21,9 +33,11 @@ __all__ = [
     "MEMORY_FILE_NAMES",
     "MOE_FILE_PATTERN",
     "DeviceMemory",
+    "DeviceSamples",
     "ExpertTokens",
     "MemoryStats",
     "MoeAssignments",
+    "NcclTests",
     "Point",
     "RankStepTimes",
     "RunMetadata",
@@ -31,12 +45,18 @@ __all__ = [
     "StepTimes",
     "TrainConfig",
     "TrainingMetrics",
+    "device_samples_in_text",
+    "is_device_samples_file",
+    "is_nccl_tests_file",
     "is_train_config",
     "is_train_config_file",
     "metadata_in_text",
+    "nccl_tests_in_text",
+    "read_device_samples",
     "read_memory_stats",
     "read_metadata",
     "read_moe_assignments",
+    "read_nccl_tests",
     "read_rank_step_times",
     "read_step_times",
     "read_train_config",

@@ -168,9 +168,10 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     Of copies the one in a numbered window is kept, and rather one with the name of its rank. Only files
     of one size that begin alike are read whole.
     """
-    kept: list[TraceFile] = []
+    traces = list(traces)
+    kept = [trace for trace in traces if trace.form.may_be_alike]
     lost: list[Finding] = []
-    for alike in _alike(traces):
+    for alike in _alike(trace for trace in traces if not trace.form.may_be_alike):
         best, *others = sorted(
             alike, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
@@ -180,8 +181,11 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
 
 
 def _alike(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
-    """Yield the traces in lists of those that are the same bytes."""
-    for of_size in _grouped(traces, lambda trace: (trace.size, trace.part)):
+    """Yield the traces in lists of those that are the same bytes.
+
+    Two ranks may write the same where their names alone state whose a file is.
+    """
+    for of_size in _grouped(traces, lambda t: (t.size, t.part, t.rank if t.form.ends_in_rank else None)):
         for beginning in _grouped(of_size, _beginning) if len(of_size) > 1 else [of_size]:
             yield from _grouped(beginning, _content) if len(beginning) > 1 else [beginning]
 
@@ -252,13 +256,14 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
         with remote.local_copy(path) as local:
             parts = form.in_parts.parts(local)
     window, size = file_names.window_in_path(relative), _size(path)
-    named = file_names.rank_in_name(relative) if form.of_rank and len(parts) == 1 else None
+    rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
+    named = rank_of_name(relative) if form.of_rank and len(parts) == 1 else None
     found = []
     for part in parts:
         name = f"{relative}#{part.id}" if part.id else relative
         rank, source = _rank_of(part, ranks.get(name), named, alone=len(parts) == 1)
-        world_size = part.identity.world_size
-        found.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id))
+        world_size, recording = part.identity.world_size, part.identity.recording
+        found.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
     return found
 
 
@@ -347,13 +352,14 @@ def _is_there(path: Path) -> bool:
 
 def _without_exported(paths: Sequence[Path]) -> list[Path]:
     """Return the files without those beside which their own export lies, as `nsys stats` leaves it."""
-    exports = dict(pair for form in formats.load() for pair in form.exports)
+    exports = [pair for form in formats.load() for pair in form.exports]
     names = {str(path).removesuffix(".gz") for path in paths}
-    return [
-        path
-        for path in paths
-        if path.suffix not in exports or f"{path.with_suffix('')}{exports[path.suffix]}" not in names
-    ]
+    return [path for path in paths if not any(_is_exported(str(path), *pair, names) for pair in exports)]
+
+
+def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
+    """Whether a file with a suffix lies beside its export."""
+    return path.endswith(suffix) and f"{path.removesuffix(suffix)}{export}" in names
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -362,11 +368,13 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
     once, lost = _without_copies(traces)
-    for trace in once:
+    for trace in sorted(once, key=_place_of_form):
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
             kept.append(trace)
+            continue
+        if trace.recording and trace.recording == holder.recording:
             continue
         claimed = f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}"
         message = f"{claimed}; the second is left out"
@@ -374,4 +382,11 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return kept, [*findings, *lost]
+    return sorted(kept, key=lambda trace: trace.relative), [*findings, *lost]
+
+
+def _place_of_form(trace: TraceFile) -> tuple[int, str]:
+    """Return what orders the forms of one recording: the suffixes of a format, the best first."""
+    name, suffixes = trace.path.name.lower(), trace.form.suffixes
+    place = next((place for place, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
+    return (place if trace.recording else 0, trace.relative)

@@ -27,6 +27,7 @@ _TRACE_IN_NAME = re.compile(
 )
 _NUMBER_IN_NAME = (
     re.compile(r"(?:^|[^a-z])(?:gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
+    re.compile(r"\.(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE),
     _TRACE_IN_NAME,
 )
 """Patterns in order of how much they say."""
@@ -80,7 +81,7 @@ class Written(NamedTuple):
 @cache
 def _number_before(suffixes: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of any number before the suffix that counts no steps."""
-    ends = "|".join(re.escape(suffix) for suffix in suffixes)
+    ends = "|".join(re.escape(suffix) for suffix in suffixes if suffix.startswith("."))
     number = r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
     return re.compile(rf"{number}(?=(?:\.pt)?(?:\.trace)?(?:{ends}))", re.IGNORECASE)
 
@@ -91,6 +92,18 @@ def rank_in_name(relative: str) -> int | None:
     patterns = (_RANK_IN_NAME, *_NUMBER_IN_NAME, _number_before(formats.suffixes()))
     found = (pattern.search(name) for pattern in patterns)
     return next((int(match[1]) for match in found if match), None)
+
+
+_LAST_RANK = re.compile(r".*rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,7})$")
+_SUFFIX = re.compile(r"\.(?:json|pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
+
+
+def rank_at_end(relative: str) -> int | None:
+    """Return the rank in a name that ends in it: hosts and processes may be named before it."""
+    name = _SUFFIX.sub("", PurePosixPath(relative).name)
+    match = _LAST_RANK.match(name) or _LAST_NUMBER.search(name)
+    return int(match[1]) if match else None
 
 
 def says_rank(relative: str) -> bool:
@@ -211,7 +224,7 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
     implausible: list[TraceFile] = []
     for (form, _), alike in doubtful.items():
         present = sum(t.form.name == form for t in traces)
-        numbered = all(numbers_trace(t.relative) for t in alike)
+        numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in alike)
         limit = world_size or max(present, LARGEST_JOB if numbered else 0)
         if any((t.rank or 0) >= limit and t.rank not in known for t in alike):
             implausible += alike

@@ -19,6 +19,8 @@ class Identity:
 
     rank: int | None = None
     world_size: int | None = None
+    recording: str = ""
+    """What files have in common that are one recording in several forms; empty where a form has no other."""
 
 
 def _never() -> bool:
@@ -80,6 +82,10 @@ class Format:
     """How to record what a number lacks; empty for the metrics' own advice, about torch.profiler."""
     of_rank: bool = True
     """Whether a file is of one rank; what is of the whole job has none, whatever its name holds."""
+    ends_in_rank: bool = False
+    """Whether the last number in the name of a file is its rank, whatever precedes it."""
+    may_be_alike: bool = False
+    """Whether files of several ranks are the same bytes where the ranks do the same."""
     reads_in_threads: Callable[[], bool] = _never
     """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
 
@@ -104,3 +110,5 @@ class TraceFile:
     """Size on disk, bytes."""
     part: str = ""
     """Which trace of a file that holds several; empty where it holds one."""
+    recording: str = ""
+    """What files of one rank have in common that are one recording in several forms."""

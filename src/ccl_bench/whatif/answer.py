@@ -89,8 +89,17 @@ def replay_recorded(replays: Replays) -> tuple[Times, float]:
     except CyclicGraphError as cycle:
         fix = "record again: the times of calls and work contradict each other"
         raise NotMeasurable(str(cycle), where=replays.name, fix=fix) from cycle
+    if not len(original):
+        fix = "record whole steps, and mark them"
+        raise NotMeasurable("no step was recorded whole", where=replays.name, fix=fix)
+    if empty := int((replays.recorded_s <= 0).sum()):
+        message = (
+            f"{empty} of {len(original)} steps replay without any work: they began before it was launched"
+        )
+        fix = "wait for the device in every step while you record, so that each step launches its own work"
+        raise NotMeasurable(message, where=replays.name, fix=fix)
     unexplained = float(np.abs(original / replays.recorded_s - 1).mean())
-    if not unexplained <= MOST_UNEXPLAINED:  # of no step there is no mean
+    if unexplained > MOST_UNEXPLAINED:
         error = original.mean() / replays.recorded_s.mean() - 1
         message = f"the replayed step differs from the recorded one by {error:+.1%}: operations are missing"
         fix = "record every operation of a step, also those of the host, and begin to record before it"

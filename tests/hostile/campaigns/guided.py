@@ -24,32 +24,47 @@ if TYPE_CHECKING:
 
 SEEDS = {
     "kineto": ("kineto",),
+    "jax_trace": ("viewer trace",),
     "execution_trace": ("execution trace",),
     "memory_snapshot": ("snapshot",),
+    "flight_recorder": ("dump",),
+    "rocprof": ("rocprof",),
+    "rocpd": ("rocpd",),
     "vllm": ("serving",),
     "aiperf": ("serving lines",),
     "nsys": ("database",),
+    "xplane": ("profile",),
     "card": ("card",),
     "metadata": ("side file",),
+    "device_samples": ("samples",),
+    "nccl_tests": ("table",),
+    "chakra": ("chakra",),
+    "nccl_inspector": ("records",),
 }
 """Reader -> kinds of files, as `subjects` names them, that it begins from."""
 
 LONGEST = 32 << 10
 """Bytes of an input; a seed is cut to it."""
-LIMITS = ("-timeout=20", "-rss_limit_mb=2048", f"-max_len={LONGEST}", "-print_final_stats=1", "-verbosity=0")
+LONGER = {"xplane": 96 << 10}
+"""Bytes of an input for readers to which a file says nothing that is cut."""
+LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0")
 RUNS = re.compile(r"stat::number_of_executed_units: +(\d+)")
 
 
 def reader(name: str) -> Callable[[bytes], object]:
     """Return what takes the bytes of a file."""
     from ccl_bench.card import card_in_text
-    from ccl_bench.side_files import metadata_in_text
+    from ccl_bench.side_files import device_samples_in_text, metadata_in_text, nccl_tests_in_text
     from ccl_bench.trace import formats
 
     if name == "card":
         return lambda data: card_in_text(data.decode("utf-8", "replace"))
     if name == "metadata":
         return lambda data: metadata_in_text(data.decode("utf-8", "replace"))
+    if name == "device_samples":
+        return lambda data: device_samples_in_text(data.decode("utf-8", "replace"))
+    if name == "nccl_tests":
+        return lambda data: nccl_tests_in_text(data.decode("utf-8", "replace"), file="all_reduce.txt")
     form = formats.load().get(name)
     if form.read is not None:
         read = form.read
@@ -94,9 +109,10 @@ def seeded(place: Path) -> dict[str, Path]:
     for subject in made(place / "subjects"):
         for file, kind in subject.files.items():
             with open_file(subject.folder / file) as stream:
-                content = stream.read(LONGEST)
+                content = stream.read(max(LONGEST, *LONGER.values()))
             for name in (name for name, kinds in SEEDS.items() if kind in kinds):
-                (folders[name] / f"{subject.name}-{Path(file).name}").write_bytes(content)
+                own = content[: LONGER.get(name, LONGEST)]
+                (folders[name] / f"{subject.name}-{Path(file).name}").write_bytes(own)
     return {name: folder for name, folder in folders.items() if any(folder.iterdir())}
 
 
@@ -121,7 +137,8 @@ def is_sound(name: str, seeds: Path, seconds: int, inputs: Path) -> bool:
     """Fuzz one reader in a process of its own, tell what came of it, and return whether nothing was found."""
     left = inputs / name
     left.mkdir(parents=True, exist_ok=True)
-    options = [*LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={left}/"]
+    length = f"-max_len={LONGER.get(name, LONGEST)}"
+    options = [*LIMITS, length, f"-max_total_time={seconds}", f"-artifact_prefix={left}/"]
     command = [sys.executable, __file__, "--only", name, *options, str(seeds)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     inputs_run = RUNS.search(done.stderr)

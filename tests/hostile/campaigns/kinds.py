@@ -86,8 +86,24 @@ _APPENDED = _of_bytes(bytes_damage.appended_twice, expected=MUST_SHOW)
 KINDS: dict[str, list[Kind]] = {
     "kineto": [*_ANY_TEXT, *_APPENDED, *_documents(trace_damage.KINETO | _ANY_JSON)],
     "execution trace": [*_ANY_TEXT, *_documents(trace_damage.EXECUTION_TRACE | _ANY_JSON)],
+    "viewer trace": [*_ANY_TEXT, *_documents(_ANY_JSON)],
     "serving": [*_ANY_TEXT, *_documents(trace_damage.SERVING | _ANY_JSON)],
+    "samples": _of_bytes(
+        bytes_damage.cut_short,
+        bytes_damage.block_zeroed,
+        bytes_damage.bit_flipped,
+        bytes_damage.structure_flipped,
+        bytes_damage.block_lost,
+        bytes_damage.block_repeated,
+        expected=FACT,
+    ),
+    "rocprof": [*_ANY_TEXT, *_documents(_ANY_JSON)],
     "serving lines": _ANY_TEXT,
+    "chakra": _of_bytes(bytes_damage.cut_short, bytes_damage.bit_flipped, expected=FACT),
+    "records": _ANY_TEXT,
+    "table": _of_bytes(
+        bytes_damage.cut_short, bytes_damage.bit_flipped, bytes_damage.block_lost, expected=FACT
+    ),
     "side file": [*_ANY_TEXT, *_documents(_ANY_JSON)],
     "card": [
         *_of_bytes(bytes_damage.bit_flipped, bytes_damage.cut_short, expected=FACT),
@@ -100,6 +116,28 @@ KINDS: dict[str, list[Kind]] = {
         ),
         *[Kind(name, expected, change) for name, (expected, change) in pickle_damage.SNAPSHOT.items()],
     ],
+    "dump": [
+        *_of_bytes(bytes_damage.cut_short, expected=MUST_SHOW),
+        *_of_bytes(
+            bytes_damage.bit_flipped, bytes_damage.block_zeroed, bytes_damage.block_lost, expected=FACT
+        ),
+        *[Kind(name, expected, change) for name, (expected, change) in pickle_damage.SNAPSHOT.items()],
+    ],
+    "profile": [
+        *_of_bytes(bytes_damage.cut_short, expected=MUST_SHOW),
+        *_of_bytes(
+            *(bytes_damage.bit_flipped, bytes_damage.block_zeroed, bytes_damage.block_lost),
+            *(bytes_damage.block_repeated, bytes_damage.block_of_another),
+            expected=FACT,
+        ),
+    ],
+    "rocpd": _of_bytes(
+        bytes_damage.cut_short,
+        bytes_damage.block_zeroed,
+        bytes_damage.bit_flipped,
+        bytes_damage.block_of_another,
+        expected=FACT,
+    ),
     "database": [
         *_of_bytes(bytes_damage.cut_short, bytes_damage.block_zeroed, expected=MUST_SHOW),
         *_of_bytes(bytes_damage.bit_flipped, bytes_damage.block_of_another, expected=FACT),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench.chakra.protobuf import attribute, framed, message
 from ccl_bench.testing import Experts, Plan, Style, write_run
 
 if TYPE_CHECKING:
@@ -32,7 +33,21 @@ class Subject:
 
 def made(place: Path) -> list[Subject]:
     """Write every run that this machine can into `place`."""
-    builders = [_generated, _packed, _example, _snapshot, _export, _served]
+    builders = [
+        _generated,
+        _packed,
+        _example,
+        _snapshot,
+        _dumped,
+        _export,
+        _rocprof,
+        _rocpd,
+        _monitored,
+        _served,
+        _compared,
+        _chakra,
+        _inspected,
+    ]
     corpus = os.environ.get(CORPUS_VARIABLE)
     found = [builder(place / builder.__name__.strip("_")) for builder in builders]
     return [*found, *_real(Path(corpus), place)] if corpus else found
@@ -126,6 +141,95 @@ def _export(folder: Path) -> Subject:
     return Subject("export", folder, {"report.sqlite": "database"})
 
 
+def _rocpd(folder: Path) -> Subject:
+    """Write a database of rocprofv3 with 40 kernels of 50 us and the launch of each."""
+    folder.mkdir(parents=True)
+    work = (
+        "tid, agent_id, kernel_id, queue_id, stream_id, start, end, workgroup_size_x, grid_size_x, event_id"
+    )
+    layout = {
+        "string": "id INTEGER PRIMARY KEY, string TEXT",
+        "info_process": "id INTEGER PRIMARY KEY, pid INTEGER, environment TEXT",
+        "info_agent": "id INTEGER PRIMARY KEY, type TEXT, type_index INTEGER, extdata TEXT",
+        "info_kernel_symbol": "id INTEGER PRIMARY KEY, display_name TEXT",
+        "event": "id INTEGER PRIMARY KEY, category_id INTEGER, stack_id INTEGER, extdata TEXT",
+        "region": "id INTEGER PRIMARY KEY, tid INTEGER, start INTEGER, end INTEGER, name_id INTEGER, "
+        "event_id INTEGER",
+        "kernel_dispatch": f"id INTEGER PRIMARY KEY, {work}",
+    }
+    rows: dict[str, list[tuple[object, ...]]] = {
+        "string": [(1, "HIP_RUNTIME_API_EXT"), (2, "hipLaunchKernel"), (3, "KERNEL_DISPATCH")],
+        "info_process": [(7, 7, '{"RANK": "0", "WORLD_SIZE": "1"}')],
+        "info_agent": [(1, "GPU", 0, '{"cu_count": 304}')],
+        "info_kernel_symbol": [(1, "gemm"), (2, "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)")],
+        "event": [(n, 1 if n <= 40 else 3, (n - 1) % 40 + 1, "{}") for n in range(1, 81)],
+        "region": [(n, 7, 10**15 + n * 80_000 - 9_000, 10**15 + n * 80_000, 2, n) for n in range(1, 41)],
+        "kernel_dispatch": [
+            (n, 7, 1, 1 + n % 2, 1, 1, 10**15 + n * 80_000, 10**15 + n * 80_000 + 50_000, 64, 6400, 40 + n)
+            for n in range(1, 41)
+        ],
+    }
+    with sqlite3.connect(folder / "results.db") as database:
+        for name, columns in layout.items():
+            database.execute(f"CREATE TABLE rocpd_{name}_ab ({columns})")
+            marks = ",".join("?" * len(rows[name][0]))
+            database.executemany(f"INSERT INTO rocpd_{name}_ab VALUES ({marks})", rows[name])
+    database.close()
+    return Subject("rocpd", folder, {"results.db": "rocpd"})
+
+
+def _monitored(folder: Path) -> Subject:
+    """Write a run of one rank, and what nvidia-smi logged of its device ten times a second."""
+    write_run(Plan(steps=3), folder)
+    rows = [
+        f"{1_700_000_000 + n / 10:.1f}, 0, {300 + n % 7}.00 W, 1980 MHz, 0x0000000000000004"
+        for n in range(99)
+    ]
+    header = "timestamp, index, power.draw [W], clocks.current.sm [MHz], clocks_event_reasons.active"
+    (folder / "smi.csv").write_text("\n".join([header, *rows]))
+    return Subject("monitored", folder, {"smi.csv": "samples"})
+
+
+def _rocprof(folder: Path) -> Subject:
+    """Write a file of rocprofv3 with 40 kernels of 50 us, the launch of each, and ranges around ten."""
+    folder.mkdir(parents=True)
+
+    def record(kind: int, start: int, length: int, call: int) -> dict[str, object]:
+        times = {"start_timestamp": 10**15 + start, "end_timestamp": 10**15 + start + length}
+        return {"kind": kind, "operation": 0, "thread_id": 7, "correlation_id": {"internal": call}} | times
+
+    info = {"agent_id": {"handle": 2}, "queue_id": {"handle": 3}, "workgroup_size": {"x": 64, "y": 1, "z": 1}}
+    info |= {"grid_size": {"x": 6400, "y": 1, "z": 1}}
+    found = {
+        "kernel_dispatch": [
+            record(1, n * 80_000, 50_000, n) | {"dispatch_info": info | {"kernel_id": 1 + n % 2}}
+            for n in range(1, 41)
+        ],
+        "hip_api": [record(0, n * 80_000 - 9_000, 4_000, n) for n in range(1, 41)],
+        "marker_api": [record(2, n * 800_000 + 60_000, 790_000, 1000 + n) for n in range(4)],
+    }
+    names = ["HIP_RUNTIME_API", "KERNEL_DISPATCH", "MARKER_CORE_RANGE_API"]
+    strings = {
+        "buffer_records": [{"kind": name, "operations": [f"operation of {name}"]} for name in names],
+        "marker_api": [{"key": 1000 + n, "value": f"step {n}"} for n in range(4)],
+    }
+    process = {
+        "metadata": {"pid": 7},
+        "agents": [{"id": {"handle": 2}, "type": 2, "product_name": "AMD Instinct MI300X", "cu_count": 304}],
+        "strings": strings,
+        "kernel_symbols": [
+            {"kernel_id": n, "formatted_kernel_name": name}
+            for n, name in enumerate(
+                ["", "gemm", "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"]
+            )
+        ],
+        "buffer_records": found,
+    }
+    text = json.dumps({"rocprofiler-sdk-tool": [process]})
+    (folder / "rank0_results.json").write_text(text)
+    return Subject("rocprof", folder, {"rank0_results.json": "rocprof"})
+
+
 def _served(folder: Path) -> Subject:
     """Write a result of vLLM's benchmark with 60 requests."""
     folder.mkdir(parents=True)
@@ -141,6 +245,78 @@ def _served(folder: Path) -> Subject:
     whole |= {"ttfts": [0.1 + n / 1000 for n in range(60)], "itls": [[0.02, 0.03]] * 60}
     (folder / "serving.json").write_text(json.dumps(whole))
     return Subject("served", folder, {"serving.json": "serving"})
+
+
+def _compared(folder: Path) -> Subject:
+    """Write a run beside what nccl-tests printed on its machine."""
+    write_run(Plan(tp=2, steps=2), folder)
+    ranks = [f"#  Rank  {rank} Group  0 Pid  7 on node0 device  {rank} [0000:01:00] A100" for rank in (0, 1)]
+    head = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong"
+    sizes = [(8 << power, 20 + (8 << power) / 2e5) for power in range(25)]
+    half = [f"{time:.2f} {size / time / 1e3:.2f} {size / time / 1e3:.2f} 0" for size, time in sizes]
+    rows = [
+        f"{size} {size // 4} float sum -1 {row} {row}" for (size, _), row in zip(sizes, half, strict=True)
+    ]
+    text = ["# Collective test starting: all_reduce_perf", "# nThread 1 nGpus 2", *ranks, head, *rows]
+    (folder / "all_reduce.txt").write_text("\n".join(text))
+    return Subject("compared", folder, {"all_reduce.txt": "table"})
+
+
+def _dumped(folder: Path) -> Subject:
+    """Write dumps of the Flight Recorder of two ranks, 20 all-reduces each, of which the last waits."""
+    folder.mkdir(parents=True)
+    tensors = {
+        f"{side}_{what}": [value]
+        for side in ("input", "output")
+        for what, value in (("sizes", [8, 4]), ("dtypes", "Float"))
+    }
+    call = tensors | {
+        "process_group": ("0", "default_pg"),
+        "profiling_name": "nccl:all_reduce",
+        "is_p2p": False,
+    }
+    call |= {"p2p_seq_id": 0, "timeout_ms": 600_000, "frames": [{"name": "f", "filename": "a.py", "line": 3}]}
+    for rank in range(2):
+        entries = [
+            call
+            | {"record_id": n, "collective_seq_id": n + 1, "time_created_ns": 10**18 + n * 10**6 + rank}
+            | {"state": "scheduled" if n == 19 else "completed", "retired": n < 19}
+            | {"time_discovered_completed_ns": None if n == 19 else 10**18 + n * 10**6 + 500}
+            for n in range(20)
+        ]
+        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+        content = {"version": "2.10", "pg_config": groups, "comm_lib_version": "2.27", "entries": entries}
+        (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickle.dumps(content, protocol=2))
+    return Subject("dumped", folder, dict.fromkeys((path.name for path in folder.iterdir()), "dump"))
+
+
+def _chakra(folder: Path) -> Subject:
+    """Write a Chakra execution trace of 40 operators, each with an all-reduce below it."""
+    folder.mkdir(parents=True)
+    found = [framed(message("GlobalMetadata")(version="0.0.4", attr=[attribute("rank", "uint64", 0)]))]
+    for number in range(1, 41):
+        found.append(framed(message("Node")(id=number, name="aten::mm", type=4)))
+        call = message("Node")(id=100 + number, name="ncclDevKernel", type=7, ctrl_deps=[number])
+        call.attr.extend(attribute(name, "int64", 4096) for name in ("comm_size", "pg_size"))
+        call.attr.append(attribute("comm_type", "int64", 0))
+        found.append(framed(call))
+    (folder / "chakra.0.et").write_bytes(b"".join(found))
+    return Subject("chakra", folder, {"chakra.0.et": "chakra"})
+
+
+def _inspected(folder: Path) -> Subject:
+    """Write records of the NCCL Inspector of two ranks, 200 all-reduces each."""
+    folder.mkdir(parents=True)
+    for rank in range(2):
+        header = {"id": "0x7f", "rank": rank, "n_ranks": 2, "nnodes": 1}
+        metadata = {"inspector_output_format_version": "v4.0", "hostname": "node0", "pid": rank}
+        lines = []
+        for number in range(200):
+            perf = {"coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": 1 << 20}
+            perf |= {"coll_exec_time_us": 100 + rank, "coll_timing_source": "kernel_gpu"}
+            lines.append(json.dumps({"header": header, "metadata": metadata, "coll_perf": perf}))
+        (folder / f"node0-pid{rank}.log").write_text("\n".join(lines))
+    return Subject("inspected", folder, dict.fromkeys(("node0-pid0.log", "node0-pid1.log"), "records"))
 
 
 def _real(corpus: Path, place: Path) -> Iterator[Subject]:
@@ -162,6 +338,10 @@ def _real(corpus: Path, place: Path) -> Iterator[Subject]:
             for rank in range(2)
         },
     )
+    cpu, tpu = corpus / "xplane/cpu-2x2-gloo", corpus / "xplane/tpu-v6e-4of8/host0.xplane.pb"
+    yield _copied(place / "xla", {cpu / "p0/vm.xplane.pb": "profile"})
+    yield _copied(place / "xla-tpu", {tpu: "profile"})
+    yield _copied(place / "jax", {corpus / "xplane/cpu-2x2-gloo/p0/vm.trace.json.gz": "viewer trace"})
     yield _copied(place / "recorded-snapshot", {corpus / "memory/rank0_memory_snapshot.pickle": "snapshot"})
     for name in (
         "tiny/rtx3080_tiny",

@@ -64,13 +64,13 @@ def files(run: Path) -> set[str]:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a file system of 200 kB, of which 50 kB are free."""
+    """Mount a file system of 300 kB, of which 50 kB are free."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small file system cannot be mounted here: run as root")
     try:
-        (folder / "filler").write_bytes(b"x" * 150_000)
+        (folder / "filler").write_bytes(b"x" * 250_000)
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)

@@ -97,6 +97,6 @@ def kineto_text(tmp_path_factory):
 
 @pytest.fixture
 def full_disk(tmp_path):
-    """Return a folder on a file system of 200 kB, of which 50 kB are free."""
+    """Return a folder on a file system of 300 kB, of which 50 kB are free."""
     with small_disk(tmp_path / "small") as folder:
         yield folder

@@ -20,7 +20,7 @@ import torch._inductor.config  # noqa: E402  the profiler imports it when it sta
 import torch.distributed as dist  # noqa: E402
 
 from ccl_bench.collect import Schedule, profile  # noqa: E402
-from ccl_bench.collect.profiling import recording  # noqa: E402
+from ccl_bench.collect.profiling import frameworks  # noqa: E402
 
 RANKS, WRITERS = 8, 2
 WRITING_S = 1.75
@@ -49,7 +49,7 @@ def _train(rank: int, run: str) -> None:
     os.environ["LOCAL_RANK"] = str(rank)
     place, limit = f"file://{run}.store", timedelta(seconds=COLLECTIVE_S)
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=RANKS, timeout=limit)
-    export = recording.export_trace
+    export = frameworks.export_trace
 
     def slow_export(*arguments, **wishes):
         began = time.monotonic()
@@ -60,7 +60,7 @@ def _train(rank: int, run: str) -> None:
         )  # at once, so that no other rank's comes between
         return problem
 
-    recording.export_trace = slow_export
+    frameworks.export_trace = slow_export
     schedule = Schedule(skip=0, timed=1, warmup=1, active=1, observed=1)
     with profile(run, schedule=schedule, writers_per_node=WRITERS) as recorded:
         for _ in range(schedule.length + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 from collected import BIN, ENVIRONMENT, collect, files, python
+from flight_recorder import call, dump
 from training_loop_facts import TIMED
 
 from ccl_bench.collect.collect_run import Request
@@ -209,3 +211,25 @@ def test_the_status_of_the_command_is_reported(tmp_path):
     ended = collect(tmp_path, "--output", "run", "--", "sh", "-c", "echo the reason >&2; exit 7")
     assert ended.returncode == 1
     assert "the command ended with status 7 after 0 s\n  | the reason\n" in ended.stderr
+
+
+def test_a_job_that_hangs_leaves_its_last_calls_in_the_run(tmp_path):
+    """torch's watchdog writes `<prefix><rank>` where its variables say, and then ends the process."""
+    code = pickle.dumps(dump([call("all_reduce", 1)]), protocol=2)
+    (tmp_path / "dump").write_bytes(code)
+    watchdog = 'for rank in 0 1; do cp dump "$TORCH_FR_DUMP_TEMP_FILE$rank"; done; exit 6'
+    asked = f"test $TORCH_FR_BUFFER_SIZE$TORCH_NCCL_DUMP_ON_TIMEOUT = 20001 && {watchdog}"
+    ended = collect(tmp_path, "--output", "run", "--", "sh", "-c", asked)
+    assert "the command ended with status 6" in ended.stderr
+    found = open_run(tmp_path / "run")
+    assert {trace.relative: trace.rank for trace in found.traces} == {
+        "comm_lib_trace_rank_0": 0,
+        "comm_lib_trace_rank_1": 1,
+    }
+
+
+def test_where_dumps_go_is_the_users_choice(tmp_path):
+    shown = "echo $TORCH_FR_DUMP_TEMP_FILE$TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+    words = ("--output", "run", "--", "sh", "-c", shown)
+    ended = collect(tmp_path, *words, TORCH_NCCL_DEBUG_INFO_TEMP_FILE="/elsewhere/rank_")
+    assert ended.stdout == "/elsewhere/rank_\n"

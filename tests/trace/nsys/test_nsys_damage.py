@@ -8,7 +8,7 @@ import pytest
 from exports import OWNER, START_NS, changed, codes, content, export, kernel, mark, rows
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys import database
+from ccl_bench.trace import sqlite
 from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.processes import processes
 from ccl_bench.trace.formats.nsys.recognition import SQLITE_MAGIC
@@ -251,7 +251,7 @@ def test_an_open_export_cannot_be_written_nor_others_attached(place, tmp_path):
 
 
 def test_a_query_that_never_ends_is_stopped(place, monkeypatch):
-    monkeypatch.setattr(database, "QUERY_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite, "QUERY_SECONDS", 0.2)
     began = time.process_time()
     with open_database(place) as found, pytest.raises(InputError, match="reading stopped"):
         list(found.rows(f"{ENDLESS} SELECT max(x) FROM n"))

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from ccl_bench.analysis.device.breakdown import sm_samples
+from ccl_bench.analysis.device.sampled import sm_samples
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.sm import sm
 from ccl_bench.run import open_run

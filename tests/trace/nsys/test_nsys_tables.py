@@ -55,7 +55,7 @@ def test_devices_are_numbered_as_the_process_numbers_them(tmp_path):
     others = {"gpuId": 0, "cudaId": 0, "pid": PID + 1, "numMultiprocessors": 1}
     gpus = [GPU | {"smCount": None, "cuDevice": 3}, GPU | {"id": 0, "name": "other"}]
     found = kernels(tmp_path, kernel(1, 2), TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=[others, cuda])
-    assert found.table("devices").rows() == [(0, "NVIDIA H100", 80, 132, 2048)]
+    assert found.table("devices").rows() == [(0, "NVIDIA H100", 80, 132, 2048, None, None)]
 
 
 @pytest.mark.parametrize(

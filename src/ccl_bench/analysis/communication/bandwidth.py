@@ -6,7 +6,7 @@ The Hockney model of communication time is t = alpha + beta * S, fitted by least
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.message_size import UNEVEN
 from ccl_bench.analysis.derived import DERIVED, derived
@@ -108,6 +108,52 @@ def transfers(
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
     found = pl.concat(parts).drop_nulls("step").filter(moved)
     return found.with_columns(factors(found)).select(*DERIVED.get("transfers").table.columns)
+
+
+_TRANSFERS = DERIVED.get("transfers").table.columns
+_SYMMETRIC = [name for name, known in collectives().items() if known.is_symmetric]
+
+
+_COLUMNS: dict[str, Any] = {name: (column.dtype, column.doc) for name, column in _TRANSFERS.items()}
+
+
+@derived(across_ranks=True, **_COLUMNS)
+def recorded_transfers(nccl_records: pl.DataFrame) -> pl.DataFrame:
+    """One collective or message that the NCCL Inspector timed; of no step.
+
+    Where all ranks of the communicator recorded a symmetric collective, the shortest time is free of waiting.
+    """
+    on_device = nccl_records.filter(pl.col("time_from") != "collective_cpu")
+    is_whole = pl.col("collective").is_in(_SYMMETRIC)
+    keys = ["communicator", "collective", "sequence", "ranks"]
+    together = on_device.filter(is_whole).group_by(keys, maintain_order=True)
+    matched = together.agg(
+        pl.col("nodes").max(),
+        pl.col("size_bytes").max(),
+        pl.col("time_ns").min(),
+        pl.col("communicator_name").drop_nulls().first(),
+        present=pl.col("communicator_rank").n_unique(),
+    )
+    basis = (
+        pl.when(pl.col("present") >= pl.col("ranks"))
+        .then(pl.lit(WAIT_FREE))
+        .when(pl.col("present") > 1)
+        .then(pl.lit(UPPER_BOUND))
+        .otherwise(pl.lit(RAW))
+    )
+    alone = on_device.filter(~is_whole).with_columns(pl.lit(RAW).alias("basis"))
+    found = pl.concat([matched.with_columns(basis.alias("basis")), alone], how="diagonal")
+    between_two = pl.col("collective").is_in(["send", "recv"])
+    named = found.with_columns(
+        iteration=pl.lit(None, dtype=pl.Int64),
+        step=pl.lit(None, dtype=pl.Int64),
+        dimension=pl.coalesce("communicator_name", pl.lit("unknown")),
+        size=pl.when(between_two).then(pl.lit(2, dtype=pl.Int64)).otherwise("ranks"),
+        spans_nodes=pl.when(~between_two | (pl.col("nodes") == 1)).then(pl.col("nodes") > 1),
+        own_sizes=pl.lit(value=False),
+    )
+    moved = named.filter((pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size") > 1))
+    return moved.with_columns(factors(moved)).select(*_TRANSFERS)
 
 
 _KEYS = ("iteration", "group", "number")

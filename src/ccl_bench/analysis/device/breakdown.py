@@ -5,11 +5,9 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.analysis.intervals import (
-    assign_window,
     clip,
     device_windows,
     merge_intervals,
-    sum_per_window,
     union_lengths,
 )
 from ccl_bench.base.lazy_polars import pl
@@ -241,33 +239,4 @@ def _by_cause(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=length)
         .join(sums, on="window", how="left", maintain_order="left")
         .with_columns(pl.col(*_CAUSES).fill_null(0))
-    )
-
-
-SM_ACTIVE = "SM Active"
-
-
-@derived(
-    step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
-    samples=("Int64", "samples of `SM Active` in the window"),
-    sm_active_pct=("Float64", "their mean, %; null without samples"),
-)
-def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
-    """One step of one trace: the share of multiprocessors that had work, as the hardware sampled it."""
-    windows = device_windows(steps)
-    sampled = counters.filter(pl.col("name") == SM_ACTIVE)
-    means = (
-        assign_window(sampled, windows, "time_ns")
-        .group_by("window")
-        .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
-    )
-    found = sum_per_window(windows, means)
-    return pl.DataFrame(
-        {
-            "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
-            "samples": found["samples"].fill_null(0),
-            "sm_active_pct": found["sm_active_pct"],
-        }
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.markers import EVALUATE, matching
 from ccl_bench.analysis.device.work import COMMUNICATION
-from ccl_bench.analysis.intervals import PATTERN, outermost
+from ccl_bench.analysis.intervals import DEVICE_RANGE, PATTERN, outermost
 from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.catalog.kernel_types import kernel_type
@@ -67,6 +67,8 @@ PROFILER_STEP = r"^ProfilerStep\s*#\s*(\d+)$"
 NUMBERED_RANGE = (
     r"(?i)^\W*(?:(?:train(?:ing)?|global)[\W_]*)?(?:step|iteration|iter)[\W_]*(\d+)(?:\s*(?:/|of)\s*\d+)?\W*$"
 )
+DEVICE_STEP = r"#step_num=(\d+)#$"
+"""Ranges of a device that are its steps, where a reader of XLA's profiles found them there."""
 LOADER_RANGE = r"^enumerate\(DataLoader\)#"
 
 OPTIMIZER_KERNEL = "optimizer"
@@ -82,6 +84,8 @@ class Evidence:
 
     ranges: pl.DataFrame
     """Named ranges of CPU threads: annotations, and operators where an old profiler wrote ranges as such."""
+    device_ranges: pl.DataFrame
+    """Named ranges of the device."""
     cpu_ops: pl.DataFrame
     device_work: pl.DataFrame
 
@@ -90,7 +94,8 @@ def marked_steps(
     annotations: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.DataFrame
 ) -> pl.DataFrame | None:
     """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
-    evidence = Evidence(_ranges(annotations, cpu_ops), cpu_ops, device_work)
+    on_device = annotations.filter("on_device").with_columns(pl.col("name").cast(pl.String))
+    evidence = Evidence(_ranges(annotations, cpu_ops), on_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
         found = find(evidence)
         if found is not None and found.height:
@@ -116,6 +121,10 @@ def _ranges(annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     operators = cpu_ops.filter(matching(cpu_ops["name"], marks))
     columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String))
     return pl.concat([annotations.filter(~pl.col("on_device")).select(columns), operators.select(columns)])
+
+
+def _device_steps(evidence: Evidence) -> pl.DataFrame | None:
+    return _numbered(evidence.device_ranges, DEVICE_STEP)
 
 
 def _profiler_steps(evidence: Evidence) -> pl.DataFrame | None:
@@ -228,6 +237,7 @@ def _period(names: list[int]) -> int | None:
 
 
 SOURCES: dict[str, Callable[[Evidence], pl.DataFrame | None]] = {
+    DEVICE_RANGE: _device_steps,
     "ProfilerStep": _profiler_steps,
     "numbered range": _numbered_ranges,
     "optimizer range": _by_optimizer,

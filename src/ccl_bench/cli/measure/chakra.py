@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,12 @@ from ccl_bench.cli import options
 if TYPE_CHECKING:
     from cyclopts import App
 
+    from ccl_bench.run import Run
+
 ABOUT = """Export the Execution Traces of a run as Chakra files, one for each rank.
 
-Operators get their durations, and collectives their kernels, from the Kineto trace of the same rank.
+Operators get their durations, and collectives their kernels, from the Kineto trace of the same rank. With
+--communication no Execution Trace is needed: calls with type, size and group, and the time between them.
 
 Exit status: 0; 2 wrong usage, or a file already exists; 4 where there is nothing to export.
 """
@@ -33,15 +37,55 @@ def chakra(
     /,
     *,
     output: Annotated[str, Parameter(alias="-o", metavar="DIR", help="Directory to write into.")],
+    communication: Annotated[
+        bool,
+        Parameter(
+            help="Export communication alone, from traces that show when calls ran, with groups, network and "
+            "system for ASTRA-sim."
+        ),
+    ] = False,
     force: Annotated[bool, Parameter(help="Overwrite existing files.")] = False,
 ) -> int:
     """Export a run."""
-    from ccl_bench.chakra import export
     from ccl_bench.report.console import show
     from ccl_bench.run import open_run
 
-    for written in export(open_run(run), Path(output), force=force):
+    export = _communication if communication else _operators
+    remarks = export(open_run(run), Path(output), force=force)
+    for remark in remarks:
+        show(f"ccl-bench: note: {remark}", stream=sys.stderr)
+    return 0
+
+
+def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
+    """Export the Execution Traces of a run, which list their groups themselves."""
+    from ccl_bench.chakra import export
+    from ccl_bench.chakra.simulator import NETWORK, SYSTEM, refuse_existing_files, write_machine
+    from ccl_bench.evaluate.load import load_tables
+    from ccl_bench.report.console import show
+
+    refuse_existing_files((folder / name for name in (NETWORK, SYSTEM)), force=force)
+    exported = export(run, folder, force=force)
+    for written in exported:
         link = f"{written.rate:.0%} of operators found in Kineto by {written.rule}"
         held = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
         show(f"{written.path}  {held}, {link}")
-    return 0
+    inputs = load_tables(run, ("transfers", "devices")).inputs
+    remarks = write_machine(run, folder, inputs, len({written.rank for written in exported}))
+    show(f"{folder / NETWORK}\n{folder / SYSTEM}")
+    return remarks
+
+
+def _communication(run: Run, folder: Path, *, force: bool) -> list[str]:
+    """Export the communication of a run."""
+    from ccl_bench.chakra import export_communication
+    from ccl_bench.chakra.simulator import GROUPS, NETWORK, SYSTEM
+    from ccl_bench.report.console import show
+
+    exported, remarks = export_communication(run, folder, force=force)
+    for each in exported:
+        held = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"
+        work = f", {each.untyped} without" if each.untyped else ""
+        show(f"{each.path}  {held}{work}, {each.between_s:.4g} s between calls")
+    show("\n".join(str(folder / name) for name in (GROUPS, NETWORK, SYSTEM)))
+    return remarks

@@ -82,6 +82,7 @@ def app(program: str) -> App:
         every: All = False,
         form: Format = None,
         workload_card: options.Card = None,
+        ceiling: options.Ceiling = None,
         reading: options.Reading = options.DEFAULT_READING,
         why: options.Why = False,
         debug: Debug = False,
@@ -94,7 +95,7 @@ def app(program: str) -> App:
             return print_manual(explain)
         places = [*run, *([trace] if trace else ())]
         names = requested_metrics(metric or [], places, program, every=every)
-        with reading.open(one_run(places), card=workload_card) as measured:
+        with reading.open(one_run(places), card=workload_card, ceiling=ceiling) as measured:
             results = measured.results(names)
         chosen = form or ("table" if every or len(names) > 1 else "value")
         status = print_results(results, chosen, program, every=every, why=why)

@@ -70,13 +70,14 @@ def report(
     why: options.Why = False,
     config: Config = None,
     workload_card: options.Card = None,
+    ceiling: options.Ceiling = None,
     reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Report a run."""
     chosen = _form(form, output)
     target = options.file_to_write(output, force=force) if output else None
-    with reading.open(run, card=workload_card, config=config) as measured:
+    with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 _GBIT = 8
 """Gbit in a GB."""
 
-_TRACES = {"kineto": "json", "execution_trace": "torch_et", "nsys": "nsys"}
+_TRACES = {
+    "kineto": "json",
+    "execution_trace": "torch_et",
+    "nsys": "nsys",
+    "xplane": "xla_trace",
+    "jax_trace": "json_tpu",
+}
+"""Format -> the kind of trace, as cards name it."""
 _FRAMEWORKS = ("torchtitan", "megatron-lm", "deepspeed", "vllm", "sglang")
 _DISTRIBUTIONS = {"megatron-lm": "megatron-core"}
 _LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo", "rccl": "RCCL", "ucc": "UCC", "mpi": "MPI"}
@@ -53,8 +60,8 @@ def _hardware(observations: Observations) -> dict[str, Any]:
     per_node = _per_node(observations, nodes)
     memory = observations.device_memory_bytes
     return {
-        f"{unit}.type": "GPU" if devices else "CPU" if observations.torch else None,
-        f"{unit}.model": devices[0]["name"] if devices else None,
+        f"{unit}.type": observations.accelerator,
+        f"{unit}.model": observations.device_name,
         f"{unit}.total_count": observations.world_size,
         f"{unit}.count_per_node": per_node,
         f"{unit}.memory_gb": round(memory / 1e9, 1) if memory and devices else None,
@@ -90,6 +97,8 @@ def _framework(observations: Observations) -> dict[str, Any]:
     versions = observations.software.get("libraries", {})
     words = " ".join(observations.command).lower()
     name = "torchtitan" if observations.configuration else next((n for n in _FRAMEWORKS if n in words), "")
+    is_jax = observations.is_jax
+    name = name or ("jax" if is_jax else "")
     if (
         not name
         and observations.torch
@@ -100,6 +109,7 @@ def _framework(observations: Observations) -> dict[str, Any]:
     return {
         f"{section}.name": name,
         f"{section}.version": observations.torch.get("version") if name == "pytorch" else version,
+        f"{section}.compiler_tool_selection": "xla" if is_jax else None,
     }
 
 

@@ -42,6 +42,27 @@ class Observations:
         return recording if isinstance(recording, dict) else None
 
     @property
+    def is_jax(self) -> bool:
+        """Whether JAX ran the program, and not PyTorch."""
+        if self.recording is not None:
+            return self.recording.get("profiler") == "jax"
+        return bool(self.kinds & {"xplane", "jax_trace"}) and "kineto" not in self.kinds
+
+    @property
+    def accelerator(self) -> str:
+        """What computed, as cards name it, such as `GPU`; empty where nothing shows it."""
+        if self.is_jax and self.recording:
+            return str(self.recording.get("platform", "")).upper()
+        return "GPU" if self.devices else "CPU" if self.torch else ""
+
+    @property
+    def device_name(self) -> str | None:
+        """The product name of a device."""
+        if self.is_jax and self.recording and self.accelerator != "CPU" and not self.devices:
+            return str(self.recording.get("device", "")) or None
+        return self.devices[0]["name"] if self.devices else None
+
+    @property
     def devices(self) -> list[dict[str, Any]]:
         """Accelerators of one node: as the driver lists them, else as torch does."""
         listed = self.environment.get("devices")

@@ -1,7 +1,7 @@
-"""Record a PyTorch program that nobody changed: what `ccl-bench collect` injects into its processes.
+"""Record a program of torch or JAX that nobody changed: what `ccl-bench collect` injects into its processes.
 
-The folder `startup` goes in front of PYTHONPATH. Its `sitecustomize` waits for the import of torch and then
-installs the hooks, which count steps and record them as `ccl_bench.profile` does.
+The folder `startup` goes in front of PYTHONPATH. Its `sitecustomize` waits for the import of torch or JAX
+and then installs the hooks, which count steps and record them as `ccl_bench.profile` does.
 """
 
 from __future__ import annotations

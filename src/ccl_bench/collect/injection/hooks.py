@@ -11,6 +11,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.collect.injection.steps import StepCounter
 from ccl_bench.collect.injection.watched_loop import WatchedLoop
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _MARK = "_ccl_bench_watches"
 
 def install(torch: Any) -> WatchedLoop:
     """Watch the optimizers of this process, and return the loop that they report to."""
-    loop = WatchedLoop()
+    loop = WatchedLoop(counter := StepCounter(), "torch")
     is_compiling = torch.compiler.is_compiling
     optimizer = torch.optim.Optimizer
     scaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler
@@ -48,18 +49,20 @@ def install(torch: Any) -> WatchedLoop:
         setattr(watched, _MARK, True)
         return watched
 
+    def stepped(own: Any) -> None:
+        loop.handle(counter.stepped(id(own)))
+
     def watch_class(self: Any, *_: Any, **__: Any) -> None:
         """Watch the class of an optimizer that was made; torch has put its own range around the step."""
         if not getattr(type(self).step, _MARK, False):
-            type(self).step = outermost(type(self).step, lambda each, *_, **__: loop.stepped(each))
-
-    def scaled(_scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
-        loop.stepped(optimizer)
+            type(self).step = outermost(type(self).step, lambda each, *_, **__: stepped(each))
 
     optimizer.__init__ = _followed(optimizer.__init__, watch_class)
-    optimizer.zero_grad = outermost(optimizer.zero_grad, lambda each, *_, **__: loop.zeroed(each))
-    scaler.step = outermost(scaler.step, scaled)
-    torch.autograd.backward = _followed(torch.autograd.backward, lambda *_, **__: loop.backward())
+    optimizer.zero_grad = outermost(
+        optimizer.zero_grad, lambda each, *_, **__: loop.handle(counter.zeroed(id(each)))
+    )
+    scaler.step = outermost(scaler.step, lambda _, each, *__, **___: stepped(each))
+    torch.autograd.backward = _followed(torch.autograd.backward, lambda *_, **__: counter.backward())
     profilers = torch.profiler.profiler._KinetoProfile, torch.profiler.profile
     for profiler in profilers:
         profiler.start = _preceded(profiler.start, loop.profiler_starts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from typing import ClassVar
 
 
 class Beat(Enum):
@@ -60,6 +61,15 @@ class _RarestCaller:
 
 class StepCounter:
     """Counts the steps of a program by the calls of its optimizers."""
+
+    late: ClassVar[str] = (
+        "another optimizer was stepped for the first time after step {step}, when the profiler ran; if it "
+        "ends the steps of this program, record later ones: ccl-bench collect --steps"
+    )
+    marks: ClassVar[bool] = False
+    """Whether the program itself marks its steps for the profiler."""
+    begun: ClassVar[int] = 1
+    """Steps that have ended when the first beat comes."""
 
     def __init__(self) -> None:
         self.is_settled = False

@@ -6,9 +6,10 @@ import atexit
 import contextlib
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from ccl_bench.collect.injection.steps import Beat, StepCounter
+from ccl_bench.collect.injection.steps import Beat
+from ccl_bench.collect.profiling.frameworks import framework
 from ccl_bench.collect.profiling.rank_summary import claim_rank, log_warnings
 from ccl_bench.collect.profiling.ranks import process_rank
 from ccl_bench.collect.profiling.recording import Recording, check_options
@@ -21,58 +22,66 @@ PATIENCE_S = 60.0
 """Longest time that a rank waits for the others: they may have stepped less often, and wait for this one."""
 
 _NOTHING_RECORDED = {Phase.SKIP, Phase.TIMED, Phase.WARMUP}
-_ONE_PROFILER = "the program starts a profiler of its own, and torch admits one: ccl-bench stays away"
-_LATE_OPTIMIZER = (
-    "another optimizer was stepped for the first time after step {step}, when the profiler ran; if it ends "
-    "the steps of this program, record later ones: ccl-bench collect --steps"
-)
+_ONE_PROFILER = "the program starts a profiler of its own, and {framework} admits one: ccl-bench stays away"
+
+
+class Counter(Protocol):
+    """Decides which calls end steps."""
+
+    is_settled: bool
+    """Whether the call that ends a step is chosen for good."""
+    late: ClassVar[str]
+    """The remark on another call that may end steps, first made after `{step}` when the profiler ran."""
+
+    @property
+    def end(self) -> str:
+        """The call that ends a step."""
+
+    @property
+    def marks(self) -> bool:
+        """Whether the program itself marks its steps for the profiler."""
+
+    @property
+    def begun(self) -> int:
+        """Steps that have ended when the first beat comes."""
 
 
 class WatchedLoop:
-    """The training loop of this process; without an optimizer that steps it does nothing."""
+    """The training loop of this process; without a call that ends steps it does nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, counter: Counter, framework: str) -> None:
         self.is_over = False
         """Whether nothing is left to do."""
         self.depth = 0
         """Watched calls that are running, one inside the other; only the outermost counts."""
-        self._is_busy = False
-        self._counter = StepCounter()
+        self.is_busy = False
+        """Whether a call is being handled."""
+        self._counter, self._framework = counter, framework
         self._recording: Recording | None = None
         self._process = 0
         os.register_at_fork(after_in_child=self._forked)
 
-    def backward(self) -> None:
-        """Count a backward pass."""
-        self._counter.backward()
-
-    def stepped(self, optimizer: object) -> None:
-        """Handle the end of an optimizer's step."""
-        self._handle(self._counter.stepped(id(optimizer)))
-
-    def zeroed(self, optimizer: object) -> None:
-        """Handle the end of an optimizer's zero_grad."""
-        self._handle(self._counter.zeroed(id(optimizer)))
-
     def profiler_starts(self) -> None:
         """Leave the profiler to the program, before it starts one."""
-        if self.is_over or self._is_busy:
+        if self.is_over or self.is_busy:
             return
-        with self._undisturbed():
-            self._stay_away("" if Recording.of_program else _ONE_PROFILER)
+        with self.undisturbed():
+            remark = _ONE_PROFILER.format(framework=self._framework)
+            self._stay_away("" if Recording.of_program else remark)
 
     def finish(self) -> None:
         """Write what was recorded when the program ends."""
         if not self.is_over:
-            with self._undisturbed():
+            with self.undisturbed():
                 self._end()
 
-    def _handle(self, beat: Beat) -> None:
+    def handle(self, beat: Beat) -> None:
+        """Act on a call that may end a step."""
         if beat is Beat.NOTHING:
             return
-        with self._undisturbed():
+        with self.undisturbed():
             if beat is Beat.LATE and self._recording is not None:
-                self._recording.remark(_LATE_OPTIMIZER.format(step=self._recording.step_number - 1))
+                self._recording.remark(self._counter.late.format(step=self._recording.step_number - 1))
                 return
             if Recording.of_program:
                 self._stay_away("")
@@ -81,7 +90,8 @@ class WatchedLoop:
                 self._begin()
             if self._recording is None:
                 return
-            self._recording.step()
+            for _ in range(self._counter.begun if beat is Beat.FIRST else 1):
+                self._recording.step()
             phase = self._recording.phase
             self._counter.is_settled = phase not in _NOTHING_RECORDED
             if phase is Phase.AFTER:
@@ -97,7 +107,8 @@ class WatchedLoop:
         else:
             self._stay_away(f"another process records rank {rank}: this one, {os.getpid()}, is not recorded")
             return
-        self._recording = Recording(options, is_injected=True)
+        own = framework(self._framework, marks=not self._counter.marks)
+        self._recording = Recording(options, own, is_injected=True)
         self._recording.step_end = self._counter.end
         self._recording.begin(in_step=True)
 
@@ -118,16 +129,16 @@ class WatchedLoop:
             recording.end(alone=True)
 
     @contextlib.contextmanager
-    def _undisturbed(self) -> Iterator[None]:
+    def undisturbed(self) -> Iterator[None]:
         """Let nothing that goes wrong here reach the program."""
-        self._is_busy = True
+        self.is_busy = True
         try:
             yield
         except Exception as error:
             self.is_over = True
             log_warnings([f"the program is no longer recorded: {type(error).__name__}: {error}"])
         finally:
-            self._is_busy = False
+            self.is_busy = False
 
     def _forked(self) -> None:
         """Stay out of a child of a process that records; a child that is forked before may be a rank."""

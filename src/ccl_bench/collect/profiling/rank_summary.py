@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.collect.profiling.clock import Clock
+    from ccl_bench.collect.profiling.frameworks import Framework
     from ccl_bench.collect.profiling.recording import Options
     from ccl_bench.collect.profiling.schedule import Schedule
 
@@ -56,6 +57,15 @@ class RankSummary:
     """Host, number of the node in the job, process id."""
     recording: dict[str, Any] = field(default_factory=dict)
     """Schedule, clock, profiler, remarks."""
+    device_ranks: list[int] = field(default_factory=list)
+    """Ranks of the devices of the process, where each is a rank; then `rank` is the number of the process."""
+    devices: int | None = None
+    """Devices of the job, where each is a rank."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that this summary is of."""
+        return self.device_ranks or [self.rank]
 
 
 def save_summary(folder: Path, summary: RankSummary) -> None:
@@ -128,13 +138,17 @@ def write_run_files(folder: Path, summaries: Sequence[RankSummary]) -> None:
     """Write the files of the run."""
     ordered = sorted(summaries, key=lambda summary: summary.rank)
     timed = {
-        str(summary.rank): summary.seconds["timed"] for summary in ordered if summary.seconds.get("timed")
+        str(rank): summary.seconds["timed"]
+        for summary in ordered
+        if summary.seconds.get("timed")
+        for rank in summary.ranks
     }
     if timed:
         write_lines(folder / STEP_TIMES, timed)
     if losses := mean_losses(ordered):
         write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
-    if peaks := {str(summary.rank): summary.memory for summary in ordered if summary.memory}:
+    peaks = {str(rank): summary.memory for summary in ordered if summary.memory for rank in summary.ranks}
+    if peaks:
         write_lines(folder / MEMORY, peaks)
     write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
 
@@ -158,12 +172,16 @@ def mean_losses(summaries: Iterable[RankSummary]) -> dict[int, float]:
 def run_metadata(summaries: Sequence[RankSummary]) -> dict[str, Any]:
     """Return the metadata of the run: sizes, how it was recorded, and the overhead."""
     first = summaries[0]
-    sizes = {"world_size": first.world_size, "tokens_per_step": first.tokens_per_step, **first.metadata}
+    sizes = {
+        "world_size": first.devices or first.world_size,
+        "tokens_per_step": first.tokens_per_step,
+        **first.metadata,
+    }
     step_s = {
         phase: mean for phase in first.seconds if (mean := mean_step_seconds(summaries, phase)) is not None
     }
     # Nsight Systems records the timed steps too, so that no step is free of overhead.
-    plain = step_s.get("timed") if first.recording.get("profiler") == "torch" else None
+    plain = step_s.get("timed") if first.recording.get("profiler") != "nsys" else None
     overhead = {phase: step_s[phase] / plain - 1 for phase in _RECORDED_PHASES if plain and phase in step_s}
     recording = {
         **first.recording,
@@ -209,11 +227,11 @@ def summarise_rank(
     process: ranks.ProcessRank,
     options: Options,
     clock: Clock,
+    framework: Framework,
     *,
     steps: int | None,
     losses: Mapping[int, Any],
     tokens: int | None,
-    memory: dict[str, int],
     remarks: Iterable[str],
     step_end: str,
 ) -> RankSummary:
@@ -231,22 +249,27 @@ def summarise_rank(
         {step: _loss_value(loss) for step, loss in losses.items()},
         tokens,
         dict(options.metadata),
-        memory,
+        framework.memory_peaks(),
         ranks.process_identity(),
         {
             "schedule": options.schedule.as_numbers(),
-            "profiler": options.profile_mode,
+            "profiler": framework.name if options.profile_mode == "torch" else options.profile_mode,
             "execution_trace": options.execution_trace,
             "clock": clock.name,
+            **framework.about(),
             "steps": steps,
             "step_end": step_end,
             "remarks": list(remarks),
         },
+        framework.ranks(),
+        framework.world_size(),
     )
 
 
 def _loss_value(loss: Any) -> float:
-    """Return a loss as a number; for a distributed tensor its local part, so that no collective starts."""
+    """Return a loss as a number; for a distributed one its local part, so that no collective starts."""
+    if hasattr(loss, "addressable_data"):
+        return float(loss.addressable_data(0))
     return float(loss.to_local() if hasattr(loss, "to_local") else loss)
 
 

@@ -1,5 +1,7 @@
 """Which rank a process is, and a barrier of all ranks without an open collective.
 
+Under JAX the number of a process is what counts here, though each of its devices is a rank of the run.
+
 Exporting a trace takes seconds to minutes, and hundreds of ranks on one file system take longer. A rank
 that waits for the others inside a collective would be ended by the watchdog of its backend (10 minutes
 with NCCL). Waiting on the key-value store of torch.distributed has no watchdog, needs no device and has a
@@ -50,11 +52,13 @@ class ProcessRank:
 
 
 def process_rank() -> ProcessRank:
-    """Return the rank of this process: as torch.distributed knows it, else from its launcher's variables."""
+    """Return the rank of this process: as torch or JAX knows it, else from its launcher's variables."""
     distributed = initialised_distributed()
     local = _number_from_environment(*_LOCAL_RANK_VARIABLES)
     if distributed is not None:
         return ProcessRank(distributed.get_rank(), distributed.get_world_size(), local)
+    if (jax := _distributed_jax()) is not None:
+        return ProcessRank(jax.process_index(), jax.process_count(), local)
     for rank, size in _RANK_VARIABLES:
         if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
             return ProcessRank(_number_from_environment(rank), _number_from_environment(size), local)
@@ -76,6 +80,13 @@ def initialised_distributed() -> Any:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed
+
+
+def _distributed_jax() -> Any:
+    """Return jax if its processes know each other, else None; import nothing."""
+    jax = sys.modules.get("jax")
+    known = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    return jax if known is not None and known() else None
 
 
 def _number_from_environment(*names: str) -> int:
@@ -156,13 +167,40 @@ class Barrier:
 
 
 def _default_store() -> Any:
-    """Return the store of the default process group, or None."""
-    distributed = initialised_distributed()
-    if distributed is None:
-        return None
-    from torch.distributed import distributed_c10d
+    """Return the key-value store of the processes, or None."""
+    if initialised_distributed() is not None:
+        from torch.distributed import distributed_c10d
 
-    return distributed_c10d._get_default_store()
+        return distributed_c10d._get_default_store()
+    if _distributed_jax() is not None:
+        from jax._src import distributed
+
+        return _JaxStore(distributed.global_state.client)
+    return None
+
+
+class _JaxStore:
+    """The key-value store of JAX's coordinator, with the calls of torch's."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def add(self, key: str, amount: int) -> int:
+        """Return a number after adding to it."""
+        return int(self._client.key_value_increment(key, amount))
+
+    def set(self, key: str, value: str) -> None:
+        """Keep a text."""
+        self._client.key_value_set(key, value)
+
+    def wait(self, keys: Collection[str], timeout: timedelta) -> None:
+        """Return when all keys have values."""
+        for key in keys:
+            self._client.blocking_key_value_get(key, int(timeout.total_seconds() * 1000))
+
+    def get(self, key: str) -> bytes:
+        """Return a text that is there."""
+        return str(self._client.key_value_try_get(key)).encode()
 
 
 def _first_line(error: Exception) -> str:

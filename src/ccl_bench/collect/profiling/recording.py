@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.collect.profiling import rank_summary, ranks
-from ccl_bench.collect.profiling.clock import clock_for
-from ccl_bench.collect.profiling.export import WRITERS_PER_NODE, export_trace, write_slot
+from ccl_bench.collect.profiling import frameworks, rank_summary, ranks
+from ccl_bench.collect.profiling.export import WRITERS_PER_NODE, write_slot
 from ccl_bench.collect.profiling.rank_summary import (
     log_warnings,
-    memory_peaks,
     short_loop_remark,
     summarise_rank,
 )
 from ccl_bench.collect.profiling.ranks import BARRIER_TIMEOUT_S, Barrier
-from ccl_bench.collect.profiling.recorders import ExpertCounts, choose_recorders
+from ccl_bench.collect.profiling.recorders import ExpertCounts
 from ccl_bench.collect.profiling.schedule import Phase, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from ccl_bench.collect.profiling.frameworks import Framework
     from ccl_bench.collect.profiling.ranks import ProcessRank
     from ccl_bench.collect.profiling.recorders import Recorder
 
@@ -36,6 +35,9 @@ STEPS_VARIABLE = "CCL_BENCH_STEPS"
 """Steps to record, such as `15-19`, where the program names none."""
 RANKS_VARIABLE = "CCL_BENCH_RANKS"
 """Ranks that write traces, such as `0,8,16`; the others only time their steps."""
+
+STEP_END = "recording.step()"
+"""The call that ends a step of a program that records itself."""
 
 EXECUTION_TRACES = ("apart", "together", "off")
 MODES = ("torch", "nsys")
@@ -124,6 +126,7 @@ def profile(
     compress: bool = False,
     writers_per_node: int | None = None,
     metadata: Mapping[str, float] | None = None,
+    framework: Literal["torch", "jax"] | None = None,
 ) -> Iterator[Recording]:
     """Record a training loop into a run directory.
 
@@ -140,9 +143,11 @@ def profile(
         compress: Whether to compress traces with gzip: a tenth of the size, a longer export.
         writers_per_node: Ranks of a node that export at the same time.
         metadata: Numbers for `run_metadata.json`, such as `global_batch_size`.
+        framework: What trains; by default JAX if the program has imported it and not torch. Execution Trace,
+            memory snapshot and compression are torch's.
     """
     options = check_options(output, schedule, execution_trace, memory, compress, writers_per_node, metadata)
-    recording = Recording(options)
+    recording = Recording(options, frameworks.framework(framework))
     recording.begin()
     try:
         yield recording
@@ -161,15 +166,13 @@ class Recording:
     of_program: ClassVar[int] = 0
     """Recordings that the program made itself; every rank makes them in the same order."""
 
-    def __init__(self, options: Options, *, is_injected: bool = False) -> None:
-        import torch
-
-        self.options = options
-        self.schedule: Schedule = options.schedule
+    def __init__(self, options: Options, framework: Framework, *, is_injected: bool = False) -> None:
+        self.schedule: Schedule = framework.schedule(options.schedule)
+        self.options = replace(options, schedule=self.schedule)
         self.step_number = 0
         """Number of steps that have ended."""
-        self._torch = torch
-        self._clock = clock_for(torch)
+        self._framework = framework
+        self._clock = framework.clock(self.schedule)
         self._experts = ExpertCounts()
         self._losses: dict[int, Any] = {}
         self._tokens: int | None = None
@@ -177,7 +180,7 @@ class Recording:
         self._recorders: list[Recorder] = []
         self._is_alone = False
         """Whether the other ranks may not come: this one waits for none of them."""
-        self.step_end = "recording.step()"
+        self.step_end = STEP_END
         """The call that ends a step."""
         self._is_injected = is_injected
         self._name = "injected" if is_injected else f"recording_{Recording.of_program}"
@@ -204,6 +207,8 @@ class Recording:
 
         Counts cover the observed steps. `chosen` returns the tensor of expert numbers in the router's output.
         """
+        if self._framework.name != "torch":
+            raise UsageError("experts are counted in modules of torch", fix="leave watch_router() out")
         if not self.schedule.observed:
             raise UsageError(
                 "experts are counted in observed steps, but there are none", fix="give observed=1"
@@ -214,8 +219,8 @@ class Recording:
         """Start before the first step, or inside it; its length is then unknown."""
         traced = self.options.traced_ranks
         if traced is None or self.process.rank in traced:
-            self._recorders, self._remarks = choose_recorders(
-                self._torch, self.options, self._file, self._export
+            self._recorders, self._remarks = self._framework.recorders(
+                self.options, self._file, self._write_together
             )
         if traced and traced[-1] >= self.process.world_size:
             self.remark(f"there is no rank {traced[-1]}: the ranks are 0 to {self.process.world_size - 1}")
@@ -280,14 +285,12 @@ class Recording:
         window = f"iteration_{self.schedule.end_of(phase)}"
         return self.options.output / kind / window / f"rank{self.process.rank}_{ending}"
 
-    def _export(self, profiler: Any, cut_step: int | None) -> None:
+    def _write_together(self, write: Callable[[], str]) -> None:
         """Write the trace of this rank after all ranks stop recording, a few ranks at a time."""
-        file = self._file("profile_trace", Phase.ACTIVE, "trace.json")
         if not self._is_alone:
             self._barrier.wait("before traces are written")
         with self._writing("the trace"), write_slot(self.process.local_rank, self.options.writers_per_node):
-            problem = export_trace(profiler, file, compress=self.options.compress, cut_step=cut_step)
-            if problem:
+            if problem := write():
                 self.remark(problem)
         if not self._is_alone:
             self._barrier.wait("after traces were written")
@@ -324,10 +327,10 @@ class Recording:
             self.process,
             self.options,
             self._clock,
+            self._framework,
             steps=None if self._is_injected and self.phase is Phase.AFTER else self.step_number,
             losses=self._losses,
             tokens=self._tokens,
-            memory=memory_peaks(self._torch),
             remarks=self._remarks,
             step_end=self.step_end,
         )

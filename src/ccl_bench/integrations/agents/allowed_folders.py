@@ -153,6 +153,7 @@ def _is_run(folder: Path, names: list[str]) -> bool:
     if _SAYS_RUN & {*names}:
         return True
     possible = [name for name in names if name.lower().endswith(formats.suffixes()) and name[0] != "."]
+    possible.sort(key=lambda name: name.lower().endswith((".log", ".log.gz")))
     for path in [folder / name for name in possible][:_LOOKED_AT]:
         with suppress(OSError, InputError):
             if path.is_symlink() or not path.is_file():

@@ -53,6 +53,11 @@ _UNITS = {
     "nats": _Unit("nats", "{nat}"),
     "requests/s": _Unit("requests_per_second", "{request}/s"),
     "tokens/s": _Unit("tokens_per_second", "{token}/s"),
+    "W": _Unit("watts", "W"),
+    "J": _Unit("joules", "J"),
+    "J/token": _Unit("joules_per_token", "J/{token}"),
+    "MHz": _Unit("hertz", "Hz", 1e6),
+    "°C": _Unit("celsius", "Cel"),
 }
 
 

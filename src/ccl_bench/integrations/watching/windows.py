@@ -68,6 +68,10 @@ class Seen:
     """Files that describe the whole run: cards, metadata, configurations."""
 
 
+_LOGS = (".log", ".log.gz")
+"""How names of logs end: they grow as long as the job runs, and few are traces."""
+
+
 class WatchedFolder:
     """A directory that is looked at again and again; it remembers which unnumbered files are traces."""
 
@@ -83,7 +87,9 @@ class WatchedFolder:
         others: list[FileState] = []
         suffixes = (*formats.suffixes(), *_DESCRIBING)
         for file in _files(self.root, self._without):
-            if not file.relative.lower().endswith(suffixes):  # checkpoints, events, logs
+            if not file.relative.lower().endswith(suffixes):  # checkpoints, events
+                continue
+            if file.relative.lower().endswith(_LOGS) and not self._recognised(file):
                 continue
             number = window_in_path(file.relative)
             if number is not None:

@@ -64,6 +64,15 @@ def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
     )
 
 
+RECORDS = "records of the NCCL Inspector"
+
+
+def inspector_finding() -> Finding:
+    """Return what to say of a number from the NCCL Inspector."""
+    message = "from records of the NCCL Inspector: a sample of the calls, of the whole run and of no step"
+    return Finding(OTHER_SOURCE, "note", message)
+
+
 WINDOW = "calls of steps in Execution Traces"
 
 

@@ -315,9 +315,11 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
         note += " Sizes between two powers of two are one group."
     if any(entry.basis == "raw" for entry in sizes):
         note += " Raw times are of calls that no other member recorded; they include waiting."
-    rows = [_row(entry) for entry in sizes]
+    has_tests = any(entry.nccl_tests_gb_per_s for entry in sizes)
+    rows = [(*_row(entry), *(_of_tests(entry) if has_tests else ())) for entry in sizes]
     head = ("collective", "message", "calls", "10 % below", "median", "10 % above", "time is")
-    units = table(head, rows, caption="Bus bandwidth in GB/s", left=(0, 6))
+    tests = ("nccl-tests", "median over it") if has_tests else ()
+    units = table((*head, *tests), rows, caption="Bus bandwidth in GB/s", left=(0, 6))
     return Chart("bus-bandwidth", "Bus bandwidth against message size", spec, summary, units, note)
 
 
@@ -343,10 +345,20 @@ def _row(entry: MessageSize) -> tuple[str | Quantity, ...]:
     )
 
 
+def _of_tests(entry: MessageSize) -> tuple[Cell, ...]:
+    """Return what nccl-tests reached at the size, and the median over it."""
+    reached = entry.nccl_tests_gb_per_s
+    if not reached:
+        return "-", "-"
+    share = 100 * entry.p50_gb_per_s / reached
+    return Quantity(reached, amount(reached)), Quantity(share, percent(share))
+
+
 def _all_calls(context: Context) -> Table:
     rows = []
     found = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
     parts = _known({n: r.details.get("time_parts_s", {}) for n, r in found.items() if r})
+    has_tests = any(r.details.get("nccl_tests_efficiency_ratio") for r in found.values() if r)
     for collective, metric in BANDWIDTHS.items():
         result = context.valued(metric)
         if result is None or result.value is None:
@@ -364,10 +376,16 @@ def _all_calls(context: Context) -> Table:
                 Quantity(details["total_bytes"], size(details["total_bytes"])),
                 details["basis"],
                 details["reach"],
+                *(_efficiency(details) if has_tests else ()),
                 *_part_cells(parts, collective),
             )
         )
     head = ("collective", "bus", "algorithm", "of the link", "calls", "bytes", "time is", "reach")
-    divided = _shown(parts) if parts else []
-    note = "Waiting, transfer and unknown are times of one GPU in a mean step." if divided else ""
+    divided = [*(["of nccl-tests"] if has_tests else []), *(_shown(parts) if parts else [])]
+    note = "Waiting, transfer and unknown are times of one GPU in a mean step." if parts else ""
     return table((*head, *divided), rows, caption="All calls together", note=note, left=(0, 6, 7))
+
+
+def _efficiency(details: BandwidthDetails) -> tuple[Cell]:
+    ratio = details.get("nccl_tests_efficiency_ratio")
+    return ("unknown" if ratio is None else Quantity(100 * ratio, percent(100 * ratio)),)

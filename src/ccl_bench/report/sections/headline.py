@@ -174,7 +174,7 @@ def _late(context: Context) -> str:
         return ""
     details = cast("StragglerDetails", result.details)
     who = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
-    return f"{OF_STEP}; {who}"
+    return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {who}"
 
 
 def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:

@@ -27,12 +27,16 @@ def waiting(context: Context) -> Section:
     grid = context.series.waits
     if grid is None and context.valued("straggler") is None:
         return absent(KEY, TITLE, context.why("straggler"))
+    share = "Lag, share of the recorded time" if is_of_recorder(context) else "Lag, share of a step"
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
-        *tile(context, "straggler", "Lag, share of a step", shown=lambda value: percent(100 * value)),
+        *tile(context, "straggler", share, shown=lambda value: percent(100 * value)),
     )
     if grid is None:
-        about = "The traces show no waiting. How long the steps of each rank took is known."
+        known = "How long the steps of each rank took is known."
+        if is_of_recorder(context):
+            known = "When each rank made its calls is known, from dumps of the Flight Recorder."
+        about = f"The traces show no waiting. {known}"
         return Section(KEY, TITLE, about, lag, notes=tuple(_late(context)))
     return Section(
         KEY,
@@ -43,6 +47,12 @@ def waiting(context: Context) -> Section:
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
         notes=(*_unhidden(context), *_late(context)),
     )
+
+
+def is_of_recorder(context: Context) -> bool:
+    """Whether stragglers are known from the Flight Recorder, which knows no steps."""
+    result = context.valued("straggler")
+    return result is not None and "recorded_s" in result.details
 
 
 def _unhidden(context: Context) -> Iterator[str]:

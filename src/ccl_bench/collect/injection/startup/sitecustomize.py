@@ -1,8 +1,8 @@
 """Python runs this file when it starts, if `ccl-bench collect` has put its folder on PYTHONPATH.
 
-It starts the `sitecustomize` that it stands in front of, then waits until the program imports torch. It needs
-nothing but what Python has loaded by then, so that a process without torch starts as fast as before. The
-interpreter is that of the program, and may be older than ccl-bench supports.
+It starts the `sitecustomize` that it stands in front of, then waits until the program imports torch or
+JAX. It needs nothing but what Python has loaded by then, so that a process without them starts as fast as
+before. The interpreter is that of the program, and may be older than ccl-bench supports.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pat
 NEEDED_PYTHON = (3, 11)
 
 
-class WaitForTorch:
-    """First finder of modules: it lets the others find them, and acts when torch has been imported."""
+HOOKS = {
+    "torch": "ccl_bench.collect.injection.hooks",
+    "jax": "ccl_bench.collect.injection.jax_hooks",
+}
+"""Framework -> the module that installs hooks in it."""
+
+
+class WaitForFrameworks:
+    """First finder of modules: it lets the others find them, and acts when a framework has been imported."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how to load torch; nothing for every other module."""
+        """Return how to load a framework; nothing for every other module."""
         forget_this_module()
-        if name != "torch":
+        if name not in HOOKS or name in self.loaded:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
@@ -37,28 +47,27 @@ class WaitForTorch:
         return None
 
     def act_after(self, loader: Any) -> None:
-        """Let a loader start the recorder after it has executed torch."""
+        """Let a loader start the recorder after it has executed a framework."""
         execute = loader.exec_module
 
         def execute_and_act(module: Any) -> None:
             del loader.exec_module
             execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
+            if module.__name__ not in self.loaded:
+                self.loaded.append(module.__name__)
                 watch(module)
 
         loader.exec_module = execute_and_act
 
 
-def watch(torch: Any) -> None:
+def watch(framework: Any) -> None:
     """Start to watch the program's steps; a program is never disturbed by what goes wrong here."""
     try:
         if sys.version_info < NEEDED_PYTHON:
             raise RuntimeError("ccl-bench needs Python %d.%d" % NEEDED_PYTHON)  # noqa: UP031
         load_ccl_bench()
-        from ccl_bench.collect.injection.hooks import install
-
-        install(torch)
+        hooks: Any = __import__(HOOKS[framework.__name__], fromlist=["install"])
+        hooks.install(framework)
     except Exception as error:
         sys.stderr.write(
             "ccl-bench: the program is not recorded: %s: %s\n" % (type(error).__name__, error)  # noqa: UP031
@@ -104,5 +113,5 @@ def run_the_next() -> None:
 
 sys.path[:] = [place for place in sys.path if os.path.abspath(place) != FOLDER]  # noqa: PTH100
 if os.environ.get("CCL_BENCH_INJECT") != "0" and os.environ.get("CCL_BENCH_OUTPUT"):
-    sys.meta_path.insert(0, WaitForTorch())
+    sys.meta_path.insert(0, WaitForFrameworks())
 run_the_next()

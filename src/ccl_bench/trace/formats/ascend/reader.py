@@ -88,6 +88,8 @@ _WAITS = re.compile(
 """What the `Task Type` of the device's scheduler means; a task without one is judged by its name."""
 
 _OPERATOR = re.compile(r"::|Backward\w*$")
+_COLLECTIVES = ("hcom_", "hccl_")
+"""How the names of HCCL's operators begin."""
 
 
 class Tasks(NamedTuple):
@@ -107,7 +109,7 @@ def sorted_tasks(
     tasks, unknown = Tasks([], []), Counter[str]()
     for pid, events in members.items():
         for event in events:
-            if without_calls and event.name.startswith("hcom_"):
+            if without_calls and event.name.startswith(_COLLECTIVES):
                 continue
             kind = (event.args.task_type if event.args else None) or ""
             if kind and _COMPUTES.search(kind):
@@ -190,7 +192,6 @@ RUNTIME = "CANN"
 HARDWARE = "Ascend Hardware"
 COLLECTIVES = frozenset({"Communication", "HCCL"})
 
-_COLLECTIVE = "hcom_"
 _OPERATORS = frozenset({None, "", "cpu_op"})
 """Categories of the host's operators and ranges; tasks in its queues and Python's functions have others."""
 
@@ -205,7 +206,7 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
     members = _by_process(events)
     device_of = {pid: number for number, pid in enumerate(sorted(members[HARDWARE], key=str))}
     calls = _flat(members, *COLLECTIVES)
-    collectives = [event for event in calls if event.name.startswith(_COLLECTIVE)]
+    collectives = [event for event in calls if event.name.startswith(_COLLECTIVES)]
     tasks, unknown = sorted_tasks(members[HARDWARE], device_of, without_calls=bool(collectives))
     host = [event for event in _flat(members, *HOST) if event.cat in _OPERATORS]
     ranges = [event for event in host if is_range(event.name)]

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ccl_bench.catalog.collectives import operands
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import process_groups
 from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
+from ccl_bench.trace.process_groups import listed_groups, recorded_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 OPERATOR = "record_param_comms"
-GROUPS = "process_group:init"
+GROUPS = process_groups.OPERATOR
 
 C10D = "c10d::"
 
-_LARGEST_GROUP = 1 << 20
-_DEFAULT = "0"
 _TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
 _ELEMENTS, _WIDTH, _DEVICE, _TENSOR_FIELDS = 3, 4, 5, 6
 
@@ -53,19 +51,6 @@ def _moved(values: list[Any]) -> tuple[int | None, int | None]:
         return None, None
     sizes = [tensor[_ELEMENTS] * tensor[_WIDTH] for tensor in found]
     return whole(sum(tensor[_ELEMENTS] for tensor in found)), whole(sum(sizes))
-
-
-def _numbers(value: object) -> list[int] | None:
-    """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
-    if isinstance(value, str):
-        inner = value.strip()
-        if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
-            return None
-        value = [part for part in inner[1:-1].split(",") if part.strip()]
-    if not isinstance(value, list):
-        return None
-    found = [whole(part) for part in value]
-    return None if None in found else [number for number in found if number is not None]
 
 
 def _text(value: object) -> str | None:
@@ -102,8 +87,8 @@ def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
     return {
         "name": name if isinstance(name, str) else None,
         "dtype": dtype[1] if dtype else None,
-        "in_split": _numbers(in_split),
-        "out_split": _numbers(out_split),
+        "in_split": recorded_numbers(in_split),
+        "out_split": recorded_numbers(out_split),
         "group_size": whole(rest[-1]) if rest else None,
         "group_name": group_name,
         "group_description": description,
@@ -123,8 +108,8 @@ def _by_name(node: Node) -> dict[str, object]:
         "dtype": _text(node.attribute("dtype")),
         "in_elements": whole(node.attribute("in_msg_nelems")),
         "out_elements": whole(node.attribute("out_msg_nelems")),
-        "in_split": _numbers(node.attribute("in_split_size")),
-        "out_split": _numbers(node.attribute("out_split_size")),
+        "in_split": recorded_numbers(node.attribute("in_split_size")),
+        "out_split": recorded_numbers(node.attribute("out_split_size")),
         "group_size": whole(node.attribute("pg_size")),
         "group_name": _text(node.attribute("pg_name")),
         "group_description": _text(node.attribute("pg_desc")),
@@ -161,7 +146,7 @@ def operator_call(node: Node) -> dict[str, object] | None:
             row.setdefault("dtype", dtype[1] if dtype else None)
     for split, place in (("in_split", places.sent_split), ("out_split", places.received_split)):
         if place is not None:
-            row[split] = _numbers(_at(inputs, place))
+            row[split] = recorded_numbers(_at(inputs, place))
     if places.peer is not None:
         row["rank_argument"] = whole(_at(inputs, places.peer))
     return row
@@ -175,28 +160,4 @@ def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
 
 def groups(node: Node) -> list[dict[str, object]]:
     """Return the process groups that a `process_group:init` node lists, none where its text was cut."""
-    text = _at(listed(node.read().values), 0)
-    try:
-        entries = msgspec.json.decode(text) if isinstance(text, str) else []
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    return (
-        [_process_group(entry) for entry in entries if isinstance(entry, dict)]
-        if isinstance(entries, list)
-        else []
-    )
-
-
-def _process_group(entry: dict[str, Any]) -> dict[str, object]:
-    """Return one process group; the list of ranks is left empty for the group of all."""
-    size, ranks = whole(entry.get("group_size")), _numbers(entry.get("ranks"))
-    is_all = entry.get("pg_name") == _DEFAULT and size is not None and 0 < size <= _LARGEST_GROUP
-    if not ranks:
-        ranks = list(range(size)) if is_all and size else None
-    return {
-        "name": str(entry.get("pg_name", "")),
-        "description": str(entry.get("pg_desc", "")),
-        "backend": str(entry.get("backend_config", "")),
-        "size": len(ranks) if size is None and ranks else size,
-        "ranks": ranks,
-    }
+    return listed_groups(_at(listed(node.read().values), 0))

@@ -17,12 +17,16 @@ _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(?=\{)')
 _NUMBERS = {key: re.compile(rb'"%s"\s*:\s*(\d{1,9})\s*[,}]' % key) for key in (b"rank", b"world_size")}
 _MANY = 10**9
 _EVENT = re.compile(rb'\A\s*\[\s*\{[^{}]*"ph"\s*:')
+_OF_NCCL = b'"CommHash"'
+"""Stands in the events of NCCL's example profiler plug-in, which times callbacks."""
 
 
 def recognises(head: bytes) -> bool:
     """Whether the first bytes of a file are those of a Chrome trace."""
-    if b'"traceEvents"' in head or _EVENT.match(head):
+    if b'"traceEvents"' in head:
         return True
+    if _EVENT.match(head):
+        return _OF_NCCL not in head
     return b'"deviceProperties"' in head and b'"schemaVersion"' in head
 
 
@@ -37,7 +41,7 @@ def identity(head: bytes) -> Identity:
     except (ValueError, RecursionError):
         found = {key.decode(): number.search(info) for key, number in _NUMBERS.items()}
         whole = {key: int(match[1]) for key, match in found.items() if match}
-    return Identity(*(_count(whole.get(key)) for key in ("rank", "world_size")))
+    return Identity(_count(whole.get("rank")), _count(whole.get("world_size")))
 
 
 def _count(value: object) -> int | None:

@@ -20,7 +20,7 @@ from ccl_bench.trace.formats.memory_snapshot.tables import (
     text,
     whole,
 )
-from ccl_bench.trace.formats.memory_snapshot.unpickling import Unpickled, unpickle
+from ccl_bench.trace.unpickling import Unpickled, unpickle
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -42,6 +42,7 @@ LARGEST_BYTES = 4 << 30
 _PIECE_BYTES = 16 << 20
 
 _WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
+_PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
 
 Row = dict[str, object]
 
@@ -51,7 +52,7 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError where the file is more than plain data, or no snapshot.
     """
-    held = unpickle(_bytes_of(stream, file), file)
+    held = unpickle(_bytes_of(stream, file), file, _PLAIN_DATA)
     segments, histories, settings = _parts(held, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)

@@ -43,7 +43,7 @@ NSYS = register(
     Format(
         name="nsys",
         profile="nsys",
-        revision=2,
+        revision=3,
         tables=frozenset(
             {
                 "kernels",
@@ -54,6 +54,7 @@ NSYS = register(
                 "collectives",
                 "devices",
                 "counters",
+                "network_traffic",
             }
         ),
         recognises=recognises,

@@ -23,8 +23,8 @@ from ccl_bench.trace.formats.nsys.processes import THREAD, rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.sqlite import Database
 
 COMMUNICATOR = "NCCL communicator ID"
 MESSAGE_BYTES = "Message size [bytes]"

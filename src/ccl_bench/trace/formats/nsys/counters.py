@@ -17,9 +17,9 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.database import since_epoch
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.device import Devices
     from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.sqlite import Database
 
 _NAMES = (
     (re.compile(r"SMs? Active"), "SM Active"),
@@ -29,6 +29,16 @@ _NAMES = (
     (re.compile(r"DRAM Write (?:Throughput|Bandwidth)"), "DRAM Write"),
     (re.compile(r"[DV]RAM (?:Throughput|Bandwidth)"), "DRAM"),
     (re.compile(r"GR Active(?: \(GE/CE\))?"), "GR Active"),
+    (re.compile(r"NVLink RX(?: (?:Throughput|Bandwidth))?"), "NVLink RX"),
+    (re.compile(r"NVLink TX(?: (?:Throughput|Bandwidth))?"), "NVLink TX"),
+    *(
+        (re.compile(f"NVLink {way} {what} {data} Data"), f"NVLink {way} {what} {data}")
+        for way in ("RX", "TX")
+        for what in ("Requests", "Responses")
+        for data in ("User", "Protocol")
+    ),
+    (re.compile(r"PCIe RX (?:Throughput|Bandwidth)"), "PCIe RX"),
+    (re.compile(r"PCIe TX (?:Throughput|Bandwidth)"), "PCIe TX"),
 )
 """Names by which Nsight Systems has called a counter → the one name it has in the table."""
 

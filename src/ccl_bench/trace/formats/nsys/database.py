@@ -1,8 +1,4 @@
-"""Read an export with SQLite: untrusted, of any schema version, perhaps damaged.
-
-The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
-generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
-that is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
+"""What a database of Nsight Systems is, and what its times are relative to.
 
 Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording
 host once each adds its own session start.
@@ -10,270 +6,28 @@ host once each adds its own session start.
 
 from __future__ import annotations
 
-import math
-import sqlite3
-import time
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.trace import sqlite
 from ccl_bench.trace.values import LATEST_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from ccl_bench.trace.sqlite import Database
 
-def _whole(value: object) -> int | None:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
-    return value if isinstance(value, int) else None
-
-
-def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+EXPORT = sqlite.Origin(
+    signs=("StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA"),
+    is_none="is not an export of Nsight Systems",
+    fix="export the report again: nsys export --type sqlite -o NAME.sqlite NAME.nsys-rep",
+)
 
 
-def _text(value: object) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
-    return None if value is None else str(value)
-
-
-def _blob(value: object) -> bytes | None:
-    return value if isinstance(value, bytes) else None
-
-
-_KINDS: dict[str, tuple[str, Callable[[object], object]]] = {
-    "integer": ("Int64", _whole),
-    "real": ("Float64", _real),
-    "text": ("String", _text),
-    "blob": ("Binary", _blob),
-}
-"""What a column is read as: its polars type, and what becomes of a value of another type."""
-
-
-def typed_column(name: str, kind: str, values: Sequence[object]) -> pl.Series:
-    """Return values as a column; what is not of its kind becomes null, or text where that is asked for."""
-    type_name, meaning = _KINDS[kind]
-    dtype: pl.DataType = getattr(pl, type_name)()
-    if kind in {"integer", "text"}:
-        try:
-            return pl.Series(name, values, dtype=dtype, strict=True)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            pass
-    return pl.Series(name, [meaning(value) for value in values], dtype=dtype)
-
-
-def empty_frame(kinds: dict[str, str]) -> pl.DataFrame:
-    """Return a frame of these columns without rows."""
-    return pl.DataFrame([typed_column(name, kind, []) for name, kind in kinds.items()])
-
-
-QUERY_SECONDS = 120.0
-"""Longest time without a row; scanning a table of 10 GB takes a fraction of it."""
-
-LONGEST_VALUE_BYTES = 16 << 20
-_ROWS_AT_A_TIME = 1 << 16
-_ROWS_BETWEEN_LOOKS = 1 << 10
-_STEPS_BETWEEN_LOOKS = 100_000
-_LEAST_ROW_BYTES = 8
-_MOST_PARAMETERS = 900
-
-_WAY_OUT = "export the report again: nsys export --type sqlite -o NAME.sqlite NAME.nsys-rep"
-
-_SIGNS = ("StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA")
-
-Filter = tuple[str, tuple[int, ...]]
-"""A condition in SQL and the values for its question marks."""
-
-EVERY_ROW: Filter = ("", ())
-
-
-class Database:
-    """One open export: its tables, and what turned out to be damaged in them."""
-
-    def __init__(self, connection: sqlite3.Connection, name: str, size: int) -> None:
-        self.name = name
-        """What messages call the file."""
-        self.damage: dict[str, str] = {}
-        """Table → why rows of it are missing."""
-        self.cut = ""
-        """Why the file as a whole is not as it should be; empty for a sound one."""
-        self._connection = connection
-        self._most_rows = max(size // _LEAST_ROW_BYTES, 1)
-        self._until = 0.0
-        self._most_text = 2 * size + LONGEST_VALUE_BYTES
-        self._text_bytes = 0
-        connection.text_factory = self._text
-        connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
-        self.columns, self.refused = self._found_tables()
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._until
-
-    def _text(self, raw: bytes) -> str:
-        """Return text as it is read; a default in the schema can stand for more than the file holds."""
-        self._text_bytes += len(raw)
-        if self._text_bytes > self._most_text:
-            raise sqlite3.DataError("it claims more text than the file can hold")
-        return raw.decode("utf-8", errors="replace")
-
-    def _found_tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
-        """Return the columns of each real table, and the names of views and virtual tables.
-
-        SQLite refuses a file that is shorter than it should be, unless its schema counts as writable.
-        """
-        try:
-            return self._tables()
-        except sqlite3.DatabaseError as error:
-            self.cut = str(error)
-        try:
-            self._connection.execute("PRAGMA writable_schema=ON").close()
-            return self._tables()
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"cannot be read: {error}", where=self.name, fix=_WAY_OUT) from error
-
-    def _tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
-        rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
-        names = [str(name) for name, kind, page in rows if kind == "table" and page]
-        columns = {
-            name: frozenset(str(row[1]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})"))
-            for name in names
-        }
-        refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
-        return columns, sorted(map(str, refused))
-
-    def __contains__(self, table: str) -> bool:
-        """Whether there is a table of this name, with or without rows."""
-        return table in self.columns
-
-    def has(self, table: str, *columns: str) -> bool:
-        """Whether there is a table with all these columns."""
-        return self.columns.get(table, frozenset()).issuperset(columns) and table in self.columns
-
-    def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of a query; InputError where none comes for too long."""
-        self._until = time.monotonic() + QUERY_SECONDS
-        self._text_bytes = 0
-        try:
-            with closing(self._connection.execute(query, values)) as cursor:
-                for count, row in enumerate(cursor):  # many at a time would lose those before damage
-                    if not count % _ROWS_BETWEEN_LOOKS:
-                        self._until = time.monotonic() + QUERY_SECONDS
-                    yield row
-        except UnicodeDecodeError as error:  # in the name of a column
-            raise sqlite3.DatabaseError(str(error)) from error
-        except sqlite3.OperationalError as error:
-            if "interrupted" not in str(error):
-                raise
-            message = f"reading stopped after {QUERY_SECONDS:.0f} s without a row"
-            raise InputError(message, where=self.name, fix=_WAY_OUT) from error
-
-    def frame(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
-        """Return columns of a table; those that it lacks are null, a table that is absent is empty.
-
-        `kinds` maps each column to `integer`, `real`, `text` or `blob`.
-        """
-        if table not in self.columns:
-            return empty_frame(kinds)
-        wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
-        condition, values = only
-        query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, values)
-
-    def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
-        """Return the different rows of columns of a table; none where it lacks one of them."""
-        if not self.has(table, *kinds):
-            return empty_frame(kinds)
-        condition, values = only
-        wanted = ", ".join(map(_quoted, kinds))
-        query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, values)
-
-    def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
-        parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
-        return pl.concat(parts) if parts else empty_frame(kinds)
-
-    def _expression(self, table: str, name: str, kind: str) -> str:
-        if name not in self.columns[table]:
-            return "NULL"
-        return f"CAST({_quoted(name)} AS BLOB)" if kind == "blob" else _quoted(name)
-
-    def _whole_rows(
-        self, table: str, query: str, values: Sequence[object]
-    ) -> Iterator[list[tuple[object, ...]]]:
-        """Yield rows in parts, up to the first damage."""
-        block: list[tuple[object, ...]] = []
-        count = 0
-        try:
-            for count, row in enumerate(self.rows(query, values), 1):
-                block.append(row)
-                if len(block) == _ROWS_AT_A_TIME:
-                    yield block
-                    block = []
-                if count > self._most_rows:
-                    self.damage[table] = "it claims more rows than the file can hold"
-                    break
-        except sqlite3.DatabaseError as error:
-            self.damage[table] = f"{error}, after {count:,} rows"
-        if block:
-            yield block
-
-    def only(self, table: str, column_name: str, condition: str, *values: int) -> Filter:
-        """Return a condition on one column, or none where the table lacks that column."""
-        if not self.has(table, column_name):
-            return EVERY_ROW
-        return condition.format(_quoted(column_name)), values
-
-    def strings(self, ids: pl.Series) -> pl.Series:
-        """Return the text behind each id of `StringIds`; null where there is none."""
-        wanted = ids.drop_nulls().unique().to_list()
-        known: dict[int, str] = {}
-        for first in range(0, len(wanted), _MOST_PARAMETERS):
-            part = wanted[first : first + _MOST_PARAMETERS]
-            only = f'"id" IN ({",".join("?" * len(part))})', tuple(part)
-            found = self.frame("StringIds", {"id": "integer", "value": "text"}, only).drop_nulls()
-            known |= dict(zip(found["id"], found["value"], strict=True))
-        return ids.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
-    values = zip(*rows, strict=True)
-    return pl.DataFrame([typed_column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
-
-
-@contextmanager
-def open_database(path: Path, name: str = "") -> Iterator[Database]:
-    """Open an export; InputError where the file is no database that can be read.
-
-    `name` names the file in messages.
-    """
-    name = name or str(path)
-    try:
-        size = path.stat().st_size
-        address = path.absolute().as_uri() + "?mode=ro&immutable=1"
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=0)
-    except (OSError, sqlite3.Error) as error:
-        raise InputError(f"cannot be opened: {error}", where=name, fix="check the path") from error
-    with closing(connection):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE_BYTES)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):
-            connection.execute(f"PRAGMA {guard}").close()
-        try:
-            database = Database(connection, name, size)
-            if not any(table in database for table in _SIGNS):
-                fix = "leave it out of the run, or name it otherwise than .sqlite"
-                raise InputError("is not an export of Nsight Systems", where=name, fix=fix)
-            yield database
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"is damaged: {error}", where=name, fix=_WAY_OUT) from error
+def open_database(path: Path, name: str = "") -> AbstractContextManager[Database]:
+    """Open an export; InputError where the file is no database that can be read."""
+    return sqlite.open_database(path, name or str(path), EXPORT)
 
 
 _SETTINGS = ("META_DATA_EXPORT", "EXPORT_META_DATA")

@@ -11,8 +11,8 @@ from ccl_bench.trace.formats.nsys.database import since_epoch
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.sqlite import Database
 
 _GPU = {
     "id": "integer",

@@ -15,8 +15,8 @@ from ccl_bench.trace.formats.nsys.database import since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.sqlite import Database
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NVTX = "NVTX_EVENTS"

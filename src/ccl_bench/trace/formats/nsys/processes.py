@@ -18,14 +18,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys.database import EVERY_ROW, open_database
+from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.export import export_of
+from ccl_bench.trace.sqlite import EVERY_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ccl_bench.trace.formats.nsys.database import Database, Filter
+    from ccl_bench.trace.sqlite import Database, Filter
 
 THREAD_NAME = 39
 """`eventType` of an NVTX thread name."""

@@ -9,7 +9,7 @@ from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.nsys import communication, counters, device, host
+from ccl_bench.trace.formats.nsys import communication, counters, device, host, network
 from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings
 from ccl_bench.trace.formats.nsys.device import devices_of
 from ccl_bench.trace.formats.nsys.export import export_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.trace.formats.nsys.database import Database
     from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.sqlite import Database
 
 _DROPPED = re.compile(
     r"(?i)not all (?:CUDA|CUPTI|NVTX|MPI|GPU) events|\bdropped\b|\blost\b|\boverflow|\bran out of\b"
@@ -38,6 +38,8 @@ _TABLES = {
     "MPI_P2P_EVENTS": ("annotations", "collectives"),
     "GPU_METRICS": ("counters",),
     "GENERIC_EVENTS": ("counters",),
+    network.SAMPLES: ("network_traffic",),
+    network.METRICS: ("network_traffic",),
 }
 """Table of an export → our tables that are made of it."""
 
@@ -102,7 +104,10 @@ def damage_findings(database: Database, file: str) -> Iterator[Finding]:
 
 
 TABLES = frozenset(
-    {"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "devices", "counters"}
+    {
+        *("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives"),
+        *("devices", "counters", "network_traffic"),
+    }
 )
 """Raw tables that a report can fill."""
 
@@ -131,6 +136,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "collectives": communication.collectives(database, process, ranges, base),
         "devices": devices.table,
         "counters": counters.counters(database, process, devices, base),
+        "network_traffic": network.network_traffic(database, base),
     }
     tables, implausible = drop_impossible(found, file)
     tables, repeated = drop_repeated(tables, file)

@@ -1,4 +1,4 @@
-"""Read a pickle as plain data, one opcode after the other, so that nothing in it can run.
+"""Read a pickle of PyTorch's as plain data, one opcode after the other, so that nothing in it can run.
 
 Python's own unpickler is not used: it imports and calls what a file names, hashes whatever a file takes for a
 key, and reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples
@@ -230,7 +230,7 @@ ADMITTED: dict[int, Callable[[Machine], None]] = {
 
 
 DEEPEST = 100
-"""Containers inside each other; a snapshot has seven."""
+"""Containers inside each other; a memory snapshot has seven, a dump of the Flight Recorder five."""
 
 _CALLING = frozenset(
     {
@@ -252,8 +252,6 @@ _CALLING = frozenset(
 """Opcodes that import, call, or hand over to code."""
 
 
-_WAY_OUT = "a memory snapshot is plain data: dump it again with torch.cuda.memory._dump_snapshot()"
-
 _STOP = ord(".")
 _GET1, _GET4, _MEMOIZE = ord("h"), ord("j"), 0x94
 _INT1, _INT2, _LONG, _MARK = ord("K"), ord("M"), 0x8A, ord("(")
@@ -268,8 +266,8 @@ class Unpickled:
     """Lists, tuples and dictionaries that the file made; what is shared counts once."""
 
 
-def unpickle(code: bytes, name: str) -> Unpickled:
-    """Return what a pickle holds; `name` names it in messages.
+def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
+    """Return what a pickle holds; `name` names it in messages, and `fix` says how to write it again.
 
     Raises InputError at the first opcode that does more than build plain data, that claims more than
     the file holds, or that does not fit what precedes it; also where containers are nested too deep.
@@ -280,8 +278,8 @@ def unpickle(code: bytes, name: str) -> Unpickled:
         if machine.marked or len(machine.stack) != 1:
             raise Refused("comes before one whole value")
     except (Refused, IndexError, KeyError, OverflowError, MemoryError) as error:
-        raise _refusal(machine, error, name) from None
-    _refuse_deep_nesting(machine.stack[0], name)
+        raise _refusal(machine, error, name, fix) from None
+    _refuse_deep_nesting(machine.stack[0], name, fix)
     return Unpickled(machine.stack[0], machine.containers)
 
 
@@ -327,13 +325,13 @@ def _execute(machine: Machine) -> None:
         machine.at = at
 
 
-def _refusal(machine: Machine, error: Exception, name: str) -> InputError:
+def _refusal(machine: Machine, error: Exception, name: str, fix: str) -> InputError:
     """Return the error for the opcode at which the machine stopped."""
     import pickletools
 
     code, at = machine.code, machine.at
     if at >= len(code):
-        return InputError(f"is truncated: it ends at byte {at:,} without a STOP", where=name, fix=_WAY_OUT)
+        return InputError(f"is truncated: it ends at byte {at:,} without a STOP", where=name, fix=fix)
     names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
     opcode = names.get(code[at], f"unknown opcode 0x{code[at]:02x}")
     if opcode in _CALLING:
@@ -342,18 +340,18 @@ def _refusal(machine: Machine, error: Exception, name: str) -> InputError:
         why = str(error)
     else:
         why = "does not fit what precedes it"
-    return InputError(f"is refused: {opcode} at byte {at:,} {why}", where=name, fix=_WAY_OUT)
+    return InputError(f"is refused: {opcode} at byte {at:,} {why}", where=name, fix=fix)
 
 
-def _refuse_deep_nesting(root: object, name: str) -> None:
-    """Raise InputError where containers are nested deeper than any snapshot's, or hold themselves."""
+def _refuse_deep_nesting(root: object, name: str, fix: str) -> None:
+    """Raise InputError where containers are nested deeper than any of PyTorch's, or hold themselves."""
     level = [root]
     for _ in range(DEEPEST):
         level = list({id(inner): inner for outer in level for inner in _containers_in(outer)}.values())
         if not level:
             return
     message = f"is refused: it nests containers more than {DEEPEST} deep"
-    raise InputError(message, where=name, fix=_WAY_OUT)
+    raise InputError(message, where=name, fix=fix)
 
 
 def _containers_in(outer: object) -> Iterator[object]:

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.memory_snapshot import unpickling
-from ccl_bench.trace.formats.memory_snapshot.unpickling import ADMITTED, DEEPEST, unpickle
+from ccl_bench.trace import unpickling
+from ccl_bench.trace.unpickling import ADMITTED, DEEPEST, unpickle
 
 CALLING = {
     "GLOBAL": b"cposix\nsystem\n",
@@ -42,7 +42,7 @@ START = b"\x80\x04}\x8c\x08segments"
 
 def _refused(code: bytes) -> str:
     with pytest.raises(InputError) as caught:
-        unpickle(code, "rank0_memory_snapshot.pickle")
+        unpickle(code, "rank0_memory_snapshot.pickle", "dump it again")
     assert caught.value.where == "rank0_memory_snapshot.pickle"
     return caught.value.message
 
@@ -124,7 +124,7 @@ def test_a_claim_of_more_than_the_file_holds_is_refused(code: bytes, named: str)
 
 def test_a_place_far_out_in_the_memo_reserves_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert unpickle(b"\x80\x04]r\xff\xff\xff\xff.", "x").root == []
+    assert unpickle(b"\x80\x04]r\xff\xff\xff\xff.", "x", "").root == []
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
@@ -154,7 +154,7 @@ def test_what_is_shared_over_and_over_costs_nothing() -> None:
         b"(j" + struct.pack("<I", i) + b"j" + struct.pack("<I", i) + b"l\x94" for i in range(60)
     )
     began = time.perf_counter()
-    assert unpickle(b"\x80\x04(]\x94" + doubled + b"l.", "x").containers == 62
+    assert unpickle(b"\x80\x04(]\x94" + doubled + b"l.", "x", "").containers == 62
     assert time.perf_counter() - began < 5
 
 
@@ -194,17 +194,17 @@ _PLAIN = st.recursive(
 
 @given(_PLAIN, st.integers(3, 5))
 def test_plain_data_are_read_as_python_reads_them(value: object, protocol: int) -> None:
-    assert unpickle(pickle.dumps(value, protocol), "x").root == value
+    assert unpickle(pickle.dumps(value, protocol), "x", "").root == value
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(code: bytes) -> None:
     for whole in (code, b"\x80\x04" + code, START + code):
         try:
-            unpickle(whole, "x")
+            unpickle(whole, "x", "")
         except InputError:
             continue
 
 
 def test_a_set_is_read_as_a_list() -> None:
-    assert unpickle(pickle.dumps({"a": {1}, "b": frozenset({2})}), "x").root == {"a": [1], "b": [2]}
+    assert unpickle(pickle.dumps({"a": {1}, "b": frozenset({2})}), "x", "").root == {"a": [1], "b": [2]}

@@ -1,0 +1,39 @@
+"""What XLA's compiler says of the instructions that ran: operations, and bytes of memory."""
+
+from __future__ import annotations
+
+from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window
+from ccl_bench.base.lazy_polars import pl
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    window_ns=("Int64", "length of the step's window on the device, ns"),
+    instructions=("Int64", "instructions that the device began in the step"),
+    counted=("Int64", "those whose operations are known"),
+    flops=("Float64", "operations of these"),
+    modelled=("Int64", "those for which the compiler states what the model itself needs"),
+    model_flops=("Float64", "operations that the model itself needs, of these"),
+    sized=("Int64", "those whose bytes in the device's main memory are stated"),
+    memory_bytes=("Float64", "bytes that these read from and write to the main memory"),
+)
+def program_work(steps: pl.DataFrame, hlo_operations: pl.DataFrame) -> pl.DataFrame:
+    """One step of one trace: what the compiler counts of the instructions that it ran."""
+    windows = device_windows(steps)
+    sums = (
+        assign_window(hlo_operations, windows)
+        .group_by("window")
+        .agg(
+            instructions=pl.len().cast(pl.Int64),
+            counted=pl.col("flops").count().cast(pl.Int64),
+            flops=pl.col("flops").sum(),
+            modelled=pl.col("model_flops").count().cast(pl.Int64),
+            model_flops=pl.col("model_flops").sum(),
+            sized=pl.col("memory_bytes").count().cast(pl.Int64),
+            memory_bytes=pl.col("memory_bytes").sum(),
+        )
+    )
+    found = sum_per_window(windows, sums).drop("window").with_columns(pl.all().fill_null(0))
+    length = (windows["end_ns"] - windows["start_ns"]).alias("window_ns")
+    return steps.select("step").hstack([length]).hstack(found)

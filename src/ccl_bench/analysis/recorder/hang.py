@@ -1,0 +1,202 @@
+"""Which divergence is the cause of a hang, and which only follow from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.analysis.recorder.calls import prepared
+from ccl_bench.analysis.recorder.divergence import Found, collective_divergences
+from ccl_bench.analysis.recorder.groups import find_groups
+from ccl_bench.analysis.recorder.messages import message_divergences
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.result.hang import UNFINISHED, Call, Divergence, Frame, Hang, Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_OF_OTHERS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "??")
+"""What the paths of frames have that are no frames of the program."""
+_OF_TORCH = ("/torch/", "torch/", "typing_extensions.py", "/contextlib.py", "/functools.py", "??")
+
+
+def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str) -> Hang:
+    """Return who is missing where, from the tables of Flight Recorder dumps of all ranks."""
+    dumps, recorded = tables["recorder_dumps"], tables["recorded_calls"].drop_nulls("rank")
+    firsts = dict(recorded.group_by("rank").agg(pl.col("record").min()).iter_rows())
+    first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}
+    groups = find_groups(recorded, tables["recorded_groups"].drop_nulls("rank"), first_records, world_size)
+    calls = prepared(recorded.sort("rank", "record"), groups.of_rank).with_row_index("row")
+    found = [
+        *collective_divergences(calls, groups.groups, first_records),
+        *message_divergences(calls, groups.groups, first_records),
+    ]
+    shown = _Calls(calls, tables["recorded_stacks"])
+    begun = {place: shown.begin(each) for place, each in enumerate(found)}
+    divergences = _explained(found, begun, shown)
+    everyone = {rank for group in groups.groups for rank in group.members}
+    without = sorted(everyone - {*first_records})
+    return Hang(run, [*first_records], without, calls.height, _culprits(divergences), divergences)
+
+
+def _culprits(divergences: Sequence[Divergence]) -> list[int]:
+    """Return the ranks to look at first: those of the earliest cause that wait for nobody, else all."""
+    if not divergences:
+        return []
+    first = divergences[0]
+    if first.differing:
+        return [each.rank for each in first.differing]
+    free = [each.rank for each in first.missing if each.waits_in is None]
+    return free or [each.rank for each in first.missing] or first.without_dump or first.overwritten
+
+
+def _explained(found: Sequence[Found], begun: Mapping[int, int], shown: _Calls) -> list[Divergence]:
+    """Return the divergences, causes first and in order of time, each with what it follows from."""
+    blocked: dict[int, int] = {}
+    for place in sorted(begun, key=begun.__getitem__):
+        for rank in (*found[place].waiting, *found[place].differing):
+            blocked.setdefault(rank, place)
+    causes, mutual = _causes(found, begun, blocked)
+    order = sorted(begun, key=lambda place: (causes[place] is not None, begun[place]))
+    position_of: dict[int | None, int | None] = {None: None}
+    position_of.update((place, number) for number, place in enumerate(order))
+    return [
+        Divergence(
+            each.kind,
+            each.group.name,
+            each.group.description,
+            [*each.group.members],
+            each.sequence,
+            each.operation,
+            [shown.call(row) for row in each.waiting.values()],
+            [Missing(rank, shown.last(rank), position_of[blocked.get(rank)]) for rank in each.missing],
+            [shown.call(row) for row in each.differing.values()],
+            each.without_dump,
+            each.overwritten,
+            position_of[causes[place]],
+            mutual[place],
+            each.is_p2p,
+            [*each.group.possible] if each.kind != UNFINISHED else [],
+        )
+        for place in order
+        for each in [found[place]]
+    ]
+
+
+def _causes(
+    found: Sequence[Found], begun: Mapping[int, int], blocked: Mapping[int, int]
+) -> tuple[dict[int, int | None], dict[int, bool]]:
+    """Return what each divergence follows from, None of a cause, and whether it is of a circle.
+
+    It follows from those in which all of its missing ranks wait themselves. Of a circle, in which ranks wait
+    for each other, the cause is where most wait, then the earliest: the fewer ranks are out of step. What is
+    only unfinished may be queued behind a cause, and is one itself where others wait for its members.
+    """
+    behind = {
+        place: {blocked[rank] for rank in each.missing}
+        if each.missing and all(rank in blocked for rank in each.missing)
+        else set()
+        for place, each in enumerate(found)
+    }
+    reached = {place: _reached(place, behind) for place in behind}
+    circle_of = {
+        place: {place, *(other for other in after if place in reached[other])}
+        for place, after in reached.items()
+    }
+    explaining = set().union(*behind.values())
+    heads = {
+        place: max(circle, key=lambda at: (len(found[at].waiting), -begun[at]))
+        for place, circle in circle_of.items()
+        if reached[place] <= circle and (found[place].kind != UNFINISHED or place in explaining)
+    }
+    causes: dict[int, int | None] = {}
+    for place in sorted(begun, key=begun.__getitem__):
+        follows = [heads[after] for after in {place, *reached[place]} if after in heads]
+        head = min(
+            follows, key=begun.__getitem__, default=min(heads.values(), key=begun.__getitem__, default=None)
+        )
+        causes[place] = None if head == place else head
+    for place in sorted(heads, key=begun.__getitem__):
+        if causes[place] is None:
+            earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
+            causes[place] = _same(place, found, earlier, blocked)
+    return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
+
+
+def _reached(place: int, behind: Mapping[int, set[int]]) -> set[int]:
+    """Return every divergence that one follows from, directly or not."""
+    seen: set[int] = set()
+    pending = [*behind[place]]
+    while pending:
+        each = pending.pop()
+        if each not in seen:
+            seen.add(each)
+            pending += behind[each]
+    return seen
+
+
+def _same(
+    place: int, found: Sequence[Found], earlier: Sequence[int], blocked: Mapping[int, int]
+) -> int | None:
+    """Return an earlier cause that waits for the same ranks, which explains this one; None without any."""
+
+    def free(at: int) -> set[int]:
+        return {rank for rank in found[at].suspects if rank not in blocked} or {*found[at].suspects}
+
+    return next((at for at in earlier if free(place) and free(place) <= free(at)), None)
+
+
+class _Calls:
+    """The prepared calls by row, as an answer shows them."""
+
+    def __init__(self, calls: pl.DataFrame, stacks: pl.DataFrame) -> None:
+        self._calls = calls
+        self._last = dict(calls.group_by("rank").agg(pl.col("row").max()).iter_rows())
+        self._stacks = stacks
+        self._shown: dict[int, Call] = {}
+
+    def begin(self, found: Found) -> int:
+        """Return when the first rank waited or differed, ns."""
+        rows = [*found.waiting.values(), *found.differing.values()]
+        return int(min(self._calls["created_ns"].gather(rows), default=0))
+
+    def last(self, rank: int) -> Call | None:
+        """Return the last call of a rank."""
+        return self.call(self._last[rank]) if rank in self._last else None
+
+    def call(self, row: int) -> Call:
+        """Return the call in a row."""
+        if row not in self._shown:
+            self._shown[row] = self._made(self._calls.row(row, named=True))
+        return self._shown[row]
+
+    def _made(self, row: Mapping[str, Any]) -> Call:
+        stack = self._stack(row["trace"], row["stack"])
+        side = "in" if row["in_shapes"] else "out"
+        return Call(
+            row["rank"],
+            row["group"],
+            row["description"],
+            None if row["is_p2p"] else row["sequence"],
+            row["operation"],
+            row[f"{side}_shapes"] or [],
+            row[f"{side}_dtypes"] or [],
+            row["state"],
+            row["created_ns"],
+            _own(stack),
+            stack,
+        )
+
+    def _stack(self, trace: int, number: int | None) -> list[Frame]:
+        if number is None:
+            return []
+        frames = self._stacks.filter((pl.col("trace") == trace) & (pl.col("stack") == number)).sort("depth")
+        return [Frame(*frame) for frame in frames.select("function", "file", "line").iter_rows()]
+
+
+def _own(stack: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the program itself, else of a package, else of all."""
+    for others in (_OF_OTHERS, _OF_TORCH):
+        for frame in stack:
+            if not any(part in frame.file for part in others):
+                return frame
+    return stack[0] if stack else None

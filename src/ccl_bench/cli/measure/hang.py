@@ -1,0 +1,58 @@
+"""The command `ccl-bench hang`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.cli import options
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ABOUT = """Show who is missing where in a job that hangs, from the dumps of torch's Flight Recorder.
+
+In each process group the calls of all ranks are put beside each other. The first that a member lacks, or \
+that differs between members, is where to look; what only follows from another place is marked so. A rank \
+without a dump is reported as that.
+
+Record with TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1 and \
+TORCH_FR_DUMP_TEMP_FILE=DIR/comm_lib_trace_rank_ in the environment: NCCL's watchdog writes the dumps.
+
+Exit status: 0, also where a rank is missing; 2 wrong usage; 3 where the run has no dump of a known rank; 4 \
+where nothing can be read.
+"""
+
+
+def app(program: str) -> App:
+    """Return the command."""
+    made = options.app("hang", ABOUT, [f"{program} hang /tmp/dumps"])
+    made.default(hang)
+    return made
+
+
+def hang(
+    run: Annotated[str, Parameter(metavar="", help="Directory or URL of the dumps, or of a run with some.")],
+    /,
+    *,
+    form: options.TextOrJson = "text",
+    jobs: options.Jobs = None,
+    no_cache: options.NoCache = False,
+    engine: options.Engine = "auto",
+) -> int:
+    """Show why a job hangs."""
+    reading = options.Reading(jobs=jobs, no_cache=no_cache, engine=engine)
+    with reading.open(run) as measured:
+        found = measured.hang()
+    if form == "json":
+        from ccl_bench.result.hang import to_json
+
+        sys.stdout.write(to_json(found).decode() + "\n")
+    else:
+        from ccl_bench.report.console import show
+        from ccl_bench.report.hang import hang_page
+
+        show(hang_page(found))
+    return 0

@@ -1,0 +1,171 @@
+"""Hooks in JAX for a program that nobody changed: they report its compiled functions, marks and profilers.
+
+What `jax.jit` returns is wrapped, which a call notices by about a microsecond. What JAX itself compiles, and
+what is traced into another function, is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.collect.injection.jax_steps import JaxStepCounter
+from ccl_bench.collect.injection.watched_loop import WatchedLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccl_bench.collect.injection.steps import Beat
+
+_UNNAMED = "a compiled program"
+_NUMBER = "_ccl_bench_number"
+_COMPILERS = ("jit", "pmap")
+
+
+def install(jax: Any) -> WatchedLoop:
+    """Watch the compiled functions of this process, and return the loop that they report to."""
+    counter = JaxStepCounter()
+    loop = WatchedLoop(counter, "jax")
+    calls = _Calls(jax, counter, loop)
+    for name in _COMPILERS:
+        setattr(jax, name, _watched_compiler(getattr(jax, name), calls))
+    compiled = jax.stages.Compiled
+    compiled.__call__ = calls.watched_method(compiled.__call__)
+    _watch_marks(jax.profiler.StepTraceAnnotation, counter, loop)
+    _watch_profiler(jax, loop)
+    return loop
+
+
+class _Calls:
+    """Reports the calls of compiled functions that are no part of another one."""
+
+    def __init__(self, jax: Any, counter: JaxStepCounter, loop: WatchedLoop) -> None:
+        from jax._src import core
+
+        self._leaves: Any = jax.tree_util.tree_leaves
+        self._is_clean: Any = core.trace_state_clean
+        self._counter, self._loop = counter, loop
+        self._numbers = itertools.count()
+
+    def call(self, key: object, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what a function returns, and report its call; `key` is what is called again and again."""
+        loop = self._loop
+        if loop.is_over or loop.depth:
+            return function(*args, **kwargs)
+        loop.depth += 1
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            loop.depth -= 1
+        if self._is_clean():
+            with loop.undisturbed():
+                loop.handle(self._beat(key, result))
+        return result
+
+    def watched_method(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that reports the calls of each object."""
+
+        @functools.wraps(method)
+        def watched(own: Any, *args: Any, **kwargs: Any) -> Any:
+            return self.call(own, method, own, *args, **kwargs)
+
+        return watched
+
+    def _beat(self, key: Any, result: object) -> Beat:
+        number = self._number(key)
+        returned = 0
+        if self._counter.is_new(number):
+            sizes = (getattr(leaf, "nbytes", 0) for leaf in self._leaves(result))
+            returned = sum(size for size in sizes if isinstance(size, int))
+        return self._counter.called(number, getattr(key, "__name__", _UNNAMED), returned)
+
+    def _number(self, key: Any) -> int:
+        """Return the number of a function; what can carry none, as programs compiled before, has its id."""
+        number: int | None = getattr(key, _NUMBER, None)
+        if number is None:
+            number = next(self._numbers)
+            try:
+                setattr(key, _NUMBER, number)
+            except AttributeError:
+                return id(key)
+        return number
+
+
+def _watched_compiler(compiler: Callable[..., Any], calls: _Calls) -> Callable[..., Any]:
+    """Return `jax.jit` with a result that reports its calls; without a function it returns a decorator."""
+
+    @functools.wraps(compiler)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        made = compiler(*args, **kwargs)
+        if hasattr(made, "lower"):
+            return CompiledFunction(made, calls)
+        return lambda function: CompiledFunction(made(function), calls)
+
+    return watched
+
+
+class CompiledFunction:
+    """What `jax.jit` returned, and a report of each call."""
+
+    def __init__(self, inner: Any, calls: _Calls) -> None:
+        functools.update_wrapper(self, inner, updated=())
+        self._inner, self._calls = inner, calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._calls.call(self, self._inner, *args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Return the method of an object, where the function stands in a class."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the compiled function has of that name."""
+        return getattr(self._inner, name)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the program of these arguments, as the compiled function does."""
+        return self._inner.lower(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the trace of these arguments, as the compiled function does."""
+        return self._inner.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the shape of the result, as the compiled function does."""
+        return self._inner.eval_shape(*args, **kwargs)
+
+
+def _watch_marks(annotation: Any, counter: JaxStepCounter, loop: WatchedLoop) -> None:
+    """Let the class with which programs mark steps report the end of each mark."""
+    begin, leave = annotation.__init__, annotation.__exit__
+
+    @functools.wraps(begin)
+    def named(self: Any, name: str, **kwargs: Any) -> None:
+        begin(self, name, **kwargs)
+        self.ccl_bench_name = name
+
+    @functools.wraps(leave)
+    def reported(self: Any, *args: Any) -> Any:
+        result = leave(self, *args)
+        if not loop.is_over and not loop.is_busy:
+            loop.handle(counter.marked(self.ccl_bench_name))
+        return result
+
+    annotation.__init__, annotation.__exit__ = named, reported
+
+
+def _watch_profiler(jax: Any, loop: WatchedLoop) -> None:
+    """Leave the profiler to the program, before it starts one."""
+    from jax._src import profiler
+
+    start = jax.profiler.start_trace
+
+    @functools.wraps(start)
+    def preceded(*args: Any, **kwargs: Any) -> Any:
+        loop.profiler_starts()
+        return start(*args, **kwargs)
+
+    jax.profiler.start_trace = profiler.start_trace = preceded

@@ -1,0 +1,120 @@
+"""The framework whose loop is recorded: what times its steps, what records them, what it knows of itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ccl_bench.base.errors import UsageError
+from ccl_bench.collect.profiling.clock import clock_for
+from ccl_bench.collect.profiling.export import export_trace
+from ccl_bench.collect.profiling.rank_summary import memory_peaks
+from ccl_bench.collect.profiling.recorders import choose_recorders
+from ccl_bench.collect.profiling.schedule import Phase
+
+if TYPE_CHECKING:
+    from ccl_bench.collect.profiling.clock import Clock
+    from ccl_bench.collect.profiling.recorders import Recorder
+    from ccl_bench.collect.profiling.recording import Options
+    from ccl_bench.collect.profiling.schedule import Schedule
+
+FileOf = Callable[[str, Phase, str], Path]
+"""Kind of trace, the phase with which its window ends, ending of the name -> the file of this rank."""
+
+Together = Callable[[Callable[[], str]], None]
+"""Calls what writes a trace when all ranks have stopped recording; it returns what is wrong with the file."""
+
+Name = Literal["torch", "jax"]
+NAMES = ("torch", "jax")
+
+
+class Framework(Protocol):
+    """What a recording needs of a framework."""
+
+    name: str
+
+    def schedule(self, wanted: Schedule) -> Schedule:
+        """Return the schedule without phases in which nothing would be recorded."""
+
+    def clock(self, schedule: Schedule) -> Clock:
+        """Return what times the steps."""
+
+    def recorders(
+        self, options: Options, file_of: FileOf, together: Together
+    ) -> tuple[list[Recorder], list[str]]:
+        """Return what records the steps, and remarks on what is not possible."""
+
+    def memory_peaks(self) -> dict[str, int]:
+        """Return the peaks of the allocator, bytes; empty where it states none."""
+
+    def about(self) -> dict[str, str]:
+        """Return what the framework says of the devices, where nothing else of the environment does."""
+
+    def ranks(self) -> list[int]:
+        """Return the ranks that this process is, where each of its devices is one; else none."""
+
+    def world_size(self) -> int | None:
+        """Return the number of ranks of the job, where devices are ranks; else None."""
+
+
+class TorchFramework:
+    """PyTorch, as a recording uses it: each process is a rank."""
+
+    name = "torch"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def schedule(self, wanted: Schedule) -> Schedule:
+        """Return the schedule as it is."""
+        return wanted
+
+    def clock(self, schedule: Schedule) -> Clock:  # noqa: ARG002
+        """Return what times the steps."""
+        return clock_for(self._torch)
+
+    def recorders(
+        self, options: Options, file_of: FileOf, together: Together
+    ) -> tuple[list[Recorder], list[str]]:
+        """Return what records the steps, and remarks on what is not possible."""
+
+        def export(profiler: Any, cut_step: int | None) -> None:
+            file = file_of("profile_trace", Phase.ACTIVE, "trace.json")
+            together(lambda: export_trace(profiler, file, compress=options.compress, cut_step=cut_step))
+
+        return choose_recorders(self._torch, options, file_of, export)
+
+    def memory_peaks(self) -> dict[str, int]:
+        """Return the peaks of the allocator, bytes."""
+        return memory_peaks(self._torch)
+
+    def about(self) -> dict[str, str]:
+        """Return nothing: the environment is asked."""
+        return {}
+
+    def ranks(self) -> list[int]:
+        """Return nothing: the process is a rank, whatever its devices."""
+        return []
+
+    def world_size(self) -> None:
+        """Return nothing: ranks are processes."""
+
+
+def framework(name: str | None = None, *, marks: bool = True) -> Framework:
+    """Return the framework of a name; without one JAX where the program has loaded it and not torch.
+
+    `marks` are made in each recorded step of JAX; torch's profiler always makes its own.
+    """
+    if name is not None and name not in NAMES:
+        raise UsageError(f"framework = {name!r} is unknown", fix=f"one of: {', '.join(NAMES)}")
+    if name == "jax" or (name is None and "jax" in sys.modules and "torch" not in sys.modules):
+        import jax
+
+        from ccl_bench.collect.profiling.jax_recorder import JaxFramework
+
+        return JaxFramework(jax, marks=marks)
+    import torch
+
+    return TorchFramework(torch)

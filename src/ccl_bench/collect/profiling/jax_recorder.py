@@ -1,0 +1,179 @@
+"""Record steps with JAX's profiler: `plugins/profile/<window>/<host>_<process>.xplane.pb`.
+
+JAX returns from a call before its devices have done the work, so lengths of steps are taken after a wait for
+them. Its profiler has no warm-up: it starts with the first active step. The tracer of Python's calls stays
+off: it writes an event for every call of every function, which no number needs, and the program waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.collect.profiling.clock import HostClock
+from ccl_bench.collect.profiling.schedule import Phase
+
+if TYPE_CHECKING:
+    from ccl_bench.collect.profiling.clock import Clock
+    from ccl_bench.collect.profiling.frameworks import FileOf, Together
+    from ccl_bench.collect.profiling.recorders import Recorder
+    from ccl_bench.collect.profiling.recording import Options
+    from ccl_bench.collect.profiling.schedule import Schedule, Step
+
+MARK = "train"
+"""Name of the ranges that mark the steps."""
+
+PROFILES = Path("plugins", "profile")
+"""Where JAX, TensorBoard and XProf keep profiles: below it a folder for each recording."""
+
+
+def wait_for_devices(jax: Any) -> None:
+    """Return when every array that is in use has been computed; one may be given away meanwhile."""
+    for array in jax.live_arrays():
+        with contextlib.suppress(RuntimeError):
+            array.block_until_ready()
+
+
+class AwaitedClock(HostClock):
+    """The clock of the host, read after a wait for the devices: at each timed step and where a phase ends."""
+
+    name = "host, after a wait for the devices"
+
+    def __init__(self, jax: Any, schedule: Schedule) -> None:
+        super().__init__()
+        self._jax, self._schedule = jax, schedule
+
+    def stop(self, step: int) -> None:
+        """End a step."""
+        ended = self._schedule.step(step)
+        if ended.phase is Phase.TIMED or ended.is_last:
+            wait_for_devices(self._jax)
+        super().stop(step)
+
+
+class JaxProfiler:
+    """`jax.profiler` over the active steps."""
+
+    def __init__(
+        self,
+        jax: Any,
+        target: Path,
+        together: Together,
+        *,
+        marks: bool,
+    ) -> None:
+        """`together` calls what writes the profile, when all processes have stopped recording."""
+        self._jax, self._target, self._together = jax, target, together
+        self._marks = marks
+        self._mark: Any = None
+        self._is_on = False
+
+    def enter(self, step: Step) -> None:
+        """Start with the first active step, and mark each of them."""
+        if step.phase is not Phase.ACTIVE:
+            return
+        if not self._is_on:
+            self._start()
+        if self._marks:
+            self._mark = self._jax.profiler.StepTraceAnnotation(MARK, step_num=step.number)
+            self._mark.__enter__()
+
+    def leave(self, step: Step) -> None:
+        """End the mark of a step, and after the last active one the profile."""
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+        if step.phase is Phase.ACTIVE and step.is_last:
+            self.close()
+
+    def close(self) -> None:
+        """Stop and write the profile; a step that has not ended has no mark in it."""
+        if not self._is_on:
+            return
+        self._is_on = False
+        wait_for_devices(self._jax)
+        self._together(self._write)
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+    def _start(self) -> None:
+        """Start; of two profilers in one process JAX refuses the second with a RuntimeError."""
+        options = self._jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        wait_for_devices(self._jax)
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix=".", dir=self._target.parent))
+        self._jax.profiler.start_trace(str(self._folder), profiler_options=options)
+        self._is_on = True
+
+    def _write(self) -> str:
+        """Write the profile, and return what is wrong with it, if anything.
+
+        JAX names it after the host, which several processes may share, and writes a trace for viewers beside
+        it, which holds nothing else.
+        """
+        try:
+            self._jax.profiler.stop_trace()
+            for profile in self._folder.rglob("*.xplane.pb"):
+                profile.replace(self._target)
+                return ""
+            return "JAX's profiler wrote no profile"
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class JaxFramework:
+    """JAX, as a recording uses it."""
+
+    name = "jax"
+
+    def __init__(self, jax: Any, *, marks: bool = True) -> None:
+        """`marks` are made in each active step unless the program makes its own."""
+        self._jax, self._marks = jax, marks
+
+    def schedule(self, wanted: Schedule) -> Schedule:
+        """Return the schedule without observed steps: nothing of JAX is recorded apart."""
+        return replace(wanted, observed=0)
+
+    def clock(self, schedule: Schedule) -> Clock:
+        """Return what times the steps."""
+        return AwaitedClock(self._jax, schedule)
+
+    def recorders(
+        self, options: Options, file_of: FileOf, together: Together
+    ) -> tuple[list[Recorder], list[str]]:
+        """Return what records the steps, and remarks on what is not possible."""
+        if options.profile_mode == "nsys":
+            return [], ["steps of JAX are not marked for Nsight Systems"]
+        if not options.schedule.active:
+            return [], []
+        window = file_of("", Phase.ACTIVE, "").parent.name
+        name = f"{socket.gethostname()}_{self._jax.process_index()}.xplane.pb"
+        target = options.output / PROFILES / window / name
+        return [JaxProfiler(self._jax, target, together, marks=self._marks)], []
+
+    def memory_peaks(self) -> dict[str, int]:
+        """Return the highest peak of the allocators of this process; empty where they state none."""
+        stated = [device.memory_stats() or {} for device in self._jax.local_devices()]
+        peaks = [int(each["peak_bytes_in_use"]) for each in stated if "peak_bytes_in_use" in each]
+        return {"allocated_bytes.all.peak": max(peaks)} if peaks else {}
+
+    def about(self) -> dict[str, str]:
+        """Return the platform, such as `tpu`, and the name of its devices."""
+        return {"platform": self._jax.default_backend(), "device": self._jax.local_devices()[0].device_kind}
+
+    def ranks(self) -> list[int]:
+        """Return the ranks of the devices of this process: their places among all, in order of their ids."""
+        own = {device.id for device in self._jax.local_devices()}
+        everyone = sorted(device.id for device in self._jax.devices())
+        return [rank for rank, device in enumerate(everyone) if device in own]
+
+    def world_size(self) -> int:
+        """Return the number of devices of the job."""
+        return int(self._jax.device_count())

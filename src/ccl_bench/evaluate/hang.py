@@ -1,0 +1,55 @@
+"""Answer why a job hangs, from the Flight Recorder dumps of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.recorder.hang import find_hang
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import issue_of
+from ccl_bench.evaluate.load import load_tables
+
+if TYPE_CHECKING:
+    from ccl_bench.engine import Progress
+    from ccl_bench.result.hang import Hang
+    from ccl_bench.run import Run
+
+TABLES = ("recorder_dumps", "recorded_calls", "recorded_groups", "recorded_stacks")
+FORMAT = "flight_recorder"
+
+RECORD = (
+    "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_FR_DUMP_TEMP_FILE=DIR/comm_lib_trace_rank_ before the job starts"
+)
+
+
+def hang_of_run(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> Hang:
+    """Return who is missing where, by the dumps of the last recording window.
+
+    Raises NotMeasurable where the run has no dump whose rank is known.
+    """
+    dumps = [trace for trace in run.traces if trace.form.name == FORMAT]
+    if not dumps:
+        raise NotMeasurable("the run has no dump of torch's Flight Recorder", where=str(run.path), fix=RECORD)
+    last = max((trace.iteration for trace in dumps if trace.iteration is not None), default=None)
+    dumps = [trace for trace in dumps if trace.iteration == last]
+    twice = [f for f in run.findings if f.code == "rank-duplicate" and "recorded_calls" in f.touches]
+    if 2 * len({finding.rank for finding in twice}) > len(dumps):
+        reason = f"most ranks have several dumps: {twice[0].message.partition(';')[0]}"
+        raise NotMeasurable(reason, where=str(run.path), fix="name the folder of one time that the job hung")
+    alone = replace(run, traces=dumps)
+    loaded = load_tables(alone, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    stated = run.facts.world_size
+    found = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
+    if not found.ranks:
+        reason = "no dump states its rank: a dump says nothing of it, so its name must end in it"
+        raise NotMeasurable(
+            reason, where=str(run.path), fix="rename the files, such as comm_lib_trace_rank_0"
+        )
+    if len(found.ranks) == 1 and not found.without_dump:
+        reason = f"only rank {found.ranks[0]} has a dump, and calls are compared between ranks"
+        raise NotMeasurable(reason, where=str(run.path), fix="put the dumps of all ranks into one folder")
+    issues = [issue_of(each) for each in loaded.findings]
+    return replace(found, findings=issues)

@@ -1,0 +1,103 @@
+"""What collectives can reach on these machines: the times that nccl-tests measured at the same sizes.
+
+Between two measured sizes the logarithm of time is interpolated over that of size, which is exact where
+latency or bandwidth alone counts. Below the smallest and above the largest size nothing is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import exp, log
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.communication.bandwidth import known_bus_factor
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccl_bench.side_files import NcclTests
+    from ccl_bench.side_files.nccl_tests import Measured
+
+_MESSAGES = {"send": "send_recv", "recv": "send_recv"}
+_ROUNDING = 1e-9
+
+Curve = tuple[list[int], list[float]]
+"""Sizes in bytes, ascending, and the time of each in s."""
+
+
+def with_ceiling(transfers: pl.DataFrame, tests: NcclTests | None) -> pl.DataFrame:
+    """Return transfers with `ceiling_ns`, the time that nccl-tests took for the same, and what it `lacks`.
+
+    One of the two is null.
+    """
+    keys = ["collective", "size", "spans_nodes", "size_bytes", "bus_factor"]
+    kinds = transfers.select(keys).unique(maintain_order=True)
+    found = [_ceiling(tests.measured if tests else (), *row) for row in kinds.iter_rows()]
+    looked_up = kinds.with_columns(
+        pl.Series("ceiling_ns", [time for time, _ in found], dtype=pl.Float64),
+        pl.Series("lacks", [why for _, why in found], dtype=pl.String),
+    )
+    return transfers.join(looked_up, on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _ceiling(
+    measured: Sequence[Measured],
+    collective: str,
+    ranks: int | None,
+    spans_nodes: bool | None,
+    size_bytes: int,
+    factor: float | None,
+) -> tuple[float | None, str | None]:
+    """Return the time that nccl-tests took, ns, or why it is not known."""
+    name = _MESSAGES.get(collective, collective)
+    alike = [one for one in measured if one.collective == name]
+    if not alike:
+        return None, f"no {name} was measured"
+    if ranks is None:
+        return None, "the size of their group is not known"
+    if factor is None or abs(factor - (known_bus_factor(name, ranks) or 0.0)) > _ROUNDING:
+        return None, f"parts of their own sizes are no {name} as it was measured"
+    same = [one for one in alike if one.ranks == ranks]
+    if not same:
+        counts = sorted({one.ranks for one in alike})
+        return None, f"{name} was measured over {_listed(counts)} ranks, not over {ranks}"
+    reaches = {_reach(one.hosts) for one in same}
+    if spans_nodes is None and len(reaches - {None}) > 1:
+        return None, "whether they cross nodes is not known"
+    if spans_nodes is not None and not reaches & {spans_nodes, None}:
+        where = "between nodes" if spans_nodes else "inside a node"
+        return None, f"no {name} over {ranks} ranks was measured {where}"
+    usable = [one for one in same if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}]
+    sizes, times = _curve(usable)
+    if not sizes[0] <= size_bytes <= sizes[-1]:
+        return None, f"{name} over {ranks} ranks was measured from {sizes[0]} to {sizes[-1]} bytes"
+    return time_at(size_bytes, sizes, times) * SECOND_NS, None
+
+
+def _reach(hosts: int | None) -> bool | None:
+    return None if hosts is None else hosts > 1
+
+
+def _listed(counts: list[int]) -> str:
+    return " and ".join(map(str, counts))
+
+
+def _curve(measured: Iterable[Measured]) -> Curve:
+    """Return the least time of each size."""
+    least: dict[int, float] = {}
+    for one in measured:
+        least[one.size_bytes] = min(one.time_s, least.get(one.size_bytes, one.time_s))
+    sizes = sorted(least)
+    return sizes, [least[size] for size in sizes]
+
+
+def time_at(size_bytes: int, sizes: list[int], times: list[float]) -> float:
+    """Return the time of a size that lies between measured ones."""
+    place = bisect_left(sizes, size_bytes)
+    if sizes[place] == size_bytes:
+        return times[place]
+    low, high = place - 1, place
+    share = log(size_bytes / sizes[low]) / log(sizes[high] / sizes[low])
+    return exp(log(times[low]) + share * log(times[high] / times[low]))

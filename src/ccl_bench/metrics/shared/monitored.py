@@ -1,0 +1,253 @@
+"""What monitoring tools logged of devices, on the time of the steps: whose it is, and in which time zone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.counting import counted
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccl_bench.side_files.device_samples import Device, DeviceSamples, Series
+
+MINUTE_NS = 60 * SECOND_NS
+
+_ZONES = (
+    *range(-12 * 60, 14 * 60 + 1, 60),
+    *(-570, -210, 210, 270, 330, 345, 390, 525, 570, 630, 765),
+)
+"""Minutes by which clocks of the world run ahead of UTC."""
+
+_STATE = "write {FILE#DEVICE: rank} into ranks.json, the device by its number or UUID"
+_UTC = "sample with TZ=UTC in the environment of nvidia-smi, over the time of the trace"
+
+Rank = int | None
+"""A rank; None is the one trace of a run whose rank is unknown."""
+
+Windows = dict[Rank, list[tuple[int, int]]]
+
+FEW = 10
+"""Fewer samples than this in the steps of a rank make a mean doubtful."""
+
+LONGEST_GAP = 10
+"""Gaps between samples longer than so many times the usual one are holes in a log."""
+
+
+@dataclass(slots=True)
+class Monitored:
+    """One quantity on the time of the steps of each rank."""
+
+    quantity: str
+    windows: Windows
+    """Rank → intervals of its steps, sorted and disjoint."""
+    series: dict[Rank, Series]
+    """Rank → samples of its device, on the clock of its trace."""
+    findings: list[Finding] = field(default_factory=list)
+    how: str = ""
+    """How it is known which rank a device belongs to."""
+
+
+def monitored(
+    samples: DeviceSamples | None, quantity: str, steps: pl.DataFrame, device_used: pl.DataFrame
+) -> Monitored:
+    """Return a quantity on the time of the steps, of every rank whose device was sampled.
+
+    Raises NotMeasurable where it was not sampled, or belongs to no known rank or time.
+    """
+    if samples is None or not samples.series:
+        fix = "log nvidia-smi, DCGM or amd-smi into the run's directory, see the manual on file formats"
+        raise NotMeasurable("the run holds no samples of a monitoring tool", fix=fix)
+    of_quantity = [each for each in samples.series if each.quantity == quantity]
+    if not of_quantity:
+        known = ", ".join(sorted({each.quantity for each in samples.series}))
+        raise NotMeasurable(f"{quantity} was not sampled, only {known}", fix="add it to what is logged")
+    windows = _windows(steps)
+    owners, how, doubts = _ranks(samples, [*windows], device_used)
+    by_rank = {owners[each.device]: each for each in of_quantity if each.device in owners}
+    if not by_rank:
+        raise NotMeasurable(f"{quantity} was sampled of devices that no rank of the run used", fix=_STATE)
+    clocked, zones = _on_clock(by_rank, windows)
+    sparse = [_sparse(quantity, clocked, windows)]
+    findings = [*doubts, *zones, *filter(None, sparse)]
+    return Monitored(quantity, {rank: windows[rank] for rank in clocked}, clocked, findings, how)
+
+
+def _windows(steps: pl.DataFrame) -> Windows:
+    found: Windows = {}
+    columns = ("rank", "device_start_ns", "device_end_ns")
+    known = steps if steps["trace"].n_unique() == 1 else steps.drop_nulls("rank")
+    ordered = known.sort("rank", "device_start_ns").select(columns).unique(maintain_order=True)
+    for rank, start, end in ordered.iter_rows():
+        own = found.setdefault(rank, [])
+        begin = max(start, own[-1][1]) if own else start
+        if begin < end:
+            own.append((begin, end))
+    return {rank: own for rank, own in found.items() if own}
+
+
+def _ranks(
+    samples: DeviceSamples, ranks: Sequence[Rank], device_used: pl.DataFrame
+) -> tuple[dict[Device, Rank], str, list[Finding]]:
+    """Return the rank of each device, how that is known, and what is doubtful about it."""
+    devices = list(dict.fromkeys(each.device for each in samples.series))
+    names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
+    stated: dict[Device, Rank] = {}
+    for device, each in names.items():
+        known = [samples.ranks[name] for name in each if name in samples.ranks]
+        stated |= {device: known[0]} if known else {}
+    if stated:
+        return stated, "ranks.json", []
+    if not ranks:
+        raise NotMeasurable(
+            "the ranks of the traces are unknown, and with them whose samples are whose", fix=_STATE
+        )
+    hosts = {(device.host or device.file) for device in devices}
+    if len(hosts) > 1:
+        what = f"samples of {len(hosts)} hosts or files do not show which rank ran where"
+        raise NotMeasurable(what, fix=_STATE)
+    used = _devices_of_ranks(device_used, ranks)
+    by_index = {device.index: device for device in devices if device.index is not None}
+    if used and len({*used.values()}) == len(ranks) and {*used.values()} <= by_index.keys():
+        return {by_index[number]: rank for rank, number in used.items()}, "device numbers of the kernels", []
+    if len(devices) == len(ranks):
+        ordered = sorted(devices, key=lambda device: (device.index is None, device.index or 0, device.uuid))
+        message = "ranks and devices are matched in order: the traces do not show which device a rank used"
+        doubt = Finding(
+            "sampled-devices-assumed", "warning", message, devices[0].file, touches=("device_samples",)
+        )
+        in_order = dict(zip(ordered, sorted(ranks, key=lambda rank: rank or 0), strict=True))
+        return in_order, "order of ranks and devices", [] if len(ranks) == 1 else [doubt]
+    what = f"{counted(len(devices), 'device was', 'devices were')} sampled"
+    traced = f"{counted(len(ranks), 'rank')} traced"
+    raise NotMeasurable(f"{what}, and {traced}: it is unknown which belongs to which", fix=_STATE)
+
+
+def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[Rank, int]:
+    """Return the one device that each rank used; nothing where some rank used none or several."""
+    known = device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
+    found: dict[Rank, int] = {rank: devices[0] for rank, devices in known.iter_rows() if len(devices) == 1}
+    return found if {*ranks} <= found.keys() else {}
+
+
+def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank, Series], list[Finding]]:
+    """Return the series with times of the traces' clock.
+
+    Local times are in the one zone in which they overlap the steps. Raises NotMeasurable where no zone, or
+    several, would do.
+    """
+    first, last = min(own[0][0] for own in windows.values()), max(own[-1][1] for own in windows.values())
+    begin = min(each.times_ns[0] for each in by_rank.values())
+    end = max(each.times_ns[-1] for each in by_rank.values())
+    is_local = any(each.is_local for each in by_rank.values())
+    zones = [zone for zone in (_ZONES if is_local else (0,)) if _covers(begin, end, zone, first, last)]
+    if not zones:
+        where = "in any time zone" if is_local else "in time"
+        apart = "" if is_local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
+        message = f"the samples and the steps of the traces do not overlap {where}{apart}"
+        fix = "sample while the trace is recorded; rocprofv3 and old versions of Kineto have another clock"
+        raise NotMeasurable(message, fix=fix)
+    if len(zones) > 1:
+        message = (
+            f"the samples' local times overlap the steps in {len(zones)} time zones, so theirs is unknown"
+        )
+        raise NotMeasurable(message, fix=_UTC)
+    if not is_local:
+        return by_rank, []
+    shift = zones[0] * MINUTE_NS
+    moved = {rank: _moved(each, shift) for rank, each in by_rank.items()}
+    message = (
+        f"times of the samples have no zone: {_name(zones[0])} is the only one in which they meet the steps"
+    )
+    file = next(iter(by_rank.values())).device.file
+    return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
+
+
+def _covers(begin: int, end: int, zone: int, first: int, last: int) -> bool:
+    shift = zone * MINUTE_NS
+    return begin - shift <= last and end - shift >= first
+
+
+def _moved(series: Series, shift: int) -> Series:
+    return replace(series, is_local=False, times_ns=[time - shift for time in series.times_ns])
+
+
+def _name(zone: int) -> str:
+    sign = "-" if zone < 0 else "+"
+    return f"UTC{sign}{abs(zone) // 60:02d}:{abs(zone) % 60:02d}"
+
+
+def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Finding | None:
+    """Return a finding where few samples fall in the steps; NotMeasurable where none does on some rank."""
+    counts = {rank: len(inside(each, windows[rank])) for rank, each in series.items() if rank in windows}
+    least = min(counts, key=lambda rank: counts[rank])
+    if counts[least] == 0:
+        every = _usual_gap(series[least].times_ns) / SECOND_NS
+        message = f"no sample of {quantity} falls in a step of rank {least}: one comes every {every:.3g} s"
+        raise NotMeasurable(message, fix="sample more often (nvidia-smi -lms 100), or record more steps")
+    if counts[least] >= FEW:
+        return None
+    message = (
+        f"only {counted(counts[least], 'sample')} of {quantity} in the steps of rank {least}: between "
+        "samples it is taken to change evenly"
+    )
+    file = series[least].device.file
+    return Finding(
+        "samples-sparse", "warning", message, file, count=counts[least], touches=("device_samples",)
+    )
+
+
+def _usual_gap(times: Sequence[int]) -> float:
+    return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
+
+
+def inside(series: Series, windows: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:
+    """Return the samples in intervals."""
+    return [
+        pair
+        for start, end in windows
+        for pair in zip(
+            series.times_ns[bisect_left(series.times_ns, start) : bisect_left(series.times_ns, end)],
+            series.values[bisect_left(series.times_ns, start) : bisect_left(series.times_ns, end)],
+            strict=True,
+        )
+    ]
+
+
+def integral(series: Series, start: int, end: int) -> tuple[float, int]:
+    """Return the area under straight lines between samples, value times ns, and the ns that they cover.
+
+    Holes in the log, and what lies before its first or after its last sample, are not covered.
+    """
+    times, values = series.times_ns, series.values
+    longest = LONGEST_GAP * _usual_gap(times)
+    area, covered = 0.0, 0
+    first = max(bisect_right(times, start) - 1, 0)
+    for place in range(first, min(bisect_left(times, end) + 1, len(times)) - 1):
+        left, right = times[place], times[place + 1]
+        low, high = max(left, start), min(right, end)
+        if low >= high or right - left > longest:
+            continue
+        slope = (values[place + 1] - values[place]) / (right - left)
+        middle = values[place] + slope * ((low + high) / 2 - left)
+        area += middle * (high - low)
+        covered += high - low
+    return area, covered
+
+
+def mean_in(series: Series, windows: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return the mean over intervals, and which share of them the samples cover."""
+    parts = [integral(series, start, end) for start, end in windows]
+    covered = sum(length for _, length in parts)
+    whole = sum(end - start for start, end in windows)
+    if not covered:
+        raise NotMeasurable("no two samples are near each other in the steps", fix="sample more often")
+    return sum(area for area, _ in parts) / covered, covered / whole

@@ -1,0 +1,102 @@
+"""How far apart ranks come to their collectives, from Flight Recorder dumps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.communication.common_clock import format_duration
+from ccl_bench.analysis.intervals import merge_intervals
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
+from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, ranks_in
+
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
+FLIGHT_RECORDER = "Flight Recorder dumps"
+CLOCKS = "recorder-clocks"
+"""Code of the finding that clocks of several hosts may differ by more than ranks are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLag:
+    """The largest minus the smallest time that a rank waited for the last member of its groups to call."""
+
+    lag_s: float
+    recorded_s: float
+    """From the first to the last call."""
+    slowest_rank: str
+    """The rank that waits least."""
+    wait_s: dict[str, float]
+    lateness_s: dict[str, float]
+    """Mean over calls of how long after the first member a rank called."""
+    calls: int
+    ranks: list[int]
+    clock_error_s: float | None
+    findings: list[Finding]
+
+
+def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
+    """Return how far apart ranks are, or raise NotMeasurable where no call or no clock shows it.
+
+    What a rank waits in several calls at once counts once.
+    """
+    if arrivals.is_empty():
+        raise NotMeasurable("the run holds no steps", fix=RECORD)
+    span_ns = int(arrivals.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
+    meetings = arrivals.select("number", "sequence").n_unique()
+    if meetings < 2 or not span_ns:
+        reason = "the dumps of the Flight Recorder have fewer than two calls that all members made"
+        raise NotMeasurable(reason, fix="set TORCH_FR_BUFFER_SIZE=2000, so that more calls are kept")
+    _need_one_clock(arrivals, facts)
+    merged = (
+        merge_intervals(arrivals, "rank").group_by("rank").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    )
+    ranks = arrivals.select(pl.col("rank").unique().sort())
+    waits = ranks.join(merged.rename({"end_ns": "wait_ns"}), on="rank", how="left").select(
+        "rank", (pl.col("wait_ns").fill_null(0) / SECOND_NS).alias("wait_s")
+    )
+    ordered = waits.sort("wait_s", "rank")
+    error_ns = arrivals["clock_error_ns"][0]
+    lag_s = ordered["wait_s"][-1] - ordered["wait_s"][0]
+    late = arrivals.group_by("rank").agg((pl.col("lateness_ns").mean() / SECOND_NS).alias("late_s"))
+    return RecordedLag(
+        lag_s,
+        span_ns / SECOND_NS,
+        label(ordered["rank"][0]),
+        by_rank(waits, "wait_s"),
+        by_rank(late, "late_s"),
+        meetings,
+        ranks_in(arrivals),
+        None if error_ns is None else error_ns / SECOND_NS,
+        _findings(arrivals, meetings),
+    )
+
+
+def _need_one_clock(arrivals: pl.DataFrame, facts: Facts) -> None:
+    """Raise NotMeasurable where ranks are known to be on several hosts and nothing compares their clocks."""
+    ranks, of_node = facts.world_size, facts.devices_per_node
+    several = ranks and of_node and ranks.value > of_node.value
+    if several and arrivals["clock_error_ns"][0] is None:
+        reason = "ranks are on several hosts, and no end of a call in the dumps compares their clocks"
+        raise NotMeasurable(reason, fix="record with torch.profiler, whose traces need no common clock")
+
+
+def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
+    source = f"from {FLIGHT_RECORDER}: when hosts made {meetings} calls, not when devices did them"
+    error_ns, largest_ns = arrivals["clock_error_ns"][0], max(map(abs, arrivals["clock_shift_ns"]))
+    if error_ns is None:
+        clocks = (
+            "clocks of ranks are as recorded, which is right on one host: the dumps hold no ends of calls"
+        )
+    elif largest_ns:
+        taken, left = format_duration(largest_ns), format_duration(error_ns)
+        clocks = f"ends of calls contradict the clocks: up to {taken} is taken off, and {left} may be left"
+    else:
+        apart = format_duration(error_ns)
+        clocks = f"clocks are as recorded, and at most {apart} apart, as ends of calls show"
+    return [Finding(OTHER_SOURCE, "note", source), Finding(CLOCKS, "warning", clocks)]

@@ -1,0 +1,155 @@
+"""Why a job hangs, as text: who is missing where, who waits, and what only follows."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.counting import counted
+from ccl_bench.report.console import Group, Text, bullet, heading, indented
+from ccl_bench.report.formatting import plain, ranges
+from ccl_bench.report.inspection import issues
+from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import RenderableType
+
+    from ccl_bench.result.hang import Call, Divergence, Hang, Missing
+
+SHOWN = 8
+"""Divergences that the text lists; JSON has all."""
+
+
+def hang_page(found: Hang) -> Group:
+    """Return the whole answer of `ccl-bench hang`."""
+    parts: list[RenderableType] = [heading(plain(found.run)), indented(Text(plain(verdict(found))))]
+    for number, each in enumerate(found.divergences[:SHOWN], start=1):
+        parts += [Text(), indented(bullet(Text(str(number), "bold"), _lines(each)))]
+    if left := len(found.divergences) - SHOWN:
+        more = f"{counted(left, 'more place')} in --format json" if left > 0 else ""
+        parts += [Text(), indented(Text(more, "dim"))] if more else []
+    parts += [Text(), indented(Text(_coverage(found), "dim"))]
+    if found.findings:
+        parts += [Text(), heading("Data quality"), indented(issues(found.findings))]
+    return Group(*parts)
+
+
+def verdict(found: Hang) -> str:
+    """Return the answer in one sentence."""
+    if not found.divergences:
+        return "No rank is missing: in every group the ranks made the same calls, and none waits."
+    first = found.divergences[0]
+    who, where = _ranks(found.culprits), _place(first)
+    is_one = len(found.culprits) == 1
+    if first.kind == MISMATCH and not first.waiting:
+        return f"Calls do not match: {who} did not call the same in {where}."
+    if first.kind == MISMATCH:
+        other = " and ".join(dict.fromkeys(_operation(call) for call in first.differing))
+        usual = _operation(first.waiting[0])
+        return f"Calls do not match: {who} called {other} in {where}, where the others called {usual}."
+    if first.kind == MISSING and first.missing:
+        state = "is" if is_one else "are"
+        circle = ", in a circle in which ranks wait for each other" if first.is_mutual else ""
+        return f"{_capital(who)} {state} missing in {where}, where {_waiters(first)}{circle}."
+    if first.kind == NO_DUMP:
+        return f"{_capital(who)} left no dump, and {_waiters(first)} in {where}: look there first."
+    if first.kind == MISSING:
+        return f"{_capital(_waiters(first))} in {where}; the calls of {who} in that group were overwritten."
+    return (
+        f"No rank is missing: all members called {where}, and it has not ended on {_ranks_of(first.waiting)}."
+    )
+
+
+def _lines(found: Divergence) -> Iterator[str | Text]:
+    """Yield what there is to say of one place."""
+    title = Text(plain(f"{found.kind}: {_place(found)}"))
+    if found.follows_from is not None:
+        title.append(f" (follows from {found.follows_from + 1})", "dim")
+    yield title
+    others = f"; the dumps list none, so {_ranks(found.possible)} may be too" if found.possible else ""
+    yield Text(f"members: {_ranks(found.members)}{others}", "dim")
+    yield from _calls("waits", found.waiting)
+    yield from _calls("called instead" if found.waiting else "called", found.differing)
+    for text, alike in groupby(sorted(found.missing, key=_last_call), _last_call):
+        yield Text(plain(f"missing: {_ranks([each.rank for each in alike])}, {text}"))
+    if found.without_dump:
+        yield Text(f"no dump: {_ranks(found.without_dump)}")
+    if found.overwritten:
+        yield Text(f"unknown: {_ranks(found.overwritten)}, whose calls in the group were overwritten")
+
+
+def _calls(role: str, calls: Iterable[Call]) -> Iterator[Text]:
+    """Yield one line for each call, ranks that made it at the same place together."""
+
+    def key(call: Call) -> tuple[str, str]:
+        return _call(call), _frame(call)
+
+    for (call, frame), alike in groupby(sorted(calls, key=key), key):
+        yield Text(plain(f"{role}: {_ranks_of([*alike])} in {call}{frame}"))
+
+
+def _last_call(found: Missing) -> str:
+    if found.last is None:
+        return "with no call at all"
+    waits = f", waiting there ({found.waits_in + 1})" if found.waits_in is not None else ""
+    group = _group(found.last.group, found.last.description)
+    return f"last call {_call(found.last)} of {group}{_frame(found.last)}{waits}"
+
+
+def _call(call: Call) -> str:
+    number = f" {call.sequence}" if call.sequence is not None else ""
+    return f"{call.operation}{number} {_tensors(call)}".rstrip()
+
+
+def _operation(call: Call) -> str:
+    return f"{call.operation} {_tensors(call)}".rstrip()
+
+
+def _tensors(call: Call) -> str:
+    shapes = " ".join(str(shape).replace(" ", "") for shape in call.shapes)
+    types = " ".join(dict.fromkeys(call.dtypes))
+    return f"{types}{shapes}"
+
+
+def _frame(call: Call) -> str:
+    return f" at {call.frame.file}:{call.frame.line} ({call.frame.function})" if call.frame else ""
+
+
+def _place(found: Divergence) -> str:
+    """Return where it is: the operation, its number, and the group."""
+    group = _group(found.group, found.description)
+    if found.kind == MISMATCH and not found.is_p2p:
+        return f"collective {found.sequence} of {group}"
+    operation, number = found.operation, found.sequence
+    if found.is_p2p:
+        _, _, ranks = operation.partition(" ")
+        return f"message {number} from rank {ranks.replace('->', ' to rank ')} in {group}"
+    return f"{operation}, collective {number} of {group}"
+
+
+def _group(name: str, description: str) -> str:
+    return description if description == "default_pg" else f"{description or 'group'} (group {name})"
+
+
+def _waiters(found: Divergence) -> str:
+    ranks = [call.rank for call in found.waiting]
+    return f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
+def _ranks_of(calls: Iterable[Call]) -> str:
+    return _ranks(sorted({call.rank for call in calls}))
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {ranges(numbers)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _coverage(found: Hang) -> str:
+    have = f"{counted(found.calls, 'call')} of {counted(len(found.ranks), 'rank')}"
+    return have + (f"; no dump of {_ranks(found.without_dump)}" if found.without_dump else "")

@@ -1,0 +1,399 @@
+"""Samples of devices that monitoring tools logged beside a run: power, clocks, temperature, NVLink.
+
+Read are `nvidia-smi --query-gpu=timestamp,... --format=csv`, `nvidia-smi dmon -o DT`, `amd-smi metric` and
+`monitor` with `-w` as CSV or JSON, and DCGM's fields as Prometheus gives them (`query_range` as JSON, text
+with times). A log without times is refused: it belongs to no step. Times of nvidia-smi have no zone.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.card.yaml_tree import IssueLog, Reading, shown
+from ccl_bench.catalog import load_data
+from ccl_bench.side_files.json_file import json_value
+from ccl_bench.storage.files import MIB, read_head, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ccl_bench.storage.files import Location
+
+MAX_BYTES = 256 * MIB
+SUFFIXES = (".csv", ".txt", ".log", ".json", ".prom")
+"""How the names of such files end; their content decides."""
+_HEAD_BYTES = 16 << 10
+
+
+_TIMES = "sample with nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100 -f FILE.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as a monitoring tool names it."""
+
+    file: str
+    host: str = ""
+    index: int | None = None
+    """Its number on the host, as the tool counts."""
+    uuid: str = ""
+
+
+@dataclass(slots=True)
+class Series:
+    """One quantity of one device over time."""
+
+    device: Device
+    quantity: str
+    """A name of catalog/device_samples.toml, which ends in the unit."""
+    is_local: bool
+    """Whether times are those of a wall clock in an unknown zone, counted as if it were UTC."""
+    times_ns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSamples:
+    """What monitoring tools logged of the devices of a run."""
+
+    series: tuple[Series, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """`FILE#DEVICE` → rank, where `ranks.json` states it; the device by number or UUID."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    device: Device
+    time_ns: int
+    is_local: bool
+    values: dict[str, float]
+    """Name of the tool → number."""
+
+
+def is_device_samples(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a log of a monitoring tool, with times or without."""
+    text = head.decode("utf-8", "replace")
+    if text.lstrip()[:1] in "{[":
+        return '"DCGM_FI_' in text or (
+            '"gpu"' in text and '"timestamp"' in text and bool(_amd_names() & {*re.findall(r'"(\w+)"', text)})
+        )
+    lines = text.splitlines()[:_HEADER_LINES]
+    return any(_is_table(_fields(line)) or _names_of_dmon(line) for line in lines) or bool(
+        _METRIC.search(text) or any(line.startswith("#Entity") for line in lines)
+    )
+
+
+def is_device_samples_file(path: Path) -> bool:
+    """Whether a file is a log of a monitoring tool; never raises for what the file holds."""
+    try:
+        return path.suffix.lower() in SUFFIXES and is_device_samples(read_head(path, _HEAD_BYTES))
+    except (OSError, InputError):
+        return False
+
+
+def read_device_samples(path: Location, before: DeviceSamples | None = None) -> Reading[DeviceSamples]:
+    """Return the samples of one file behind those read `before`; InputError where it has none with a time."""
+    return device_samples_in_text(read_text(path, MAX_BYTES), file=str(path), before=before)
+
+
+def device_samples_in_text(
+    text: str, *, file: str = "", before: DeviceSamples | None = None
+) -> Reading[DeviceSamples]:
+    """Return the samples in a text behind those read `before`; `file` names it in messages."""
+    log = IssueLog(file)
+    tool, samples = _samples(text, file.replace("\\", "/").rsplit("/", 1)[-1], log)
+    found = _series(tool, samples)
+    if not found and not log.entries:
+        log.error("", "holds no sample of a known quantity", _TIMES)
+    known = before or DeviceSamples()
+    return Reading(DeviceSamples((*known.series, *found), known.ranks), log.in_order(), file)
+
+
+def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
+    """Return the tool that wrote a text, and its samples."""
+    if text.lstrip()[:1] in ("{", "["):
+        data, _ = json_value(text, log.file)
+        if isinstance(data, dict):
+            return "dcgm", list(_of_prometheus(data, file))
+        return "amd_smi", list(_of_amd_json(data, file))
+    lines = text.splitlines()
+    for place, line in enumerate(lines[:_HEADER_LINES]):
+        if names := _names_of_dmon(line):
+            return "dmon", list(_of_dmon(names, lines[place + 1 :], file, log))
+        if _is_table(_fields(line)):
+            return _of_table(lines[place:], file, log)
+    if any(line.startswith("#Entity") for line in lines[:_HEADER_LINES]):
+        raise InputError(
+            "is the output of dcgmi dmon, whose samples have no times", where=log.file, fix=_TIMES
+        )
+    return "dcgm", list(_of_prometheus_text(lines, file, log))
+
+
+_HEADER_LINES = 5
+"""Lines in which a header is looked for: amd-smi prints one before it."""
+_AMD_DEVICE = ("gpu", "gpu_id")
+_NVIDIA_DEVICE = ("index", "gpu_uuid", "uuid", "pci.bus_id", "gpu_bus_id")
+
+
+@cache
+def _names(tool: str) -> dict[str, tuple[str, float]]:
+    """Return what a tool calls each quantity → the quantity, and what its numbers are multiplied with."""
+    return {
+        name: (row["name"], row.get("factor", {}).get(tool, 1.0))
+        for row in load_data("device_samples")["quantity"]
+        for name in row.get(tool, ())
+    }
+
+
+@cache
+def _amd_names() -> frozenset[str]:
+    return frozenset(_names("amd_smi"))
+
+
+def _fields(line: str) -> list[str]:
+    """Return the fields of a line of CSV, bare."""
+    try:
+        return [text.strip() for text in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
+def _bare(name: str) -> str:
+    return name.partition(" [")[0].strip().lower()
+
+
+def _is_table(header: Sequence[str]) -> bool:
+    names = {_bare(name) for name in header}
+    is_amd = not names.isdisjoint(_AMD_DEVICE) and not names.isdisjoint(_names("amd_smi"))
+    is_nvidia = any("." in name for name in names) and not names.isdisjoint(_names("nvidia_smi"))
+    return is_nvidia or is_amd
+
+
+def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
+    """Return the samples of a table of nvidia-smi or amd-smi, which may repeat its header."""
+    header = _fields(lines[0])
+    names = [_bare(name) for name in header]
+    if "timestamp" not in names:
+        raise InputError("is a log of devices whose samples have no times", where=log.file, fix=_TIMES)
+    tool = "nvidia_smi" if any("." in name for name in names) else "amd_smi"
+    _check_units(tool, header, log)
+    found, lost = [], 0
+    for line in lines[1:]:
+        cells = _fields(line)
+        if not cells or [_bare(cell) for cell in cells] == names:
+            continue
+        row = dict(zip(names, cells, strict=False))
+        time = _time(row["timestamp"]) if len(cells) == len(names) else None
+        if time is None:
+            lost += 1
+            continue
+        found.append(_Sample(_device_in(row, file), *time, _numbers(row, tool)))
+    if lost:
+        log.warning(
+            "", f"{lost} lines are cut off or have no time and are left out", "nothing, unless they are many"
+        )
+    return tool, found
+
+
+def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
+    """Raise InputError where a column is in another unit than its numbers are taken to be in."""
+    units = {
+        name: row["unit"]
+        for row in load_data("device_samples")["quantity"]
+        for name in row.get("nvidia_smi", ())
+    }
+    for name in header if tool == "nvidia_smi" else ():
+        stated = re.search(r"\[(.*)\]", name)
+        expected = units.get(_bare(name), "")
+        if stated and expected and stated[1].strip() != expected:
+            what = f"{_bare(name)} is in {shown(stated[1])}, not in {expected}"
+            raise InputError(what, where=log.file, fix="log it as nvidia-smi gives it")
+
+
+def _device_in(row: Mapping[str, str], file: str) -> Device:
+    index = next((row[name] for name in ("index", *_AMD_DEVICE) if name in row), "")
+    uuid = next((row[name] for name in ("gpu_uuid", "uuid", "pci.bus_id", "gpu_bus_id") if name in row), "")
+    return Device(file, "", int(index) if index.isdecimal() and len(index) < 7 else None, uuid)
+
+
+_VALUE = re.compile(r"\s*(0x[0-9a-fA-F]{1,16}|[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)\s*(?:W|MHz|%|C|J)?\s*")
+
+
+def _number(text: object) -> float | None:
+    """Return a number with or without its unit; None where there is none, as in `[N/A]`."""
+    if isinstance(text, bool) or not isinstance(text, int | float | str):
+        return None
+    match = _VALUE.fullmatch(str(text))
+    if match is None:
+        return None
+    try:
+        value = float(int(match[1], 16)) if match[1].startswith("0x") else float(match[1])
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _numbers(row: Mapping[str, Any], tool: str) -> dict[str, float]:
+    values = {name: _number(row[name]) for name in _names(tool) if name in row}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_LOCAL = re.compile(
+    r"(\d{4})[/-]?(\d\d)[/-]?(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s*(Z|[-+]\d\d:?\d\d)?"
+)
+_EPOCH_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (10**20, 1))
+"""Below which number a Unix time counts in which unit, ns: seconds, then milli-, micro- and nanoseconds."""
+_FIRST_NS = 946_684_800 * 10**9
+"""The year 2000: earlier times are no times of samples."""
+
+
+def _time(text: object) -> tuple[int, bool] | None:
+    """Return a time in ns since the epoch and whether it is local; None for what is no time."""
+    said = str(text).strip()
+    if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", said):
+        whole, _, rest = said.partition(".")
+        unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
+        found = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
+        return (found, False) if found >= _FIRST_NS else None
+    match = _LOCAL.fullmatch(said)
+    if match is None:
+        return None
+    try:
+        moment = datetime(*(int(match[part]) for part in range(1, 7)), tzinfo=UTC)  # type: ignore[misc,arg-type]
+    except ValueError:
+        return None
+    found = int(moment.timestamp()) * 10**9 + int((match[7] or "0").ljust(9, "0"))
+    zone = match[8]
+    if zone and zone != "Z":
+        digits = zone.replace(":", "")
+        found -= (1 if digits[0] == "+" else -1) * (int(digits[1:3]) * 60 + int(digits[3:])) * 60 * 10**9
+    return (found, zone is None) if found >= _FIRST_NS else None
+
+
+def _names_of_dmon(line: str) -> list[str]:
+    """Return the columns that a header of `nvidia-smi dmon` names; none where it is none."""
+    if not line.startswith("#"):
+        return []
+    names = [name.lower() for name in re.split(r"[\s,]+", line.lstrip("# ").strip())]
+    return names if "gpu" in names and not {*names}.isdisjoint(_names("dmon")) else []
+
+
+def _of_dmon(names: Sequence[str], lines: Sequence[str], file: str, log: IssueLog) -> Iterator[_Sample]:
+    """Yield the rows of `nvidia-smi dmon`; its header and units come again and again."""
+    if not {"date", "time"} <= {*names}:
+        what = "is the output of nvidia-smi dmon without dates and times: add -o DT"
+        raise InputError(what, where=log.file, fix=_TIMES)
+    for line in lines:
+        cells = re.split(r"[\s,]+", line.strip())
+        if line.lstrip().startswith("#") or len(cells) != len(names):
+            continue
+        row = dict(zip(names, cells, strict=True))
+        if time := _time(f"{row['date']} {row['time']}"):
+            yield _Sample(_device_in({"index": row["gpu"]}, file), *time, _numbers(row, "dmon"))
+
+
+def _of_prometheus(data: Mapping[str, Any], file: str) -> Iterator[_Sample]:
+    """Yield the samples of an answer of Prometheus' HTTP interface."""
+    inner = data.get("data")
+    results = inner.get("result") if isinstance(inner, dict) else None
+    for entry in results if isinstance(results, list) else ():
+        labels = entry.get("metric") if isinstance(entry, dict) else None
+        if not isinstance(labels, dict):
+            continue
+        pairs = entry.get("values", [entry.get("value")])
+        for pair in pairs if isinstance(pairs, list) else ():
+            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_plain(pair[0]))):
+                name, value = str(labels.get("__name__")), _number(pair[1])
+                if value is not None:
+                    yield _Sample(_labelled(labels, file), *time, {name: value})
+
+
+def _plain(time: object) -> str:
+    return f"{time:.9f}" if isinstance(time, float) and math.isfinite(time) else str(time)
+
+
+def _labelled(labels: Mapping[str, object], file: str) -> Device:
+    index = str(labels.get("gpu", ""))
+    host = next((str(labels[key]) for key in ("Hostname", "hostname", "instance") if key in labels), "")
+    return Device(
+        file, host, int(index) if index.isdecimal() and len(index) < 7 else None, str(labels.get("UUID", ""))
+    )
+
+
+_METRIC = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\}\s+(\S+)(?:\s+(\d+))?\s*$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Iterator[_Sample]:
+    """Yield the samples of DCGM's exporter that have a time."""
+    found = [match for line in lines if (match := _METRIC.match(line))]
+    if found and not any(match[4] for match in found):
+        what = "is a page of DCGM's exporter, whose samples have no times: give Prometheus' query_range"
+        raise InputError(what, where=log.file, fix="give the answer over the run, as JSON")
+    for match in found:
+        time, value = _time(match[4] or ""), _number(match[3])
+        if time and value is not None:
+            yield _Sample(_labelled(dict(_LABEL.findall(match[2])), file), *time, {match[1]: value})
+
+
+def _of_amd_json(data: object, file: str) -> Iterator[_Sample]:
+    """Yield the samples of amd-smi's JSON: a list of devices, or of such lists."""
+    for item in data if isinstance(data, list) else ():
+        if isinstance(item, list):
+            yield from _of_amd_json(item, file)
+        elif isinstance(item, dict) and (time := _time(item.get("timestamp"))):
+            row = {"gpu": str(item.get("gpu", ""))} | dict(_flat(item))
+            yield _Sample(_device_in(row, file), *time, _numbers(row, "amd_smi"))
+
+
+def _flat(item: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Yield each number under its own name; `{"value": 1, "unit": "W"}` is a number."""
+    for key, value in item.items():
+        if isinstance(value, dict) and "value" in value:
+            yield key, value["value"]
+        elif isinstance(value, dict) and depth:
+            yield from _flat(value, depth - 1)
+        elif key not in _AMD_DEVICE:
+            yield key, value
+
+
+def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
+    """Return samples as series in order of time; of several names of a quantity the best counts."""
+    found: dict[tuple[Device, str, str, bool], list[tuple[int, float]]] = {}
+    for sample in samples:
+        for name, value in sample.values.items():
+            key = (
+                (sample.device, name, _names(tool)[name][0], sample.is_local)
+                if name in _names(tool)
+                else None
+            )
+            if key:
+                found.setdefault(key, []).append((sample.time_ns, value * _names(tool)[name][1]))
+    order = {name: place for place, name in enumerate(_names(tool))}
+    best: dict[tuple[Device, str], Series] = {}
+    for (device, _, quantity, local), pairs in sorted(found.items(), key=lambda item: order[item[0][1]]):
+        if (device, quantity) not in best:
+            once = sorted(dict(pairs).items())
+            best[device, quantity] = Series(
+                device, quantity, local, [t for t, _ in once], [v for _, v in once]
+            )
+    return list(best.values())
+
+
+__all__ = [
+    "Device",
+    "DeviceSamples",
+    "Series",
+    "device_samples_in_text",
+    "is_device_samples",
+    "is_device_samples_file",
+    "read_device_samples",
+]

@@ -1,0 +1,292 @@
+"""What nccl-tests or rccl-tests measured on the same machines: the table that they print, or JSON (`-J`).
+
+A file may hold several tests. Bandwidths are computed anew from size and time: the printed ones have two
+digits after the point. Of the two halves of a row, out of place and in place, the faster one counts.
+
+Sources: nccl-tests, src/common.cu, src/util.cu and doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.errors import InputError, NoValue
+from ccl_bench.card.yaml_tree import IssueLog, Reading, shown
+from ccl_bench.catalog.collectives import bus_factor
+from ccl_bench.side_files.json_file import json_value
+from ccl_bench.storage.files import MIB, read_head, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from ccl_bench.storage.files import Location
+
+SUFFIXES = (".txt", ".log", ".out", ".json")
+"""How the names of such files end; their content decides."""
+
+HEAD_BYTES = 256 << 10
+"""Bytes in which a file shows what it is: a log begins with what the launcher and NCCL print."""
+
+MAX_BYTES = 64 * MIB
+
+_COLLECTIVES = {
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "broadcast": "broadcast",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "scatter": "scatter",
+    "gather": "gather",
+    "reduce": "reduce",
+}
+"""Program without `_perf` → canonical collective; a name comes before those that are part of it."""
+
+_PROGRAM = re.compile(r"\b([a-z_]+)_perf(?:_mpi)?\b")
+_NAMED = re.compile("|".join(_COLLECTIVES))
+_LIKELY = re.compile(r"[nr]ccl|perf|reduce|gather|all_?to_?all|broadcast|scatter|send_?recv|ceiling")
+_LAUNCHER = re.compile(r"^(?:\[\d+,\d+\](?:<std(?:out|err)>)?:|\s*\d+:\s)\s*")
+_STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+_THREADS = re.compile(r"#\s*nThread\s+\d+\s+nGpus\s+\d+")
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+\d+ on\s+(\S+) device\s+\S+\s+\[[^\]]*\]\s*(.*)"
+)
+
+_FACTOR_OFF = 0.01
+"""Share by which the printed bandwidths may differ from the factor of the collective: they are rounded."""
+_ROUNDED_FROM = 10.0
+"""Printed bandwidth, GB/s, from which rounding hides no more than a thousandth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One size of one test."""
+
+    collective: str
+    ranks: int
+    hosts: int | None
+    """Machines that took part; None where the file does not say."""
+    size_bytes: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTests:
+    """Everything that was measured, of all files together."""
+
+    measured: tuple[Measured, ...] = ()
+    device_names: frozenset[str] = frozenset()
+    """Product names of the devices."""
+    files: tuple[str, ...] = ()
+    """Names of the files."""
+
+
+@dataclass(slots=True)
+class _Test:
+    """One test while it is read."""
+
+    program: str = ""
+    columns: list[str] = field(default_factory=list)
+    ranks: list[tuple[int, int]] = field(default_factory=list)
+    """Group and number in the group."""
+    count: int | None = None
+    """Ranks where no list of them is complete."""
+    hosts: set[str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+    rows: list[tuple[int, int, float, float, float]] = field(default_factory=list)
+    """Line, size, time in us, algorithm and bus bandwidth as printed."""
+    wrong: int = 0
+    """Rows whose results were wrong."""
+    line: int = 1
+
+
+def is_nccl_tests(head: bytes) -> bool:
+    """Whether a file that begins with these bytes holds what nccl-tests measured."""
+    table = b"algbw" in head and b"busbw" in head and b"#wrong" in head
+    old = b"algbw" in head and b"busbw" in head and b"nThread" in head
+    return table or old or _is_json(head)
+
+
+def _is_json(head: bytes) -> bool:
+    return (
+        head.lstrip().startswith(b"{") and b'"args"' in head and b"_perf" in head and b'"start_time"' in head
+    )
+
+
+def is_nccl_tests_file(path: Path) -> bool:
+    """Whether a file holds what nccl-tests measured; never raises for what the file holds.
+
+    Only names such as `nccl_tests.txt` or `all_reduce.log` are looked at: a run may hold many logs.
+    """
+    named = path.suffix.lower() in SUFFIXES and _LIKELY.search(path.stem.lower())
+    try:
+        return bool(named) and is_nccl_tests(read_head(path, HEAD_BYTES))
+    except (OSError, InputError):
+        return False
+
+
+def read_nccl_tests(path: Location, before: NcclTests | None = None) -> Reading[NcclTests]:
+    """Return what one file holds behind what was read `before`; InputError only where it is no text."""
+    return nccl_tests_in_text(read_text(path, MAX_BYTES), file=str(path), before=before)
+
+
+def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = None) -> Reading[NcclTests]:
+    """Return what a text holds behind what was read `before`; `file` names it in messages."""
+    if text.lstrip().startswith("{"):
+        data, log = json_value(text, file)
+        tests = [_json_test(data, log)] if isinstance(data, dict) else []
+    else:
+        log, tests = IssueLog(file), [*_text_tests(text)]
+    name = PurePath(file).name
+    found = [one for test in tests for one in _measured(test, name, log)]
+    devices = frozenset(device for test in tests for device in test.devices)
+    if not found and not log.entries:
+        fix = "give what all_reduce_perf and the like print"
+        log.error("", "holds no measured size of any collective", fix)
+    known = before or NcclTests()
+    together = NcclTests((*known.measured, *found), known.device_names | devices, (*known.files, name))
+    return Reading(together, log.in_order(), file)
+
+
+def _text_tests(text: str) -> Iterator[_Test]:
+    """Yield each test of a log."""
+    test, program = _Test(), ""
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = _LAUNCHER.sub("", raw).strip()
+        if found := _STARTING.match(line) or _THREADS.match(line):
+            if test.rows or test.columns:
+                yield test
+                test = _Test(line=number)
+            named = _PROGRAM.search(line)
+            test.program = named[1] if named else test.program or program
+            program = "" if found.re is _THREADS else program
+        elif rank := _RANK.match(line):
+            test.ranks.append((int(rank[2] or 0), int(rank[1])))
+            test.hosts.add(rank[3])
+            test.devices |= {rank[4].strip()} - {""}
+        elif line.startswith("#"):
+            columns = line.lstrip("# ").split()
+            if columns[:2] == ["size", "count"]:
+                test.columns = columns
+        elif line[:1].isdigit() and test.columns:
+            _read_row(line.split(), number, test)
+        elif named := _PROGRAM.search(line):
+            program = named[1]
+    yield test
+
+
+def _read_row(words: list[str], number: int, test: _Test) -> None:
+    """Add one row of a table; a line that NCCL's own output was printed into is none."""
+    starts = [place for place, name in enumerate(test.columns) if name in {"time", "cputime"}]
+    try:
+        halves = [tuple(float(words[start + place]) for place in range(3)) for start in starts]
+        wrong = [words[start + 3] for start in starts if test.columns[start + 3] == "#wrong"]
+        size = int(words[0])
+    except (ValueError, IndexError):
+        return
+    if any(each not in {"0", "N/A", "0e+00"} for each in wrong):
+        test.wrong += 1
+    elif halves and size > 0:
+        test.rows.append((number, size, *min(halves)))  # type: ignore[arg-type]
+
+
+def _json_test(data: dict[str, Any], log: IssueLog) -> _Test:
+    """Return the test of a JSON file; what lacks a key or has another kind of value is left out."""
+    words = [word for word in _list(data.get("args")) if isinstance(word, str)]
+    named = _PROGRAM.search(words[0]) if words else None
+    test = _Test(named[1] if named else "")
+    stated = data.get("config")
+    config: dict[str, Any] = stated if isinstance(stated, dict) else {}
+    devices = [each for each in _list(config.get("devices")) if isinstance(each, dict)]
+    threads, devices_each = config.get("nthreads"), config.get("ngpus")
+    if devices and isinstance(threads, int) and isinstance(devices_each, int) and threads * devices_each > 0:
+        test.count = threads * devices_each * len(devices)  # a process lists its first device alone
+    test.hosts = {str(one["hostname"]) for one in devices if one.get("hostname")}
+    test.devices = {str(one["device_info"]) for one in devices if one.get("device_info")}
+    for number, row in enumerate(_list(data.get("results"))):
+        _read_result(row, f"results[{number}]", test, log)
+    return test
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
+    halves = [row.get(key) for key in ("out_of_place", "in_place")] if isinstance(row, dict) else []
+    size = row.get("size") if isinstance(row, dict) else None
+    kept = [half for half in halves if isinstance(half, dict)]
+    if not isinstance(size, int) or not kept:
+        log.error(place, f"{shown(repr(row))} is no measured size", "write the file again; it may be cut off")
+        return
+    if any(half.get("nwrong") for half in kept):
+        test.wrong += 1
+        return
+    found = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in kept]
+    timed = [half for half in found if all(isinstance(each, int | float) for each in half)]
+    if timed and size > 0:
+        test.rows.append((0, size, *min(timed)))  # type: ignore[arg-type]
+
+
+def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
+    """Return the sizes of a test, none where it does not say what was measured on how many ranks."""
+    if not test.rows and not test.wrong:
+        return []
+    place = f"test at line {test.line}"
+    if test.wrong:
+        log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
+    spoken = _NAMED.fullmatch(test.program)
+    if test.program and not spoken:
+        log.error(place, f"{shown(test.program)} is no collective with a bus bandwidth", "leave it out")
+        return []
+    guess = spoken or _NAMED.search(PurePath(name).stem.lower())
+    if guess is None:
+        fix = "name the file after the program, as in all_reduce_perf.txt"
+        log.error(place, "does not state which collective was measured", fix)
+        return []
+    ranks = _ranks(test, place, log)
+    collective = _COLLECTIVES[guess[0]]
+    if ranks is None or not _agrees(test, collective, ranks, place, log):
+        return []
+    hosts = len(test.hosts) or None
+    return [Measured(collective, ranks, hosts, row[1], row[2] / 1e6) for row in test.rows if row[2] > 0]
+
+
+def _ranks(test: _Test, place: str, log: IssueLog) -> int | None:
+    """Return how many ranks took part in one call."""
+    if test.count is not None:
+        return test.count
+    fix = "keep the lines that begin with `#  Rank`, of a build with MPI where there are several processes"
+    if not test.ranks:
+        log.error(place, "does not state how many ranks took part", fix)
+        return None
+    if len({*test.ranks}) < len(test.ranks):
+        log.error(place, "lists a rank twice: processes measured without each other", fix)
+        return None
+    sizes = {*Counter(group for group, _ in test.ranks).values()}
+    if len(sizes) > 1:
+        log.error(place, "lists groups of different sizes", fix)
+        return None
+    return sizes.pop()
+
+
+def _agrees(test: _Test, collective: str, ranks: int, place: str, log: IssueLog) -> bool:
+    """Whether the printed bandwidths have the factor of the collective over so many ranks."""
+    try:
+        factor = bus_factor(collective, ranks)
+    except NoValue:
+        factor = 0.0
+    if not factor:
+        log.error(place, f"{collective} over {ranks} ranks has no bus bandwidth", "leave it out")
+        return False
+    printed = [row[4] / row[3] for row in test.rows if row[3] >= _ROUNDED_FROM]
+    if all(abs(each - factor) <= _FACTOR_OFF * factor for each in printed):
+        return True
+    message = f"busbw / algbw is {printed[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
+    log.error(place, message, "check that the file is whole and named after its collective")
+    return False

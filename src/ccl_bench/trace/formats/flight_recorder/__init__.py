@@ -1,0 +1,65 @@
+"""Dumps of PyTorch's Flight Recorder: the last communication calls of one rank, as a pickle or as JSON.
+
+NCCL's watchdog writes `<prefix><rank>`, a pickle; the handlers of `torch.distributed.debug` answer with
+JSON. Neither says whose it is: the number in the file's name counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, register
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_OBJECT = re.compile(rb"\s*\{")
+_FIELDS = (b"collective_seq_id", b"profiling_name")
+"""What every entry has, in each version from 2.0 on."""
+_PARTS = (b"pg_config", b"entries", b"version")
+"""What a dump without entries has."""
+_FIRST_TIME = re.compile(
+    rb'time_created_ns(?:"\s*:\s*(?P<text>\d{1,20})|(?:q.|r.{4}|\x94)?\x8a\x08(?P<number>.{8}))', re.DOTALL
+)
+
+
+def recognises(head: bytes) -> bool:
+    """Whether the first bytes are a pickle's or JSON's, and name what a dump holds."""
+    if not (_PICKLE.match(head) or _OBJECT.match(head)) or b'"traceEvents"' in head:
+        return False
+    return all(field in head for field in _FIELDS) or all(part in head for part in _PARTS)
+
+
+def identity(head: bytes) -> Identity:
+    """Return the time of the first call, which a pickle and the JSON of one dump have in common."""
+    first = _FIRST_TIME.search(head)
+    if first is None:
+        return Identity()
+    time_ns = int(first["text"]) if first["text"] else int.from_bytes(first["number"], "little")
+    return Identity(recording=str(time_ns))
+
+
+def _read(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.flight_recorder.reader import read_dump
+
+    return read_dump(stream, file)
+
+
+FLIGHT_RECORDER = register(
+    Format(
+        name="flight_recorder",
+        profile="flight_recorder",
+        revision=1,
+        tables=frozenset({"recorder_dumps", "recorded_calls", "recorded_groups", "recorded_stacks"}),
+        recognises=recognises,
+        identity=identity,
+        read=_read,
+        suffixes=(*"0123456789", ".pickle", ".pkl", ".json", ".json.gz"),
+        recorder="torch's Flight Recorder",
+        ends_in_rank=True,
+    )
+)

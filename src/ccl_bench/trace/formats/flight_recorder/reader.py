@@ -1,0 +1,214 @@
+"""A dump of the Flight Recorder to tables.
+
+The fields are those of `FlightRecorderDetail.hpp` and `FlightRecorder.cpp` of PyTorch: version 2.10 writes
+all of them, and each earlier one lacks some.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccl_bench import storage
+from ccl_bench.base.counting import counted
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.unpickling import unpickle
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from ccl_bench.base.lazy_polars import pl
+
+LARGEST_BYTES = 1 << 30
+"""Largest dump, decompressed; 100,000 calls with their stacks take a tenth of it."""
+
+_PIECE_BYTES = 16 << 20
+_LONGEST_TEXT = 1000
+_DEEPEST_STACK = 200
+_LARGEST = 1 << 63
+_MILLISECOND_NS = 1_000_000
+_PROTO = 0x80
+_NUMBER = re.compile(r"\d{1,9}")
+
+_WAY_OUT = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
+_PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_WAY_OUT}"
+
+Row = dict[str, object]
+
+
+def read_dump(stream: BinaryIO, file: str) -> TraceContent:
+    """Return the tables of a dump; `file` names it in messages.
+
+    Raises InputError where the file is more than plain data, or no dump.
+    """
+    root = _data(_bytes_of(stream, file), file)
+    if not isinstance(root, dict):
+        raise InputError("is no dump of the Flight Recorder", where=file, fix=_WAY_OUT)
+    given = root.get("entries", [])
+    if not isinstance(given, list | tuple):
+        raise InputError(
+            "is no dump of the Flight Recorder: its entries are no list", where=file, fix=_WAY_OUT
+        )
+    rows = [row for item in given if isinstance(item, dict) and (row := _call(item)) is not None]
+    rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
+    stacks = _Stacks()
+    for row in rows:
+        row["stack"] = stacks.number(row.pop("frames"))
+    calls = TABLES["recorded_calls"]
+    dump = {"version": [_text(root.get("version"))], "library": [_text(root.get("comm_lib_version"))]}
+    tables: dict[str, pl.DataFrame] = {
+        "recorder_dumps": TABLES["recorder_dumps"].frame({**dump, "calls": [len(rows)]}),
+        "recorded_calls": calls.frame({name: [row[name] for row in rows] for name in calls.columns}),
+        "recorded_groups": _groups(root.get("pg_config")),
+        "recorded_stacks": stacks.table(),
+    }
+    return TraceContent(tables, findings=_findings(file, len(given) - len(rows)))
+
+
+def _bytes_of(stream: BinaryIO, file: str) -> bytes:
+    """Return the whole file; asked for in pieces, so that no more is reserved than there is."""
+    found = bytearray()
+    try:
+        while len(found) <= LARGEST_BYTES and (piece := stream.read(_PIECE_BYTES)):
+            found += piece
+    except storage.DAMAGED as error:
+        message = f"cannot be read to its end: {error}"
+        raise InputError(message, where=file, fix="copy it again and compare checksums") from error
+    if len(found) > LARGEST_BYTES:
+        message = f"is larger than {LARGEST_BYTES >> 30} GiB"
+        raise InputError(message, where=file, fix="record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices")
+    return bytes(found)
+
+
+def _data(code: bytes, file: str) -> object:
+    if code[:1] == bytes([_PROTO]):
+        return unpickle(code, file, _PLAIN_DATA).root
+    try:
+        return msgspec.json.decode(code)
+    except RecursionError as error:
+        raise InputError("is nested too deeply", where=file, fix=_WAY_OUT) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"is not valid JSON, probably because it was cut off: {error}"
+        raise InputError(message, where=file, fix=_WAY_OUT) from error
+
+
+def _call(entry: Row) -> Row | None:
+    """Return the row of an entry; None where it lacks what no call is without."""
+    record, name = _whole(entry.get("record_id")), _text(entry.get("profiling_name"))
+    group = entry.get("process_group")
+    names = [_text(part) or "" for part in group] if isinstance(group, list | tuple) else []
+    created = _time(entry.get("time_created_ns"))
+    if record is None or name is None or not names or created is None:
+        return None
+    backend, _, operation = name.rpartition(":")
+    sequences = [_whole(entry.get(f"{kind}_seq_id")) for kind in ("collective", "p2p")]
+    timeout = _whole(entry.get("timeout_ms"))
+    return {
+        "record": record,
+        "group": names[0],
+        "description": names[1] if len(names) > 1 else "",
+        "sequence": sequences[0],
+        "p2p_sequence": sequences[1],
+        "is_p2p": entry.get("is_p2p") is True,
+        "operation": operation,
+        "backend": backend,
+        **_tensors(entry, "in", "input"),
+        **_tensors(entry, "out", "output"),
+        "state": _text(entry.get("state")) or "",
+        "is_retired": entry.get("retired") is True,
+        "created_ns": created,
+        "started_ns": _time(entry.get("time_discovered_started_ns")),
+        "completed_ns": _time(entry.get("time_discovered_completed_ns")),
+        "timeout_ns": timeout * _MILLISECOND_NS if timeout and 0 < timeout < _LARGEST // 10**6 else None,
+        "thread": _text(entry.get("thread_name")),
+        "frames": entry.get("frames"),
+    }
+
+
+def _tensors(entry: Row, column: str, key: str) -> Row:
+    """Return shapes and types of tensors; the product of a shape is its number of elements."""
+    sizes, types = entry.get(f"{key}_sizes"), entry.get(f"{key}_dtypes")
+    shapes = [
+        [size for each in shape if (size := _whole(each)) is not None]
+        for shape in (sizes if isinstance(sizes, list | tuple) else ())
+        if isinstance(shape, list | tuple)
+    ]
+    names = [_text(each) or "" for each in types] if isinstance(types, list | tuple) else []
+    return {f"{column}_shapes": shapes, f"{column}_dtypes": names}
+
+
+def _groups(config: object) -> pl.DataFrame:
+    """Return the groups that a dump lists with their members; gloo lists none."""
+    rows = []
+    for name, about in config.items() if isinstance(config, dict) else ():
+        if not isinstance(about, dict):
+            continue
+        listed = about.get("ranks")
+        ranks = listed if isinstance(listed, list | tuple) else _NUMBER.findall(str(listed or ""))
+        members = sorted({number for each in ranks if (number := _rank(each)) is not None})
+        if members:
+            rows.append((_text(name) or "", _text(about.get("desc")) or "", members))
+    names, descriptions, members_of = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {"group": names, "description": descriptions, "ranks": members_of}
+    return TABLES["recorded_groups"].frame(columns)
+
+
+class _Stacks:
+    """The stacks met so far, by number; many calls share one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
+
+    def number(self, frames: object) -> int | None:
+        """Return the number of a stack, the innermost frame first; None where none was recorded."""
+        if not isinstance(frames, list | tuple):
+            return None
+        found = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
+        return self._numbers.setdefault(tuple(found), len(self._numbers)) if found else None
+
+    def table(self) -> pl.DataFrame:
+        """Return the stacks, one row for each frame."""
+        rows = [
+            (number, depth, *frame)
+            for frames, number in self._numbers.items()
+            for depth, frame in enumerate(frames)
+        ]
+        columns = zip(*rows, strict=True) if rows else [()] * 5
+        names = ("stack", "depth", "function", "file", "line")
+        return TABLES["recorded_stacks"].frame(dict(zip(names, columns, strict=True)))
+
+
+def _frame(frame: Row) -> tuple[str, str, int]:
+    return _text(frame.get("name")) or "", _text(frame.get("filename")) or "", _whole(frame.get("line")) or 0
+
+
+def _whole(value: object) -> int | None:
+    """Return a value that is a whole number of 64 bits, else None."""
+    return value if type(value) is int and -_LARGEST <= value < _LARGEST else None
+
+
+def _rank(value: object) -> int | None:
+    number = int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else _whole(value)
+    return number if number is not None and 0 <= number < 10**9 else None
+
+
+def _time(value: object) -> int | None:
+    """Return a time; None where it has not come yet, which JSON writes as 0."""
+    number = _whole(value)
+    return number if number is not None and number > 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else None
+
+
+def _findings(file: str, lost: int) -> list[Finding]:
+    if not lost:
+        return []
+    message = f"{counted(lost, 'call')} of the Flight Recorder cannot be read"
+    return [Finding("events-lost", "error", message, file, count=lost, touches=("recorded_calls",))]

@@ -1,0 +1,69 @@
+"""The Chrome traces that JAX and TensorFlow write beside a profile: `<host>.trace.json.gz`.
+
+They are made of the `.xplane.pb` of the same name, for viewers, and hold less: no compiled programs. They are
+read where no profile lies beside them. Each device is a trace.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.trace.content import TraceContent
+
+_EVENTS = re.compile(rb'\A\s*\{.{0,256}?"traceEvents"\s*:\s*\[\s*\{', re.DOTALL)
+_PROCESS = re.compile(rb'"name"\s*:\s*"/(?:host:CPU|device:\w+:\d+[^"]*)"')
+
+_COPY = "perfetto_trace.json"
+"""What `create_perfetto_trace` writes beside a profile and its trace."""
+
+
+def recognises(head: bytes) -> bool:
+    """Whether a file begins as such a trace: XLA's names of devices are the names of its processes."""
+    return bool(_EVENTS.match(head) and b'"process_name"' in head and _PROCESS.search(head))
+
+
+def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (its events say which devices it holds)
+    return Identity()
+
+
+def _parts(path: Path) -> list[Part]:
+    from ccl_bench.trace.formats.jax_trace.devices import list_devices
+    from ccl_bench.trace.formats.jax_trace.events import read_events
+
+    if path.name.startswith(_COPY) and any(path.parent.glob("*.xplane.pb")):
+        return []
+    devices = list_devices(read_events(path, path.name).events)
+    alone = len(devices) == 1
+    return [
+        Part("" if alone else device.id, Identity(device.rank, device.world_size), device.ordinal)
+        for device in devices
+    ]
+
+
+def _read(path: Path, file: str, part: str) -> TraceContent:
+    from ccl_bench.trace.formats.jax_trace.reader import read_jax_trace
+
+    return read_jax_trace(path, file, part)
+
+
+JAX_TRACE = register(
+    Format(
+        name="jax_trace",
+        profile="jax",
+        revision=1,
+        tables=frozenset({"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives"}),
+        recognises=recognises,
+        identity=_nobody,
+        in_parts=InParts(_parts, _read),
+        recorder="JAX's profiler",
+        step_marker=r"#step_num=(\d+)#$",
+        advice="keep the .xplane.pb that JAX's profiler writes beside its .trace.json.gz",
+        of_rank=False,
+    )
+)

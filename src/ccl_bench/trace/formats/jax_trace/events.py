@@ -1,0 +1,180 @@
+"""The events of a trace that JAX wrote for viewers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
+from msgspec.json import Decoder
+
+from ccl_bench import storage
+from ccl_bench.base.counting import counted
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_EVENTS = 1_000_000
+"""Events that JAX writes: those that start first.
+
+Source: `GetTraceViewerMaxEvents` of XLA's `xplane_to_trace_events.cc`.
+"""
+
+_FIX = "copy it again, or use the .xplane.pb that was written beside it"
+_NEXT = b'},{"'
+_ENDS_TRIED = 64
+_LATEST_US = 2**51
+"""Times from here on (71 years) are no times."""
+
+Value = str | int | float | None
+_Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Args(Struct, gc=False):
+    """`args` of an event, as far as they are used; whole numbers are text."""
+
+    name: Value = None
+    step_num: Value = None
+    run_id: Value = None
+    hlo_op: Value = None
+    hlo_module: Value = None
+    long_name: Value = None
+    device_ordinal: Value = None
+    global_device_id: Value = None
+    num_addressable_devices: Value = None
+    num_partitions: Value = None
+    num_replicas: Value = None
+    correlation_id: Value = None
+    memcpy_details: Value = None
+    memset_details: Value = None
+    device_duration_ps: Value = None
+
+
+class Event(Struct, gc=False):
+    """One event, or with `ph` M the name of a process or thread."""
+
+    ph: str = ""
+    name: str = ""
+    pid: _Number = 0
+    tid: _Number = 0
+    ts: float = 0.0
+    """Microseconds since the recording began."""
+    dur: float = 0.0
+    args: Args = field(default_factory=Args)
+
+    @property
+    def start_ns(self) -> int:
+        """When it began."""
+        return round(self.ts * 1000)
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended.
+
+        A TPU's events state how long they lasted by its own clock; the length beside is that between two
+        times that were moved to the clock of the host, and may be far too short.
+        """
+        own = number(self.args.device_duration_ps)
+        return self.start_ns + (round(self.dur * 1000) if own is None else max(0, own) // 1000)
+
+
+class _Document(Struct, gc=False):
+    events: list[Event] = field(name="traceEvents", default_factory=list)
+
+
+class _Texts(Struct, gc=False):
+    events: list[Raw] = field(name="traceEvents", default_factory=list)
+
+
+_DECODER, _TEXTS, _EVENT = Decoder(_Document), Decoder(_Texts), Decoder(Event)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Events(NamedTuple):
+    """The events of a file, and what is wrong with it."""
+
+    events: list[Event]
+    findings: list[Finding]
+
+
+def read_events(path: Path, file: str) -> Events:
+    """Return the events of a file, those before the end of a truncated one; `file` names it in messages."""
+    text, broken_off = _content(path)
+    findings: list[Finding] = []
+    try:
+        found = _DECODER.decode(text).events
+    except _UNREADABLE as error:
+        found, findings = _salvaged(text, file, error)
+    events = [event for event in found if 0 <= event.ts < _LATEST_US and 0 <= event.dur < _LATEST_US]
+    if broken_off:
+        message = f"reading stopped after {len(text):,} bytes: {broken_off}"
+        findings.append(Finding("file-broken-off", "error", message, file))
+    if lost := len(found) - len(events):
+        message = f"{counted(lost, 'event has', 'events have')} an impossible time: left out"
+        findings.append(Finding("impossible-time", "warning", message, file, count=lost))
+    if sum(event.ph == "X" for event in events) >= MOST_EVENTS:
+        message = (
+            f"JAX writes the first {MOST_EVENTS:,} events of a recording into such a file: it may be cut"
+        )
+        findings.append(Finding("file-truncated", "error", message, file))
+    if not events:
+        findings.append(Finding("no-events", "error", "the file holds no events", file))
+    return Events(events, findings)
+
+
+def _content(path: Path) -> tuple[bytes, str]:
+    """Return the text of a file, and why it could not be read to its end, if so."""
+    blocks: list[bytes] = []
+    with storage.open_file(path) as stream:
+        try:
+            while block := stream.read(1 << 20):
+                blocks.append(block)
+        except storage.DAMAGED as error:
+            return b"".join(blocks), str(error) or type(error).__name__
+    return b"".join(blocks), ""
+
+
+def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], list[Finding]]:
+    """Return the events that can be read, and what is lost; InputError where none can be."""
+    findings: list[Finding] = []
+    texts, cut = _whole_texts(text, file, error)
+    if cut:
+        message = f"the file ends among its events, after {len(text):,} bytes"
+        findings.append(Finding("file-truncated", "error", message, file))
+    events = []
+    for each in texts:
+        with contextlib.suppress(*_UNREADABLE):
+            events.append(_EVENT.decode(each))
+    if lost := len(texts) - len(events):
+        message = f"{counted(lost, 'event is', 'events are')} unreadable"
+        findings.append(Finding("events-lost", "error", message, file, count=lost))
+    return events, findings
+
+
+def _whole_texts(text: bytes, file: str, error: Exception) -> tuple[list[Raw], bool]:
+    """Return the texts of the events, those before the end of a truncated file, and whether it is one."""
+    with contextlib.suppress(*_UNREADABLE):
+        return _TEXTS.decode(text).events, False
+    end = len(text)
+    for _ in range(_ENDS_TRIED):
+        end = text.rfind(_NEXT, 0, end)
+        if end < 0:
+            break
+        with contextlib.suppress(*_UNREADABLE):
+            return _TEXTS.decode(text[: end + 1] + b"]}").events, True
+    raise InputError(f"its events cannot be read: {error}", where=file, fix=_FIX) from error
+
+
+def number(value: Value) -> int | None:
+    """Return a whole number, which may be given as text; None for anything else."""
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS else None
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
+
+
+_DIGITS = 19
+"""Digits that a number of 64 bits may not have."""

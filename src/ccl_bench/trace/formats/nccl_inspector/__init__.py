@@ -1,0 +1,49 @@
+"""Records of the NCCL Inspector, the profiler plug-in that comes with NCCL: one JSON object a line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, register
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+_RECORD = re.compile(rb'\A\s*\{\s*"header"\s*:\s*\{[^{}]*"n_ranks"\s*:')
+_VERSION = b'"inspector_output_format_version"'
+
+
+def recognises(head: bytes) -> bool:
+    """Whether a file that begins with these bytes holds records of the NCCL Inspector."""
+    return _RECORD.match(head) is not None and _VERSION in head
+
+
+def identity(_: bytes) -> Identity:
+    """Return nothing: a process may hold several ranks, and their numbers are those in a communicator."""
+    return Identity()
+
+
+def _read(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.nccl_inspector.reader import read_records
+
+    return read_records(stream, file)
+
+
+NCCL_INSPECTOR = register(
+    Format(
+        name="nccl_inspector",
+        profile="nccl_inspector",
+        revision=1,
+        tables=frozenset({"nccl_records"}),
+        recognises=recognises,
+        identity=identity,
+        read=_read,
+        suffixes=(".log", ".log.gz", ".jsonl", ".jsonl.gz"),
+        recorder="NCCL Inspector",
+        of_rank=False,
+        advice="record the same steps with torch.profiler too: the NCCL Inspector times collectives alone",
+    )
+)

@@ -1,0 +1,64 @@
+"""XLA's profiles, `*.xplane.pb`: JAX on TPUs, GPUs and CPUs, and PyTorch/XLA. Each device is a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+from ccl_bench.trace.formats.xplane.recognition import recognises
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.trace.content import TraceContent
+
+
+def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a profile says more only once it is opened)
+    return Identity()
+
+
+def _parts(path: Path) -> list[Part]:
+    from ccl_bench.trace.formats.xplane.profile import list_devices
+
+    job = list_devices(path)
+    alone = len(job.devices) == 1
+    return [
+        Part("" if alone else device.id, Identity(device.rank, job.world_size), device.ordinal)
+        for device in job.devices
+    ]
+
+
+def _read(path: Path, file: str, part: str) -> TraceContent:
+    from ccl_bench.trace.formats.xplane.reader import read_xplane
+
+    return read_xplane(path, file, part)
+
+
+XPLANE = register(
+    Format(
+        name="xplane",
+        profile="jax",
+        revision=3,
+        tables=frozenset(
+            {
+                "kernels",
+                "memcpy",
+                "cpu_ops",
+                "products",
+                "launches",
+                "annotations",
+                "collectives",
+                "devices",
+                "hlo_operations",
+            }
+        ),
+        recognises=recognises,
+        identity=_nobody,
+        in_parts=InParts(_parts, _read),
+        suffixes=(".xplane.pb", ".xplane.pb.gz"),
+        exports=((".trace.json.gz", ".xplane.pb"), (".trace.json", ".xplane.pb")),
+        recorder="JAX's profiler",
+        step_marker=r"#step_num=(\d+)#$",
+        of_rank=False,
+    )
+)

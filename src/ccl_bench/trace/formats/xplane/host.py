@@ -1,0 +1,212 @@
+"""What the host did: its ranges, the calls that started work on a device, and the steps that it marked.
+
+A range may continue what another one began, on another thread: the one names a flow as its producer (`_p`),
+the other as its consumer (`_c`). So the call that enqueues a program leads back to the line of Python that
+dispatched it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ccl_bench.trace.formats.xplane.operations import signed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.trace.formats.xplane.space import Line, Plane, Value
+
+_PYTHON = "$"
+"""How the names of Python's own functions begin, which the profiler records too."""
+
+_NO_RANGES = ("ThreadpoolListener::", "end: ")
+"""How the names of events begin that mark a moment."""
+
+_FARTHEST = 8
+"""Flows that are followed from a call to the one that dispatched it."""
+
+_ENQUEUES = "DoEnqueueProgram"
+"""The call that puts a program into a TPU's queue."""
+
+
+class Range(NamedTuple):
+    """A range of a thread of the host."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
+
+
+class Mark(NamedTuple):
+    """A step that the program marked: `jax.profiler.StepTraceAnnotation`."""
+
+    name: str
+    step: int
+    start_ns: int
+    end_ns: int
+    thread: int
+
+
+class Moment(NamedTuple):
+    """A time on a thread of the host."""
+
+    thread: int
+    time_ns: int
+
+
+class Call(NamedTuple):
+    """A call that started work on a device."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
+    run: int
+    """Run of a program, or correlation with a kernel."""
+
+
+Flow = tuple[int, int]
+"""Kind and id of a flow."""
+
+
+class Host:
+    """The threads of the host, with all that follows from them for each device."""
+
+    def __init__(self, plane: Plane | None, base_ns: int) -> None:
+        self.marks: list[Mark] = []
+        self.ranges: list[Range] = []
+        self._launches: list[Call] = []
+        self._executes: dict[int, Call] = {}
+        self._enqueued: dict[int, Call] = {}
+        self._alone: list[Call] = []
+        self._producers: dict[Flow, tuple[int, int]] = {}
+        self._consumers: dict[int, list[tuple[int, int, Flow]]] = {}
+        for line in plane.lines if plane else ():
+            self._read(line, base_ns)
+        self.marks.sort(key=lambda mark: mark.start_ns)
+        for consumers in self._consumers.values():
+            consumers.sort()
+
+    def _read(self, line: Line, base_ns: int) -> None:
+        thread = signed(line.id)
+        names, places = line.distinct()
+        is_range = np.array(
+            [*(not about.name.startswith((_PYTHON, *_NO_RANGES)) for about, _ in names), False]
+        )
+        rows = np.flatnonzero(is_range[places] | _any_of(line, _STATED))
+        starts, ends = (times[rows].tolist() for times in line.times(base_ns))
+        stated = [dict[str, int]() for _ in rows]
+        for key in _STATED:
+            known, numbers = line.holds(key)[rows], line.numbers(key)[rows]
+            for place in np.flatnonzero(known).tolist():
+                stated[place][key] = int(numbers[place])
+        events = zip(places[rows].tolist(), starts, ends, stated, strict=True)
+        for place, start, end, about in events:
+            self._note(
+                Call(names[place][0].name, start, end, thread, 0), about, is_range=bool(is_range[place])
+            )
+
+    def _note(self, event: Call, about: Mapping[str, int], *, is_range: bool) -> None:
+        """Keep what an event of a thread shows."""
+        name, start, end, thread, _ = event
+        produced, consumed = _flow(about, "_pt", "_p"), _flow(about, "_ct", "_c")
+        if produced:
+            self._producers[produced] = (thread, start)
+        if consumed and end > start:
+            self._consumers.setdefault(thread, []).append((start, end, consumed))
+        if "hlo_op" in about and "correlation_id" not in about:
+            return  # what a CPU device ran
+        if "step_num" in about:
+            self.marks.append(Mark(name, about["step_num"], start, end, thread))
+        elif end > start and is_range:
+            self.ranges.append(Range(name, start, end, thread))
+            if name.endswith(_ALONE):
+                self._alone.append(event)
+        if about:
+            self._note_call(event, about, produced)
+
+    def _note_call(self, call: Call, about: Mapping[str, int], produced: Flow | None) -> None:
+        """Keep a call that started work: by its correlation, by the run of its program, or by its flow.
+
+        A range of a run that names a device is of the runtime's thread that runs it there, maybe long after
+        the program asked for it.
+        """
+        if about.get("correlation_id", 0) > 0:
+            self._launches.append(call._replace(run=about["correlation_id"]))
+        elif call.name == _ENQUEUES and produced:
+            self._enqueued[produced[1]] = call
+        elif "run_id" in about and "device_ordinal" not in about:
+            known = self._executes.setdefault(about["run_id"], call)
+            if call.start_ns < known.start_ns:
+                self._executes[about["run_id"]] = call
+
+    def launches(self) -> list[Call]:
+        """Return the calls that launched kernels and copies of GPUs, with their correlations."""
+        return self._launches
+
+    def execution(self, run: int) -> Call | None:
+        """Return the call that started a run of a program on CPU devices."""
+        return self._executes.get(run)
+
+    def executions_in_order(self, begins: Sequence[int]) -> list[Call]:
+        """Return the calls that started the runs of the only device, which begin at these times, in order.
+
+        Such calls do not name the run. None is returned unless there is one before each run and no other.
+        """
+        calls = sorted(self._alone, key=lambda call: call.start_ns)
+        if len(calls) != len(begins):
+            return []
+        is_before = all(call.start_ns <= begin for call, begin in zip(calls, begins, strict=True))
+        return calls if is_before else []
+
+    def enqueued(self, flow: Value | None) -> Call | None:
+        """Return the call that put a run into a TPU's queue, by the flow between them."""
+        if not isinstance(flow, int):
+            return None
+        return self._enqueued.get(flow)
+
+    def dispatched(self, call: Call) -> Moment:
+        """Return when and where the program dispatched what a call started: where the flows to it began."""
+        thread, time = call.thread, call.start_ns
+        for _ in range(_FARTHEST):
+            flow = self._consumed_around(thread, time)
+            if flow is None or flow not in self._producers:
+                break
+            thread, time = self._producers[flow]
+        return Moment(thread, time)
+
+    def _consumed_around(self, thread: int, time: int) -> Flow | None:
+        """Return the flow that the innermost range around a time continues, where that is one at all."""
+        consumers = self._consumers.get(thread, [])
+        place = bisect.bisect_right(consumers, time, key=lambda consumer: consumer[0])
+        for start, end, flow in reversed(consumers[max(0, place - _NESTED) : place]):
+            if start <= time < end:
+                return flow
+        return None
+
+
+_ALONE = "::ExecuteHelperOnSingleDevice"
+"""How the calls are named that start a run where a process has one device."""
+
+_NESTED = 64
+"""Ranges before a moment among which the one around it is looked for."""
+
+_STATED = ("step_num", "correlation_id", "run_id", "device_ordinal", "hlo_op", "_pt", "_p", "_ct", "_c")
+
+
+def _flow(about: Mapping[str, int], kind: str, number: str) -> Flow | None:
+    return (about[kind], about[number]) if kind in about and number in about else None
+
+
+def _any_of(line: Line, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Return for each event whether anything is stated about it under one of several names."""
+    found = np.zeros(line.count, dtype=np.bool_)
+    for name in names:
+        found |= line.holds(name)
+    return found

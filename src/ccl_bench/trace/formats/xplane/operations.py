@@ -1,0 +1,415 @@
+"""The instructions that a device ran: one row for each time, beside what each instruction is.
+
+A TPU's plane has them in `XLA Ops`, and those that run beside others in `Async XLA Ops`; a GPU's plane has
+the kernels of each stream; of CPU devices they are events of the host's threads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product
+from ccl_bench.trace.hlo.text import read_instruction
+from ccl_bench.trace.protobuf import DamagedMessageError, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccl_bench.trace.formats.xplane.devices import Device
+    from ccl_bench.trace.formats.xplane.space import EventName, Line, Plane, Value
+    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.protobuf import Numbers
+
+MODULES, OPS, ASYNC, STEPS, MARKS = "XLA Modules", "XLA Ops", "Async XLA Ops", "Steps", "XLA TraceMe"
+"""Lines of a TPU's plane."""
+
+_BARRIER = "barrier-cores"
+"""Events of a TPU during which it waits for the other ones."""
+
+_PROGRAM_ID = re.compile(r"\((\d{1,20})\)\Z")
+_STREAM = re.compile(r"\AStream #(\d+)")
+_COMPUTATIONS = ("XLA", "Framework", "TensorFlow", "Steps", "Source", "Launch")
+_WHOLE = 1 << 64
+
+
+class Kind(NamedTuple):
+    """What is run: an instruction of a program, or a kernel of none."""
+
+    name: str
+    program: int | None
+    instruction: Instruction | None
+    category: str = ""
+    flops: float | None = None
+    """Operations of one run as the compiler counts them."""
+    model_flops: float | None = None
+    """Operations of these that the model itself needs."""
+    bytes_accessed: float | None = None
+    """Bytes that one run reads and writes, as the compiler counts them."""
+    memory_bytes: float | None = None
+    """Bytes of these that are in the device's main memory."""
+    details: str = ""
+    """What a GPU's profiler states of a kernel or copy; of a TPU's copy the text of the instruction."""
+    is_copy: bool = False
+    """Whether a copy engine works."""
+    is_main: bool = True
+    """Whether this stands for its instruction, of several kernels that carry one out."""
+
+    @property
+    def collective(self) -> str | None:
+        """The canonical collective, or None for what does not communicate."""
+        if self.category == _BARRIER:
+            return "barrier"
+        return self.instruction.collective if self.instruction and self.is_main else None
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """The matrix products that one run computes."""
+        return self.instruction.products if self.instruction and self.is_main else ()
+
+
+@dataclass(slots=True)
+class Operations:
+    """What a device ran, in columns; one entry each time."""
+
+    kinds: list[Kind] = field(default_factory=list)
+    kind: Numbers = field(default_factory=lambda: _none())
+    """Place in `kinds`."""
+    start_ns: Numbers = field(default_factory=lambda: _none())
+    end_ns: Numbers = field(default_factory=lambda: _none())
+    stream: Numbers = field(default_factory=lambda: _none())
+    run: Numbers = field(default_factory=lambda: _none())
+    """Run of the program, or launch of the kernel; 0 where it is not known."""
+
+    def take(self, rows: Numbers) -> Operations:
+        """Return some of the rows."""
+        columns = (self.kind, self.start_ns, self.end_ns, self.stream, self.run)
+        return Operations(self.kinds, *(column[rows] for column in columns))
+
+
+def _none() -> Numbers:
+    return np.zeros(0, dtype=np.int64)
+
+
+class _Collected:
+    """Rows as they are found, and the kinds so far."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Kind, int] = {}
+        self._parts: list[tuple[Numbers, ...]] = []
+
+    def add(
+        self,
+        kinds: Sequence[Kind],
+        places: Numbers,
+        spans: tuple[Numbers, Numbers],
+        stream: int,
+        run: Numbers,
+    ) -> None:
+        """Add rows of one stream: `kinds` are the different ones, `places` says which each row is."""
+        own = [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds]
+        numbers = np.array([*own, -1], dtype=np.int64)[places]
+        self._parts.append((numbers, *spans, np.full(numbers.size, stream, dtype=np.int64), run))
+
+    def all(self) -> Operations:
+        """Return all rows, by start."""
+        kinds = [*self._kinds]
+        if not self._parts:
+            return Operations(kinds)
+        columns = [np.concatenate(column) for column in zip(*self._parts, strict=True)]
+        found = Operations(kinds, *columns)
+        return found.take(np.lexsort((-found.end_ns, found.start_ns)))
+
+
+def signed(number: int) -> int:
+    """Return a number of 64 bits as a signed one."""
+    return (number + (_WHOLE >> 1)) % _WHOLE - (_WHOLE >> 1)
+
+
+class Runs(NamedTuple):
+    """The runs of programs on a device, by start."""
+
+    program: list[str]
+    start_ns: Numbers
+    end_ns: Numbers
+    run: Numbers
+    flow: list[Value | None]
+    """What links a run to the call that enqueued it."""
+
+    def around(self, times: Numbers) -> Numbers:
+        """Return the run during which each time lies; 0 for none."""
+        if not self.start_ns.size:
+            return np.zeros(times.size, dtype=np.int64)
+        place = np.searchsorted(self.start_ns, times, side="right") - 1
+        known = (place >= 0) & (times < self.end_ns[place])
+        return np.where(known, self.run[place], 0)
+
+    def program_id(self, run: int) -> int | None:
+        """Return the id of the program of a run, which stands in its name; None for no run."""
+        match = _PROGRAM_ID.search(self.program[run - 1]) if run else None
+        return int(match[1]) % _WHOLE if match else None
+
+
+def tpu_runs(plane: Plane, base_ns: int) -> Runs:
+    """Return the runs of programs on a TPU; they are numbered from 1 in order of time."""
+    for line in plane.lines:
+        if line.name == MODULES:
+            starts, ends = line.times(base_ns)
+            order = np.argsort(starts, kind="stable")
+            names, flows = line.names(), line.stated("_c")
+            return Runs(
+                [names[place].name for place in order.tolist()],
+                starts[order],
+                ends[order],
+                np.arange(1, order.size + 1),
+                [flows[place] for place in order.tolist()],
+            )
+    return Runs([], _none(), _none(), _none(), [])
+
+
+def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
+    """Return the instructions of a TPU's core as recorded, halves of asynchronous ones apart."""
+    found = _Collected()
+    for line in plane.lines:
+        if line.name == OPS:
+            none = np.zeros(line.count, dtype=np.int64)
+            found.add(*_tpu_kinds(line, programs), _device_times(line, base_ns), 0, none)
+    return _leaves(found.all())
+
+
+def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
+    """Return start and end of each event, ns; as long as the device's own clock says where it is stated."""
+    starts, ends = line.times(base_ns)
+    lengths = line.numbers("device_duration_ps")
+    exact = (line.offset_ps % 1000 + lengths) // 1000
+    return starts, np.where(lengths > 0, starts + exact, ends)
+
+
+def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], base_ns: int) -> Operations:
+    """Return what a TPU ran: its instructions, those that run beside others, and waits for other TPUs."""
+    found = _Collected()
+    lines = {line.name: line for line in plane.lines}
+    beside = lines.get(ASYNC)
+    starts = _started(beside, programs) if beside else set()
+    for stream, name in enumerate((OPS, ASYNC)):
+        if name not in lines:
+            continue
+        line = lines[name]
+        kinds, places = _tpu_kinds(line, programs)
+        starts_ns, ends_ns = _device_times(line, base_ns)
+        keep = [name == ASYNC or not _is_half(kind.instruction, kind.program, starts) for kind in kinds]
+        rows = np.flatnonzero(np.array([*keep, True])[places])
+        own = starts_ns[rows], ends_ns[rows]
+        found.add(kinds, places[rows], own, stream, runs.around(own[0]))
+    if MARKS in lines:
+        _add_barriers(found, lines[MARKS], runs, base_ns)
+    return _leaves(_joined_halves(found.all()))
+
+
+def _add_barriers(found: _Collected, marks: Line, runs: Runs, base_ns: int) -> None:
+    """Add the waits for other TPUs, each of the program in whose run it is."""
+    names, places = marks.distinct()
+    is_barrier = np.array([*(about.name == _BARRIER for about, _ in names), False])
+    rows = np.flatnonzero(is_barrier[places])
+    starts_ns, ends_ns = marks.times(base_ns)
+    own = runs.around(starts_ns[rows])
+    programs, numbers = np.unique(own, return_inverse=True)
+    barriers = [Kind(_BARRIER, runs.program_id(run), None, _BARRIER) for run in programs.tolist()]
+    found.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, own)
+
+
+def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | None, str]]:
+    """Return program and name of the instructions whose whole run is on the line of asynchronous ones."""
+    kinds, _ = _tpu_kinds(line, programs)
+    return {(kind.program, kind.instruction.name) for kind in kinds if kind.instruction}
+
+
+def _tpu_kinds(line: Line, programs: Mapping[int, Program]) -> tuple[list[Kind], Numbers]:
+    """Return what the events of a line run, and for each event the place of it."""
+    names, places = line.distinct()
+    return [_tpu_kind(about, programs) for about, _ in names], places
+
+
+def _is_half(own: Instruction | None, program: int | None, starts: set[tuple[int | None, str]]) -> bool:
+    """Whether an instruction starts or awaits one whose whole run is on the line of asynchronous ones."""
+    return own is not None and ((program, own.name) in starts or (program, own.starts) in starts)
+
+
+def _tpu_kind(about: EventName, programs: Mapping[int, Program]) -> Kind:
+    stated = about.stated
+    program = _number(stated.get("program_id"))
+    program = None if program is None else program % _WHOLE
+    name = about.shown or about.name.partition(" = ")[0].lstrip("%")
+    text = read_instruction(about.name)
+    if text is not None:
+        name = text.name
+    own = programs.get(program) if program is not None else None
+    known = own.instructions.get(name) if own else None
+    return Kind(
+        name,
+        program,
+        known or text,
+        str(stated.get("hlo_category", "")),
+        _number(stated.get("flops")),
+        _number(stated.get("model_flops")),
+        _number(stated.get("bytes_accessed")),
+        _memory_bytes(stated.get("memory_access_breakdown")),
+        about.name if text is not None and text.kind == "copy" else "",
+        is_copy=text is not None and text.kind == "copy" and (text.is_start or text.is_done),
+    )
+
+
+_ACCESSES, _SPACE, _SIZE = 1, 2, 3
+"""Numbers of the fields of a `memory_access_breakdown`: accesses, and of one of them its memory and bytes."""
+
+_MAIN_MEMORY = 1
+
+
+def _memory_bytes(breakdown: Value | None) -> int | None:
+    """Return the bytes of a breakdown by memory that are in the main memory; None without one."""
+    if not isinstance(breakdown, bytes):
+        return None
+    try:
+        accesses = Message(breakdown).messages(_ACCESSES)
+    except DamagedMessageError:
+        return None
+    return sum(each.number(_SIZE) for each in accesses if each.number(_SPACE) == _MAIN_MEMORY)
+
+
+def _number(value: Value | None) -> int | None:
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        return int(value)
+    return int(value) if isinstance(value, int | float) else None
+
+
+def gpu_operations(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
+    """Return what a GPU ran; the run of each is the correlation of its launch."""
+    found = _Collected()
+    for line in plane.lines:
+        if line.name.startswith(_COMPUTATIONS):
+            continue
+        match = _STREAM.match(line.name)
+        stream = int(match[1]) if match else signed(line.id)
+        stated, places = line.distinct("program_id", "hlo_op", *_GPU_DETAILS)
+        kinds = [_gpu_kind(about.name, values, programs) for about, values in stated]
+        found.add(kinds, places, line.times(base_ns), stream, line.numbers("correlation_id"))
+    return _with_main_kernels(found.all())
+
+
+def _with_main_kernels(found: Operations) -> Operations:
+    """Return the operations with the kernel of each instruction marked that takes most time over all runs."""
+    lengths = np.bincount(found.kind, weights=found.end_ns - found.start_ns, minlength=len(found.kinds))
+    main: dict[tuple[int | None, str], int] = {}
+    for place, kind in enumerate(found.kinds):
+        if kind.instruction is not None:
+            key = (kind.program, kind.instruction.name)
+            if lengths[place] > lengths[main.setdefault(key, place)]:
+                main[key] = place
+    stands = {*main.values()}
+    kinds = [
+        kind._replace(is_main=kind.instruction is None or place in stands)
+        for place, kind in enumerate(found.kinds)
+    ]
+    return replace(found, kinds=kinds)
+
+
+_GPU_DETAILS = ("kernel_details", "memcpy_details", "memset_details")
+
+
+def _gpu_kind(name: str, stated: tuple[Value | None, ...], programs: Mapping[int, Program]) -> Kind:
+    program, op, kernel, copy, reset = stated
+    own = _host_kind(program, op, programs, "memset" if reset else name)
+    return own._replace(details=str(copy or reset or kernel or ""), is_copy=bool(copy or reset))
+
+
+def _host_kind(program: Value | None, op: Value | None, programs: Mapping[int, Program], name: str) -> Kind:
+    """Return the kind of an event that names its instruction."""
+    number = program % _WHOLE if isinstance(program, int) else None
+    known = programs.get(number) if number is not None else None
+    own = known.instructions.get(op) if known and isinstance(op, str) else None
+    return Kind(name, number, own, own.kind if own else "")
+
+
+def cpu_operations(plane: Plane, device: Device, programs: Mapping[int, Program], base_ns: int) -> Operations:
+    """Return what a CPU device ran on the host's threads, as few streams as it takes.
+
+    The instructions of one program move from thread to thread; those that do not overlap follow each other.
+    """
+    found = _Collected()
+    for thread, line in enumerate(plane.lines):
+        own = line.holds("hlo_op") & (line.numbers("device_ordinal") == device.ordinal)
+        rows = np.flatnonzero(own & line.holds("device_ordinal"))
+        if not rows.size:
+            continue
+        stated, places = line.distinct("program_id", "hlo_op")
+        kinds = [_host_kind(program, op, programs, str(op)) for _, (program, op) in stated]
+        starts_ns, ends_ns = line.times(base_ns)
+        spans = starts_ns[rows], ends_ns[rows]
+        found.add(kinds, places[rows], spans, thread, line.numbers("run_id")[rows])
+    return _on_few_streams(_leaves(_joined_halves(found.all())))
+
+
+def _on_few_streams(found: Operations) -> Operations:
+    """Return the operations with each on the first stream that is free when it starts."""
+    free_at: list[int] = []
+    streams = np.zeros(found.kind.size, dtype=np.int64)
+    for row, (start, end) in enumerate(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)):
+        stream = next((place for place, free in enumerate(free_at) if free <= start), len(free_at))
+        free_at[stream : stream + 1] = [end]
+        streams[row] = stream
+    return replace(found, stream=streams)
+
+
+def _joined_halves(found: Operations) -> Operations:
+    """Return the operations with each start and its done as one, from the start's begin to the done's end.
+
+    The nth start of an instruction in a run belongs to the nth done of it. What the device itself does in
+    the halves is no work of its own. A half without the other stays what it is.
+    """
+    halves = [
+        kind.instruction is not None and (kind.instruction.is_start or kind.instruction.is_done)
+        for kind in found.kinds
+    ]
+    rows = np.flatnonzero(np.array([*halves, False])[found.kind]) if any(halves) else _none()
+    if not rows.size:
+        return found
+    open_starts: dict[tuple[int | None, str, int], list[int]] = {}
+    end_ns, dropped = found.end_ns.copy(), np.zeros(found.kind.size, dtype=bool)
+    stream = found.stream.copy()
+    for row in rows.tolist():
+        kind = found.kinds[found.kind[row]]
+        own = kind.instruction
+        if own is None:
+            continue
+        key = (kind.program, own.name if own.is_start else own.starts, int(found.run[row]))
+        if own.is_start:
+            open_starts.setdefault(key, []).append(row)
+        elif open_starts.get(key):
+            first = open_starts[key].pop(0)
+            end_ns[first], dropped[row] = max(end_ns[row], end_ns[first]), True
+            stream[first] = _BESIDE
+    whole = replace(found, end_ns=end_ns, stream=stream)
+    return whole.take(np.flatnonzero(~dropped))
+
+
+_BESIDE = 1 << 20
+"""Stream of what runs beside the instructions of its own stream."""
+
+
+def _leaves(found: Operations) -> Operations:
+    """Return the operations without those that only hold others: loops, branches and calls."""
+    holders = [kind.instruction is not None and kind.instruction.kind in CONTAINERS for kind in found.kinds]
+    rows = np.flatnonzero(np.array([*holders, False])[found.kind]) if any(holders) else _none()
+    keep = np.ones(found.kind.size, dtype=bool)
+    after = np.searchsorted(found.start_ns, found.end_ns[rows])
+    for row, last in zip(rows.tolist(), after.tolist(), strict=True):
+        inside = slice(row + 1, last)
+        held = found.end_ns[inside] <= found.end_ns[row]
+        own = found.kinds[found.kind[row]].instruction
+        if own is not None and own.kind == "call":  # its instructions run on its own thread
+            held &= found.stream[inside] == found.stream[row]
+        keep[row] = not held.any()
+    return found.take(np.flatnonzero(keep)) if rows.size else found

@@ -1,0 +1,132 @@
+"""An opened profile: its planes, the programs that ran, and its devices."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
+from ccl_bench.trace.formats.xplane.devices import (
+    HostDevices,
+    Job,
+    core_id,
+    host_devices,
+    identify,
+    plane_devices,
+)
+from ccl_bench.trace.formats.xplane.space import HOST, PROGRAMS, TASK, Plane, find_planes, read_plane
+from ccl_bench.trace.hlo.program import Program, read_program
+from ccl_bench.trace.protobuf import DamagedMessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+_PROGRAM = re.compile(r"\A(.*)\((\d{1,20})\)\Z", re.DOTALL)
+"""Name of the event that holds a program: the program's name and id."""
+
+_WHOLE = 1 << 64
+"""Ids of programs are unsigned numbers of 64 bits."""
+
+_LOOKED_AT = 1 << 16
+"""Bytes from which a file that was converted to text is known."""
+
+
+class Profile:
+    """One file, open. Planes are read when they are asked for; a damaged one is noted and left out."""
+
+    def __init__(self, stream: BinaryIO, file: str) -> None:
+        self._stream, self._file = stream, file
+        self.space = find_planes(stream)
+        self.damaged: dict[str, str] = {}
+        """Name of a plane or program that cannot be read → why."""
+        if self.space.cut_at is not None and _is_converted(stream):
+            raise InputError(
+                "the file was converted to UTF-8 text, and its binary content is lost",
+                where=file,
+                fix="copy the original file again as binary",
+            )
+        if not self.space.planes:
+            raise InputError("holds no plane of an XLA profile", where=file, fix="record the profile again")
+        self.host = self.plane(HOST)
+        self.programs = dict(self._programs())
+        self.job = self._job()
+
+    def plane(self, name: str) -> Plane | None:
+        """Return a plane by its name; None where it is not there or damaged."""
+        span = self.space.plane(name)
+        if span is None:
+            return None
+        try:
+            return read_plane(self._stream, span)
+        except DamagedMessageError as error:
+            self.damaged[name] = str(error)
+            return None
+
+    @property
+    def start_ns(self) -> int | None:
+        """When the recording began, ns since the epoch; None where that is not recorded."""
+        plane = self.plane(TASK)
+        found = plane.stated.get("profile_start_time") if plane else None
+        return found if isinstance(found, int) and found > 0 else None
+
+    def _programs(self) -> Iterator[tuple[int, Program]]:
+        """Yield id and content of each program."""
+        plane = self.plane(PROGRAMS)
+        for each in plane.event_names.values() if plane else ():
+            data, named = each.stated.get("Hlo Proto"), _PROGRAM.match(each.name)
+            if not named or not isinstance(data, bytes):
+                continue
+            try:
+                yield int(named[2]) % _WHOLE, read_program(data)
+            except DamagedMessageError as error:
+                self.damaged[each.name] = str(error)
+
+    def _job(self) -> Job:
+        planes = plane_devices(span.name for span in self.space.planes)
+        stated: dict[str, int | None] = {}
+        for device in planes:
+            plane = self.plane(device.plane)
+            stated[device.plane] = core_id(plane.stated.get("core_details")) if plane else None
+        every_is_stated = bool(stated) and None not in stated.values()
+        host = HostDevices({}, frozenset()) if every_is_stated else host_devices(self.host)
+        found = identify(planes, stated, host, self.programs.values())
+        if not found.devices:
+            damage = [*self.damaged.items(), *(self.host.damage.items() if self.host else ())]
+            why = f": {damage[0][0]} is damaged ({damage[0][1]})" if damage else ""
+            if self.space.cut_at is not None:
+                why = f": it is truncated or damaged at byte {self.space.cut_at:,}"
+            fix = "record the profile again, with work on a device, and copy it whole"
+            raise InputError(f"holds no work of any device{why}", where=self._file, fix=fix)
+        return found
+
+
+def _is_converted(stream: BinaryIO) -> bool:
+    """Whether a file is text with letters beyond ASCII, which a binary one is only by conversion."""
+    stream.seek(0)
+    beginning = stream.read(_LOOKED_AT)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    return not text.isascii()
+
+
+@contextlib.contextmanager
+def open_profile(path: Path, file: str) -> Iterator[Profile]:
+    """Open the profile at a path; `file` names it in messages. Raises InputError where it is none."""
+    try:
+        with path.open("rb") as stream:
+            yield Profile(stream, file)
+    except OSError as error:
+        raise storage.unreadable(path, error) from error
+
+
+def list_devices(path: Path) -> Job:
+    """Return the devices of the profile at a path."""
+    with open_profile(path, str(path)) as profile:
+        return profile.job

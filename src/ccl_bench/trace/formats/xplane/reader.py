@@ -1,0 +1,293 @@
+"""Read one device of a profile into tables, and report what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.counting import counted
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.schema import TABLES
+from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.formats.xplane import rows, steps
+from ccl_bench.trace.formats.xplane.host import Host
+from ccl_bench.trace.formats.xplane.operations import (
+    STEPS,
+    Operations,
+    cpu_operations,
+    gpu_operations,
+    tpu_instructions,
+    tpu_operations,
+    tpu_runs,
+)
+from ccl_bench.trace.formats.xplane.profile import open_profile
+from ccl_bench.trace.formats.xplane.space import Plane
+from ccl_bench.trace.formats.xplane.steps import MARKED
+from ccl_bench.trace.protobuf import DamagedMessageError
+from ccl_bench.trace.quality import drop_impossible, drop_repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.trace.formats.xplane.devices import Device
+    from ccl_bench.trace.formats.xplane.host import Call, Moment
+    from ccl_bench.trace.formats.xplane.profile import Profile
+    from ccl_bench.trace.formats.xplane.steps import Steps
+
+_RELATIVE = 10**17
+"""Times below this, ns, count from the start of the recording: since the epoch it would be March 1973."""
+
+
+def read_xplane(path: Path, file: str, part: str) -> TraceContent:
+    """Return the content of a profile for one of its devices; `file` names it in messages.
+
+    `part` is the id of the device, empty for the only one. Raises InputError where it is no profile.
+    """
+    with open_profile(path, file) as profile:
+        device = next((each for each in profile.job.devices if part in ("", each.id)), None)
+        if device is None:
+            raise InputError(
+                "the profile does not hold this device", where=f"{file}#{part}", fix="read it anew"
+            )
+        try:
+            return _DeviceReader(profile, device, file).content()
+        except DamagedMessageError as error:
+            fix = "record the profile again, or copy the file again"
+            raise InputError(f"the plane of {device.id} is damaged: {error}", where=file, fix=fix) from error
+
+
+class _DeviceReader:
+    """What one device of a profile did, and the host for it."""
+
+    def __init__(self, profile: Profile, device: Device, file: str) -> None:
+        self.profile, self.device, self.file = profile, device, file
+        self.start_ns = profile.start_ns
+        own = profile.host if device.kind == "CPU" else profile.plane(device.plane)
+        self.plane = own if own is not None else Plane(device.plane, b"")
+        self.base_ns = (self.start_ns or 0) if self._is_relative() else 0
+        self.host = Host(profile.host, self.base_ns)
+        self.calls: dict[int, Call] = {}
+        self.dispatched: dict[int, Moment] = {}
+        """Run → when and on which thread the program asked for it."""
+
+    def _is_relative(self) -> bool:
+        planes = [plane for plane in (self.plane, self.profile.host) if plane is not None]
+        return all(line.start_ns < _RELATIVE for plane in planes for line in plane.lines if line.count)
+
+    def content(self) -> TraceContent:
+        """Return tables and findings."""
+        work, costs, found = self._work()
+        tables = {
+            "kernels": rows.kernel_rows(work, self.device, self._chip()),
+            "memcpy": rows.copy_rows(work, self.device),
+            "cpu_ops": self._cpu_ops(),
+            "products": rows.product_rows(work),
+            "launches": self._launches(),
+            "annotations": self._annotations(found),
+            "collectives": rows.collective_rows(work, self.device, self.profile.programs, self._ranks()),
+            "devices": self._devices(),
+            "hlo_operations": rows.operation_rows(costs, self.profile.programs),
+        }
+        tables, implausible = drop_impossible(tables, self.file)
+        tables, repeated = drop_repeated(tables, self.file)
+        return TraceContent(
+            tables=tables,
+            rank=self.device.rank,
+            world_size=self.profile.job.world_size,
+            findings=[*implausible, *repeated, *self._findings(found, tables)],
+            attributes=self._attributes(),
+        )
+
+    def _work(self) -> tuple[Operations, Operations, Steps]:
+        """Return what the device ran, its instructions with their costs, and its steps."""
+        programs = self.profile.programs
+        if self.device.kind == "TPU":
+            runs = tpu_runs(self.plane, self.base_ns)
+            work = tpu_operations(self.plane, runs, programs, self.base_ns)
+            costs = tpu_instructions(self.plane, programs, self.base_ns)
+            queued = zip(runs.run.tolist(), map(self.host.enqueued, runs.flow), strict=True)
+            self.calls = {run: call for run, call in queued if call}
+            shown = steps.line_steps(self.plane, STEPS, self.base_ns)
+            return work, costs, self._steps(work, shown if shown.steps else steps.runs_as_steps(runs))
+        if self.device.kind == "GPU":
+            work = gpu_operations(self.plane, programs, self.base_ns)
+            self.calls = self._own_launches()
+        else:
+            work = self._numbered(cpu_operations(self.plane, self.device, programs, self.base_ns))
+        return work, work, self._steps(work, steps.work_as_steps(work, programs))
+
+    def _own_launches(self) -> dict[int, Call]:
+        """Return the launches without those whose work ran on another GPU of the process."""
+        elsewhere: set[int] = set()
+        for other in self.profile.job.devices:
+            plane = None if other == self.device else self.profile.plane(other.plane)
+            for line in plane.lines if plane else ():
+                elsewhere.update(line.numbers("correlation_id").tolist())
+        return {call.run: call for call in self.host.launches() if call.run not in elsewhere}
+
+    def _steps(self, work: Operations, shown: Steps) -> Steps:
+        self.dispatched = {run: self.host.dispatched(call) for run, call in self.calls.items()}
+        return steps.find_steps(self.host.marks, self.dispatched, work, shown)
+
+    def _numbered(self, work: Operations) -> Operations:
+        """Return work with the runs numbered from 1 in order of time, as launches are elsewhere."""
+        runs, first = np.unique(work.run, return_index=True)
+        order = np.argsort(first)
+        number = np.empty(runs.size, dtype=np.int64)
+        number[order] = np.arange(1, runs.size + 1)
+        for place, run in enumerate(runs.tolist()):
+            call = self.host.execution(run)
+            if call is not None:
+                self.calls[int(number[place])] = call
+        if not self.calls and len(self.profile.job.devices) == 1:
+            in_order = self.host.executions_in_order(work.start_ns[first[order]].tolist())
+            self.calls = dict(enumerate(in_order, start=1))
+        return Operations(
+            work.kinds,
+            work.kind,
+            work.start_ns,
+            work.end_ns,
+            work.stream,
+            number[np.searchsorted(runs, work.run)] if runs.size else work.run,
+        )
+
+    def _ranks(self) -> dict[int, int]:
+        """Return the rank of each device of the job, by its global id."""
+        used = {
+            d for program in self.profile.programs.values() for replicas in program.devices for d in replicas
+        }
+        if self.device.kind != "CPU":
+            return {device: device for device in used}
+        return {device: rank for rank, device in enumerate(sorted(used))}
+
+    def _chip(self) -> rows.Chip:
+        units = self.plane.stated.get("core_count")
+        return rows.Chip(units if isinstance(units, int) and units > 0 else None)
+
+    def _cpu_ops(self) -> pl.DataFrame:
+        found = self.host.ranges
+        return TABLES["cpu_ops"].frame(
+            {
+                "start_ns": [each.start_ns for each in found],
+                "end_ns": [each.end_ns for each in found],
+                "name": [each.name for each in found],
+                "thread": [each.thread for each in found],
+            }
+        )
+
+    def _launches(self) -> pl.DataFrame:
+        """Return the calls that started work, at the time when the program asked for it.
+
+        Those of a CPU or TPU start a whole program, often long after that, on a thread of the runtime.
+        """
+        calls = ((run, self.dispatched[run].time_ns, call) for run, call in self.calls.items())
+        found = sorted(calls, key=lambda each: each[1])
+        columns: dict[str, list[object]] = {
+            "start_ns": [start for _, start, _ in found],
+            "end_ns": [start + call.end_ns - call.start_ns for _, start, call in found],
+            "name": [call.name for _, _, call in found],
+            "thread": [call.thread for _, _, call in found],
+            "correlation": [run for run, _, _ in found],
+        }
+        return TABLES["launches"].frame(columns)
+
+    def _annotations(self, found: Steps) -> pl.DataFrame:
+        """Return the ranges of the program; steps carry their number in the name."""
+        shown = found.steps
+        marked = [(f"{each.name}#step_num={each.number}#", each.start_ns, each.end_ns) for each in shown]
+        own = [each for each in self.host.ranges if _is_marked(each.name)]
+        ranges = [(each.name, each.start_ns, each.end_ns) for each in own]
+        every = [*marked, *ranges]
+        on_device = [found.found != MARKED] * len(marked) + [False] * len(ranges)
+        return TABLES["annotations"].frame(
+            {
+                "start_ns": [start for _, start, _ in every],
+                "end_ns": [end for _, _, end in every],
+                "name": [name for name, _, _ in every],
+                "on_device": on_device,
+            }
+        )
+
+    def _devices(self) -> pl.DataFrame:
+        stated = self.plane.stated
+        if self.device.kind == "CPU":
+            return TABLES["devices"].empty()
+        rate = stated.get("peak_hbm_bw_gigabytes_per_second")
+        bandwidth = rate * 1e9 if isinstance(rate, float) else stated.get("memory_bandwidth")
+        peak = stated.get("peak_teraflops_per_second")
+        return TABLES["devices"].frame(
+            {
+                "device": [self.device.ordinal],
+                "name": [str(stated.get("device_type_string", ""))],
+                "memory_bytes": [_positive(stated.get("memory_size"))],
+                "sms": [_positive(stated.get("core_count"))],
+                "peak_flops_per_s": [peak * 1e12 if isinstance(peak, float) and peak > 0 else None],
+                "memory_bytes_per_s": [_positive(bandwidth)],
+            }
+        )
+
+    def _attributes(self) -> dict[str, str]:
+        plane = self.profile.plane("/host:metadata")
+        stated = plane.stated if plane else {}
+        names = {"jax_version": "jax_version", "jaxlib_version": "jaxlib_version"}
+        return {name: str(stated[key])[:64] for name, key in names.items() if key in stated}
+
+    def _findings(self, found: Steps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
+        yield from self._damage()
+        if self.start_ns is None:
+            message = (
+                "the start of the recording is not stated: times cannot be compared with those of other files"
+            )
+            yield Finding("clock-unanchored", "warning", message, self.file)
+        if found.found == steps.ON_DEVICE:
+            message = (
+                "the program does not wait for the device within its steps: a step lasts from its first work "
+                "on the device to that of the next step"
+            )
+            if found.left_out:
+                steps_left = counted(found.left_out, "marked step")
+                message += f"; {steps_left} of which the recording holds no work, or not all, left out"
+            yield Finding("steps-on-device", "note", message, self.file, touches=("steps",))
+        if found.found == steps.BY_PROGRAM:
+            runs = counted(len(found.steps), "run")
+            message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as one"
+            yield Finding(
+                "steps-by-program", "warning", message, self.file, count=len(found.steps), touches=("steps",)
+            )
+        if not tables["kernels"].height:
+            yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
+
+    def _damage(self) -> Iterator[Finding]:
+        for text in self.profile.space.complaints:
+            yield Finding(
+                "events-dropped", "warning", f"the profiler reported: {text.strip()[:200]}", self.file
+            )
+        cut_at = self.profile.space.cut_at
+        if cut_at is not None:
+            message = f"the profile is truncated or damaged at byte {cut_at:,}; what precedes is used"
+            yield Finding("file-truncated", "error", message, self.file)
+        damaged = dict(self.profile.damaged)
+        for plane in filter(None, (self.plane, self.profile.host)):
+            damaged |= {f"{part} of {plane.name}": why for part, why in plane.damage.items()}
+        for name, why in damaged.items():
+            yield Finding("table-damaged", "error", f"{name} is damaged: {why}", self.file)
+        if not self.profile.programs and self.device.kind != "TPU":
+            message = (
+                "the profile holds no compiled program: groups and sizes of collectives, and products, "
+                "are not known"
+            )
+            touched = ("collectives", "products", "hlo_operations")
+            yield Finding("programs-missing", "warning", message, self.file, touches=touched)
+
+
+def _is_marked(name: str) -> bool:
+    """Whether a range is the program's own; those of the runtime have names of C++ or of its calls."""
+    return "::" not in name and "=>" not in name
+
+
+def _positive(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and value > 0 else None

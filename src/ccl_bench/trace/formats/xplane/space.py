@@ -1,0 +1,366 @@
+"""The planes of a profile: where each lies in its file, and what one holds once it is read.
+
+A profile (`XSpace`) is a list of planes: one for each device, one for the threads of the host, one with the
+programs. A plane is read whole and alone. The names of its events, and what is stated about all events of a
+name, stand once in it.
+
+Source of the numbers of fields: `xplane.proto` of https://github.com/openxla/xla.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ccl_bench.trace.protobuf import (
+    BYTES,
+    DamagedMessageError,
+    Field,
+    FieldTable,
+    Message,
+    field_table,
+    fields,
+    read_varint,
+    split_fields,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.trace.protobuf import Numbers
+
+HOST, PROGRAMS, TASK = "/host:CPU", "/host:metadata", "Task Environment"
+"""Names of the planes that are no devices."""
+
+Value = int | float | str | bytes
+"""What is stated about an event or a plane."""
+
+
+class _Space:
+    PLANE, ERROR, WARNING = 1, 2, 3
+
+
+class _Plane:
+    NAME, LINE, EVENT_NAME, STAT_NAME, STAT = 2, 3, 4, 5, 6
+
+
+class _Line:
+    ID, NAME, START_NS, EVENT, SHOWN_NAME = 1, 2, 3, 4, 11
+
+
+class _Event:
+    NAME, OFFSET_PS, DURATION_PS, STAT = 1, 2, 3, 4
+
+
+class _Stat:
+    NAME, DOUBLE, UNSIGNED, SIGNED, TEXT, BYTES, REFERENCE = 1, 2, 3, 4, 5, 6, 7
+
+
+_DOUBLE = struct.Struct("<d")
+
+_HEAD_BYTES = 4096
+"""Bytes at the beginning of a plane in which its name stands."""
+
+
+class PlaneSpan(NamedTuple):
+    """Where a plane lies in its file."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Space:
+    """What lies where in a file."""
+
+    planes: list[PlaneSpan] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """Errors and warnings of the profiler itself."""
+    cut_at: int | None = None
+    """Where the bytes stop to be a profile; what follows is left out."""
+
+    def plane(self, name: str) -> PlaneSpan | None:
+        """Return the plane of a name, or None."""
+        return next((plane for plane in self.planes if plane.name == name), None)
+
+
+def find_planes(stream: BinaryIO) -> Space:
+    """Return what lies where in an open file; only the beginning of each plane is read."""
+    space, size = Space(), stream.seek(0, 2)
+    place = 0
+    while place < size:
+        stream.seek(place)
+        head = stream.read(_HEAD_BYTES)
+        try:
+            number, start, end = _first_field(head)
+            if place + end > size:
+                raise DamagedMessageError("the file ends inside a plane")
+            if number == _Space.PLANE:
+                space.planes.append(PlaneSpan(_plane_name(head[start:end]), place + start, place + end))
+            elif number in (_Space.ERROR, _Space.WARNING):
+                space.complaints.append(head[start:end].decode("utf-8", "replace"))
+        except DamagedMessageError:
+            space.cut_at = place
+            break
+        place += end
+    return space
+
+
+def _first_field(head: bytes) -> tuple[int, int, int]:
+    """Return number, start and end of the first field of a message of bytes, which may end after `head`."""
+    tag, place = read_varint(head, 0, len(head))
+    if tag & 7 != BYTES or not tag >> 3:
+        raise DamagedMessageError("a profile holds nothing but messages and texts")
+    length, place = read_varint(head, place, len(head))
+    return tag >> 3, place, place + length
+
+
+def _plane_name(head: bytes) -> str:
+    """Return the name of a plane from its beginning; it stands before all that is large."""
+    try:
+        for each in fields(head):
+            if each.number == _Plane.NAME:
+                return head[each.value : each.end].decode("utf-8", "replace")
+    except DamagedMessageError:  # the beginning ends inside a field
+        return ""
+    return ""
+
+
+def read_plane(stream: BinaryIO, span: PlaneSpan) -> Plane:
+    """Return a plane; DamagedMessageError where it is none."""
+    stream.seek(span.start)
+    return Plane(span.name, stream.read(span.end - span.start))
+
+
+@dataclass(frozen=True, slots=True)
+class EventName:
+    """What all events of a name have in common."""
+
+    name: str
+    shown: str
+    """A shorter name; empty where there is none."""
+    stated: Mapping[str, Value]
+
+
+class Plane:
+    """One plane: its lines, the names of its events, and what is stated about it."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        self.damage: dict[str, str] = {}
+        """What of the plane could not be read → why."""
+        self._data = data
+        found = list(fields(data))
+        self._line_fields = [each for each in found if each.number == _Plane.LINE]
+        stat_names = self._entries(found, _Plane.STAT_NAME)
+        self.stat_names = {number: message.text(2) for number, message in stat_names}
+        self.event_names = {
+            number: EventName(message.text(2), message.text(4), self._stated(message, 5))
+            for number, message in self._entries(found, _Plane.EVENT_NAME)
+        }
+        self.stated = self._stated(Message(data), _Plane.STAT)
+
+    def _entries(self, found: list[Field], number: int) -> Iterator[tuple[int, Message]]:
+        """Yield key and value of each entry of a map."""
+        for each in found:
+            if each.number != number:
+                continue
+            try:
+                entry = Message(self._data, each.value, each.end)
+                yield entry.number(1), entry.message(2)
+            except DamagedMessageError as error:
+                self.damage["a name"] = str(error)
+
+    def _stated(self, about: Message, number: int) -> dict[str, Value]:
+        """Return by name what a message states in a repeated field."""
+        found: dict[str, Value] = {}
+        for stat in about.each(number):
+            try:
+                parts = list(fields(self._data, stat.value, stat.end))
+            except DamagedMessageError as error:
+                self.damage["a statement"] = str(error)
+                continue
+            names = [self.stat_names.get(each.value) for each in parts if each.number == _Stat.NAME]
+            values = [self.value(each) for each in parts if each.number != _Stat.NAME]
+            name, value = ([None, *names])[-1], ([None, *values])[-1]
+            if name is not None and value is not None:
+                found[name] = value
+        return found
+
+    def value(self, given: Field) -> Value | None:
+        """Return the value in a field of what is stated; None where it is of no known kind."""
+        if given.number in (_Stat.UNSIGNED, _Stat.SIGNED):
+            return given.value
+        if given.number == _Stat.REFERENCE:
+            return self.stat_names.get(given.value)
+        data = self._data[given.value : given.end]
+        if given.number == _Stat.DOUBLE and len(data) == _DOUBLE.size:
+            return float(_DOUBLE.unpack(data)[0])
+        if given.number == _Stat.TEXT:
+            return data.decode("utf-8", "replace")
+        return data if given.number == _Stat.BYTES else None
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The lines of the plane that are not damaged."""
+        found = []
+        for number, each in enumerate(self._line_fields):
+            try:
+                found.append(Line(self, self._data, each.value, each.end))
+            except DamagedMessageError as error:
+                self.damage[f"line {number}"] = str(error)
+        return found
+
+
+_AT_ONCE = 1 << 18
+"""Events that are read at once: what of them is not kept takes some 100 MB."""
+
+
+class _Stats(NamedTuple):
+    """What is stated about events: one entry for each statement."""
+
+    event: NDArray[np.int32]
+    name: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    """Number of the field that holds the value."""
+    value: Numbers
+    end: Numbers
+
+
+class Line:
+    """One line of a plane, such as a thread or a stream, with its events in columns, one entry an event."""
+
+    def __init__(self, plane: Plane, data: bytes, start: int, end: int) -> None:
+        self._plane, self._data = plane, data
+        others, begins, ends = split_fields(data, start, end, _Line.EVENT)
+        head = {each.number: each for each in others}
+        texts = {number: data[each.value : each.end] for number, each in head.items() if each.end}
+        self.id = head[_Line.ID].value if _Line.ID in head else 0
+        self.name = texts.get(_Line.NAME, b"").decode("utf-8", "replace")
+        self.start_ns = head[_Line.START_NS].value if _Line.START_NS in head else 0
+        self.count = begins.size
+        self.name_ids: Numbers = np.zeros(self.count, dtype=np.int64)
+        self.offset_ps: Numbers = np.zeros(self.count, dtype=np.int64)
+        self.duration_ps: Numbers = np.zeros(self.count, dtype=np.int64)
+        parts = [self._read(begins, ends, first) for first in range(0, self.count, _AT_ONCE)]
+        self._stats = _Stats(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NO_STATS
+
+    def _read(self, begins: Numbers, ends: Numbers, first: int) -> _Stats:
+        """Read some of the events, from the first one on, and return what is stated about them."""
+        own = slice(first, first + _AT_ONCE)
+        count = begins[own].size
+        parts = field_table(self._data, begins[own], ends[own])
+        self.name_ids[own] = parts.values(_Event.NAME, count)
+        self.offset_ps[own] = parts.values(_Event.OFFSET_PS, count)
+        self.duration_ps[own] = parts.values(_Event.DURATION_PS, count)
+        stats = parts.of(_Event.STAT)
+        inside = field_table(self._data, stats.value, stats.end)
+        names = inside.values(_Stat.NAME, stats.message.size)
+        given = FieldTable(*(column[inside.number != _Stat.NAME] for column in inside))
+        return _Stats(
+            (stats.message[given.message] + first).astype(np.int32),
+            np.clip(names[given.message], -1, _MOST_NAMES).astype(np.int32),
+            np.clip(given.number, 0, _MOST_KINDS).astype(np.int8),
+            given.value,
+            given.end,
+        )
+
+    def times(self, base_ns: int) -> tuple[Numbers, Numbers]:
+        """Return start and end of each event, ns; a fraction of a nanosecond is dropped from both."""
+        begin = self.start_ns + base_ns
+        return begin + self.offset_ps // 1000, begin + (self.offset_ps + self.duration_ps) // 1000
+
+    def names(self) -> list[EventName]:
+        """Return what all events of its name have in common, for each event."""
+        known, unknown = self._plane.event_names, EventName("", "", {})
+        return [known.get(number, unknown) for number in self.name_ids.tolist()]
+
+    def distinct(self, *stated: str) -> tuple[list[tuple[EventName, tuple[Value | None, ...]]], Numbers]:
+        """Return each name with each combination of what is stated, and for each event its place there."""
+        rows = [self._row_of(name) for name in stated]
+        _, first, places = np.unique(self.name_ids, return_index=True, return_inverse=True)
+        for of_events in rows:
+            values, own = np.unique(self._comparable(of_events), return_inverse=True)
+            combined = places * values.size + own
+            _, first, places = np.unique(combined, return_index=True, return_inverse=True)
+        known, unknown = self._plane.event_names, EventName("", "", {})
+        found = [
+            (
+                known.get(int(self.name_ids[event]), unknown),
+                tuple(self._value_in(int(of_events[event])) for of_events in rows),
+            )
+            for event in first.tolist()
+        ]
+        return found, places
+
+    def _row_of(self, name: str) -> Numbers:
+        """Return for each event the row of what is stated under a name; -1 where nothing is."""
+        found = np.full(self.count, -1, dtype=np.int64)
+        rows = self._stated_as(name)
+        found[self._stats.event[rows]] = rows
+        return found
+
+    def _comparable(self, rows: Numbers) -> Numbers:
+        """Return a number for each row of a statement, the same for the same value; -1 for none."""
+        if not self._stats.value.size:
+            return np.full(rows.size, -1, dtype=np.int64)
+        found = np.where(rows >= 0, self._stats.value[rows], -1)
+        known: dict[bytes, int] = {}
+        for event in np.flatnonzero((rows >= 0) & (self._stats.end[rows] > 0)).tolist():
+            row = rows[event]
+            text = self._data[self._stats.value[row] : self._stats.end[row]]
+            found[event] = known.setdefault(text, len(known))
+        return found
+
+    def _value_in(self, row: int) -> Value | None:
+        if row < 0:
+            return None
+        kind, value, end = (int(column[row]) for column in self._stats[2:])
+        return self._plane.value(Field(kind, value, end))
+
+    def stated(self, name: str) -> list[Value | None]:
+        """Return what is stated under a name about each event; None where nothing is."""
+        found: list[Value | None] = [None] * self.count
+        rows = self._stated_as(name)
+        columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
+        for event, kind, value, end in zip(*(column[rows].tolist() for column in columns), strict=True):
+            found[event] = self._plane.value(Field(kind, value, end))
+        return found
+
+    def numbers(self, name: str) -> Numbers:
+        """Return the whole number that is stated under a name about each event; 0 where none is."""
+        found = np.zeros(self.count, dtype=np.int64)
+        rows = self._stated_as(name)
+        rows = rows[np.isin(self._stats.kind[rows], (_Stat.UNSIGNED, _Stat.SIGNED))]
+        found[self._stats.event[rows]] = self._stats.value[rows]
+        return found
+
+    def holds(self, name: str) -> NDArray[np.bool_]:
+        """Return for each event whether anything is stated about it under a name."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        found[self._stats.event[self._stated_as(name)]] = True
+        return found
+
+    def _stated_as(self, name: str) -> Numbers:
+        """Return the rows of what is stated under a name."""
+        wanted = [number for number, each in self._plane.stat_names.items() if each == name]
+        return np.flatnonzero(np.isin(self._stats.name, wanted))
+
+
+_MOST_NAMES, _MOST_KINDS = (1 << 31) - 1, 127
+
+_NO_STATS = _Stats(
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int8),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+)

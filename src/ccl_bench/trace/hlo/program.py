@@ -1,0 +1,326 @@
+"""Read a compiled XLA program as the profiler keeps it: its instructions, and the devices that it runs on.
+
+Source of the numbers of fields: `hlo.proto` and `xla_data.proto` of https://github.com/openxla/xla.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.catalog.dtypes import xla_type
+from ccl_bench.trace.hlo.instruction import (
+    DONE,
+    Axis,
+    Instruction,
+    Product,
+    Scope,
+    Shape,
+    convolution,
+    dot,
+    iota_groups,
+    mesh_groups,
+)
+from ccl_bench.trace.protobuf import DamagedMessageError, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+class _Module:
+    PROGRAM, NAME, ENTRY, COMPUTATIONS, DEVICES = 1, 1, 2, 3, 15
+
+
+class _Computation:
+    NAME, INSTRUCTIONS, ID, ROOT = 1, 2, 5, 6
+
+
+class _Instruction:
+    NAME, OPCODE, SHAPE, CHANNEL, DOT, ID, OPERANDS, CALLED = 1, 2, 3, 26, 30, 35, 36, 38
+    CONVOLUTION, TARGET, BACKEND, HOST, GROUPS, PAIRS, GLOBAL, DEVICES = 16, 28, 43, 47, 49, 52, 71, 87
+    IOTA, MESH, WINDOW = 92, 93, 15
+
+
+class _Side:
+    STRIDE, DILATION, IMAGE_DILATION = 2, 5, 6
+
+
+class _Shape:
+    TYPE, DIMENSIONS, PARTS = 2, 3, 4
+
+
+_KERNEL_OUTPUTS = 4
+"""Number of the field that holds which dimension of a convolution's kernel are its outputs."""
+
+_GEMM = "__cublas$"
+"""How targets begin of products that XLA leaves to cuBLAS and hipBLASLt."""
+
+_CONVOLUTION = "__cudnn$conv"
+"""How targets begin of convolutions that XLA leaves to cuDNN and MIOpen."""
+
+_FARTHEST = 1 << 20
+"""Places between the elements of an image that no dilation has."""
+
+_DEEPEST = 50
+"""Levels of computations that call each other, and of tuples, that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled program."""
+
+    name: str
+    instructions: Mapping[str, Instruction]
+    """Name → instruction, over all computations."""
+    devices: tuple[tuple[int, ...], ...]
+    """Global ids of the devices: for each partition those of its replicas; empty where not stated."""
+    entry: frozenset[str] = frozenset()
+    """Names of the instructions that a run of the program executes once."""
+
+    def number_of(self, instruction: Instruction, device: int) -> int | None:
+        """Return the number of a device in the groups and pairs of a collective; None where not known."""
+        place = self._place(device)
+        if place is None:
+            return None
+        replica, partition = place
+        replicas, partitions = len(self.devices[0]), len(self.devices)
+        if instruction.scope.is_global or 1 in (replicas, partitions):
+            return replica * partitions + partition
+        return partition if instruction.scope.has_channel else replica
+
+    def members(self, instruction: Instruction, device: int) -> tuple[int, ...] | None:
+        """Return the global ids of the devices that a device communicates with in a collective, itself too.
+
+        None where the groups or the place of the device are not known. Ids are in the order of the group.
+        Source: `GetParticipatingDevicesGroups` of XLA's `collective_ops_utils.h`.
+        """
+        place = self._place(device)
+        if place is None or instruction.groups is None:
+            return None
+        replica, partition = place
+        replicas, partitions = len(self.devices[0]), len(self.devices)
+        scope = instruction.scope
+        if scope.is_global or 1 in (replicas, partitions):
+            own, count = replica * partitions + partition, replicas * partitions
+            where = [(number // partitions, number % partitions) for number in range(count)]
+        elif scope.has_channel and instruction.kind in ("all-to-all", "collective-permute"):
+            own, where = partition, [(replica, number) for number in range(partitions)]
+        elif scope.has_channel:
+            return self._of_all_partitions(instruction, replica)
+        else:
+            own, where = replica, [(number, partition) for number in range(replicas)]
+        group = _group(instruction, own, len(where))
+        if group is None or not all(0 <= number < len(where) for number in group):
+            return None
+        return tuple(self.devices[column][row] for row, column in (where[number] for number in group))
+
+    def _of_all_partitions(self, instruction: Instruction, replica: int) -> tuple[int, ...] | None:
+        group = _group(instruction, replica, len(self.devices[0]))
+        if group is None or not all(0 <= number < len(self.devices[0]) for number in group):
+            return None
+        return tuple(column[row] for row in group for column in self.devices)
+
+    def _place(self, device: int) -> tuple[int, int] | None:
+        """Return replica and partition of a device."""
+        for partition, replicas in enumerate(self.devices):
+            if device in replicas:
+                return replicas.index(device), partition
+        return None
+
+
+def _group(instruction: Instruction, own: int, count: int) -> tuple[int, ...] | None:
+    """Return the numbers of the group that a number is in; of a permute all that its pairs lead to."""
+    if instruction.pairs:
+        return _connected(own, instruction.pairs)
+    if not instruction.groups:
+        return tuple(range(count))
+    return next((group for group in instruction.groups if own in group), None)
+
+
+def _connected(own: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the numbers that pairs connect with one, directly or over others, in order."""
+    found, reached = {own}, {own}
+    while reached:
+        reached = {number for pair in pairs if found.intersection(pair) for number in pair} - found
+        found |= reached
+    return tuple(sorted(found))
+
+
+def read_program(data: bytes) -> Program:
+    """Return the program in a serialised `HloProto`; DamagedMessageError where it is none."""
+    module = Message(data).message(_Module.PROGRAM)
+    computations = [_Parts(each) for each in module.messages(_Module.COMPUTATIONS)]
+    by_id = {each.id: each for each in computations}
+    found = {
+        name: _instruction(message, each, by_id)
+        for each in computations
+        for name, message in each.by_name.items()
+    }
+    assignment = module.message(_Module.DEVICES)
+    devices = tuple(tuple(each.numbers(1)) for each in assignment.messages(3))
+    if len({len(replicas) for replicas in devices}) > 1:
+        raise DamagedMessageError("the partitions of a program have different numbers of replicas")
+    entry = next((each for each in computations if each.name == module.text(_Module.ENTRY)), None)
+    once = frozenset(entry.by_name) if entry else frozenset()
+    return Program(module.text(_Module.NAME), found, devices, once)
+
+
+class _Parts:
+    """A computation: its instructions by id and name."""
+
+    def __init__(self, message: Message) -> None:
+        own = message.messages(_Computation.INSTRUCTIONS)
+        self.id = message.number(_Computation.ID)
+        self.name = message.text(_Computation.NAME)
+        self.by_id = {each.number(_Instruction.ID): each for each in own}
+        self.by_name = {each.text(_Instruction.NAME): each for each in own}
+        self.root = self.by_id.get(message.number(_Computation.ROOT))
+
+
+def _instruction(message: Message, around: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
+    opcode = message.text(_Instruction.OPCODE)
+    operands = _operands(message, around)
+    about = _wrapped(message, computations) if opcode == "async-start" else message
+    return Instruction(
+        name=message.text(_Instruction.NAME),
+        opcode=opcode.replace("async", about.text(_Instruction.OPCODE)) if about is not message else opcode,
+        operands=tuple(shape for each in operands for shape in _shapes(each)),
+        results=tuple(_shapes(about)),
+        groups=_groups(about),
+        pairs=tuple((pair.number(1), pair.number(2)) for pair in about.messages(_Instruction.PAIRS)),
+        scope=Scope(bool(about.number(_Instruction.GLOBAL)), about.number(_Instruction.CHANNEL) > 0),
+        products=tuple(_products(message, around, computations)),
+        starts=operands[0].text(_Instruction.NAME) if opcode.endswith(DONE) and operands else "",
+        is_host_transfer=bool(about.number(_Instruction.HOST)),
+    )
+
+
+def _operands(message: Message, around: _Parts) -> list[Message]:
+    found = (around.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
+    return [each for each in found if each is not None]
+
+
+def _wrapped(message: Message, computations: Mapping[int, _Parts]) -> Message:
+    """Return what an asynchronous instruction runs; itself where that is not there."""
+    called = [computations.get(number) for number in message.numbers(_Instruction.CALLED)]
+    return next((each.root for each in called if each and each.root), message)
+
+
+def _shapes(message: Message) -> Iterator[Shape]:
+    """Yield the arrays of the shape of an instruction, those of a tuple each."""
+    yield from _arrays(message.message(_Instruction.SHAPE), _DEEPEST)
+
+
+def _arrays(shape: Message, levels: int) -> Iterator[Shape]:
+    parts = shape.messages(_Shape.PARTS)
+    if levels and parts:
+        for part in parts:
+            yield from _arrays(part, levels - 1)
+    elif dtype := xla_type(shape.number(_Shape.TYPE)):
+        yield Shape(dtype, tuple(shape.numbers(_Shape.DIMENSIONS)))
+
+
+def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
+    """Return the groups of a collective: from the list of devices, else as older compilers wrote them."""
+    if _Instruction.MESH in message:
+        return _mesh_groups(message.message(_Instruction.MESH))
+    listed = message.message(_Instruction.DEVICES)
+    given = listed.messages(1) or message.messages(_Instruction.GROUPS)
+    if given:
+        return tuple(tuple(group.numbers(1)) for group in given)
+    if _Instruction.IOTA in message or 2 in listed:
+        iota = message.message(_Instruction.IOTA) if _Instruction.IOTA in message else listed.message(2)
+        return iota_groups((iota.number(1), iota.number(2)), iota.numbers(3), iota.numbers(4))
+    return None if listed.holds_others(1, 2) else ()
+
+
+def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
+    """Return the groups along some axes of a mesh, whose devices are listed, an iota, or in order."""
+    mesh = message.message(1)
+    sides = [axis.number(2) for axis in mesh.messages(1)]
+    devices = tuple(mesh.numbers(2))
+    if 3 in mesh:
+        iota = mesh.message(3)
+        laid = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
+        if laid is None:
+            return None
+        (devices,) = laid
+    axes = []
+    for axis in message.messages(2):
+        part = axis.message(2)
+        axes.append(Axis(axis.number(1), part.number(1) or 1, part.number(2)))
+    return mesh_groups(sides, devices, axes)
+
+
+def _products(
+    message: Message, around: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
+) -> Iterator[Product]:
+    """Yield the matrix products of an instruction, for a fusion those of what is in it."""
+    opcode = message.text(_Instruction.OPCODE)
+    if opcode == "fusion" and levels:
+        for number in message.numbers(_Instruction.CALLED):
+            inside = computations.get(number)
+            if inside is None:
+                continue
+            for each in inside.by_id.values():
+                yield from _products(each, inside, computations, levels - 1)
+        return
+    operands = [next(_shapes(each), None) for each in _operands(message, around)]
+    if len(operands) < 2 or operands[0] is None or operands[1] is None:
+        return
+    target = message.text(_Instruction.TARGET)
+    found = None
+    if opcode == "dot":
+        sides = message.message(_Instruction.DOT)
+        found = dot(operands[0], operands[1], (sides.numbers(1), sides.numbers(2)), sides.numbers(3))
+    elif target.startswith(_GEMM):
+        found = _gemm(message, operands[0], operands[1])
+    elif (opcode == "convolution" or target.startswith(_CONVOLUTION)) and (
+        result := next(_shapes(message), None)
+    ):
+        features = message.message(_Instruction.CONVOLUTION).number(_KERNEL_OUTPUTS)
+        dilation = _dilation(message) if opcode == "convolution" else 1
+        found = convolution(*_convolved(target, operands[0], operands[1], result), features, dilation)
+    if found:
+        yield found
+
+
+def _dilation(message: Message) -> int:
+    """Return of how many places in the dilated image of a convolution one holds an element.
+
+    Where the kernel steps over the places between elements, or over the elements, that is not known: 1.
+    """
+    found = 1
+    for side in message.message(_Instruction.WINDOW).messages(1):
+        stride, apart, dilation = (
+            side.number(each) for each in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
+        )
+        if 1 < dilation < _FARTHEST and math.gcd(stride, apart, dilation) == 1:
+            found *= dilation
+    return found
+
+
+def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
+    """Return the product of a call of cuBLAS, whose dimensions its configuration holds as JSON."""
+    try:
+        config: Any = json.loads(message.bytes(_Instruction.BACKEND))
+        sides = config["gemm_backend_config"]["dot_dimension_numbers"]
+        contracting = [
+            [int(side) for side in sides.get(f"{which}_contracting_dimensions", ())]
+            for which in ("lhs", "rhs")
+        ]
+        batch = [int(side) for side in sides.get("lhs_batch_dimensions", ())]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return dot(left, right, (contracting[0], contracting[1]), batch)
+
+
+def _convolved(target: str, first: Shape, second: Shape, result: Shape) -> tuple[Shape, Shape, Shape]:
+    """Return image, kernel and output of a convolution; the two of a backward pass cost what that costs."""
+    if target.endswith("BackwardInput"):
+        return result, second, first
+    if target.endswith("BackwardFilter"):
+        return first, result, second
+    return first, second, result
