@@ -418,6 +418,9 @@ def test_a_profile_that_is_cut_off_names_the_place(tmp_path):
     whole = len(put(1, planes[0].encoded()))
     found = {finding.code: finding.message for finding in read(folder).findings}
     assert f"at byte {whole:,}" in found["file-truncated"]
+    path.write_bytes(path.read_bytes()[: whole // 2])
+    with pytest.raises(InputError, match="truncated or damaged at byte 0, within its first plane"):
+        list_devices(path)
 
 
 def alone(device, *times):

@@ -51,7 +51,11 @@ class Profile:
                 fix="copy the original file again as binary",
             )
         if not self.space.planes:
-            raise InputError("holds no plane of an XLA profile", where=file, fix="record the profile again")
+            cut_at = self.space.cut_at
+            message = "holds no plane of an XLA profile"
+            if cut_at is not None:
+                message = f"is truncated or damaged at byte {cut_at:,}, within its first plane"
+            raise InputError(message, where=file, fix="copy the file again, or record the profile again")
         self.host = self.plane(HOST)
         self.programs = dict(self._programs())
         self.job = self._job()

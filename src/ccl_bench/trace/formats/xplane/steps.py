@@ -80,8 +80,8 @@ def find_steps(
         return Steps([Step(m.name, m.step, m.start_ns, m.end_ns) for m in main], MARKED)
     ends = [*_ends_before_next(busy, dispatched), busy[-1][1].end_ns]
     found = [Step(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, ends, strict=True)]
-    spans = [span for _, span in busy]
-    if _is_cut(spans[-1], spans[:-1]) or (len(spans) == 1 and asked < len(main)):
+    *others, last = [span for _, span in busy]
+    if _is_cut(last, others) or (not others and asked < len(main)):
         found.pop()
     return Steps(found, ON_DEVICE, left_out=len(main) - len(found)) if found else on_device
 
