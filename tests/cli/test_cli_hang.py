@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,16 @@ def test_recorded_dumps_show_who_is_missing_and_who_differs(name: str, corpus: P
     ]
     assert places == SETS[name]
     assert (found["ranks"], found["without_dump"], found["findings"]) == ([0, 1, 2, 3], [], [])
+
+
+def test_what_is_wrong_with_traces_beside_the_dumps_is_not_repeated(corpus: Path, tmp_path: Path) -> None:
+    """Two traces claim rank 0, which says nothing about the dumps."""
+    shutil.copytree(corpus / "flight-recorder/missing", tmp_path / "dumps")
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(EXAMPLE.parent / "llama-tiny-pp4-gloo/kineto_trace_0.json.gz", tmp_path / folder)
+    found = answer(tmp_path)
+    assert (found["culprits"], found["findings"]) == ([2], [])
 
 
 def test_json_dumps_alone_give_the_same_answer_without_frames(corpus: Path, tmp_path: Path) -> None:

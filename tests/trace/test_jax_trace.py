@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from commands import invoke
 from jax_recordings import RANKS, STATED, STEPS, jax_recording, traces
 from oracles import xprof_figures
 
+import ccl_bench as ccl
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import formats
 from ccl_bench.trace.discovery import discover_traces
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 needs_corpus = pytest.mark.skipif(
     "CCL_BENCH_CORPUS" not in os.environ, reason="CCL_BENCH_CORPUS names no corpus"
 )
+
+
+CORPUS = ("tpu-v6e-4of8", "mi300-conv")
+"""Profiles of the corpus whose traces for viewers are written from them."""
 
 
 def alone(factory: pytest.TempPathFactory, name: str, folder: Path) -> Path:
@@ -79,6 +85,68 @@ def test_the_metrics_of_a_run_with_such_traces_alone_name_what_they_lack(
     assert result["value"] == 2
     assert "viewer-trace" in {finding["code"] for finding in result["findings"]}
     assert "Traceback" not in invoke(f"ccl-metrics {run} --all").stderr
+
+
+def _steps(run: Path) -> list[tuple[Any, ...]]:
+    """Return rank, number and length of each step, and the ns from the rank's first step to it.
+
+    Ranks count from the first that was traced: TPUs do not state theirs in such a trace.
+    """
+    found = ccl.open(run).table("steps").sort("rank", "start_ns")
+    found = found.with_columns(pl.col("rank") - pl.col("rank").min())
+    begin = pl.col("start_ns") - pl.col("start_ns").min().over("rank")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return found.select("rank", "step", begin.alias("begin"), length.alias("length")).rows()
+
+
+@pytest.mark.parametrize(
+    "name", [*STATED, *(pytest.param(f"corpus/{set_}", marks=needs_corpus) for set_ in CORPUS)]
+)
+def test_steps_are_those_of_the_profile_that_was_written_with_it(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for number, profile in enumerate(traces(jax_recording(tmp_path_factory, name))):
+        (tmp_path / "profiles").mkdir(exist_ok=True)
+        shutil.copy(profile, tmp_path / f"profiles/host{number}.xplane.pb")
+    (tmp_path / "traces").mkdir()
+    shown = _steps(alone(tmp_path_factory, name, tmp_path / "traces"))
+    expected = _steps(tmp_path / "profiles")
+    assert [step[:2] for step in shown] == [step[:2] for step in expected]
+    for (*_, begin, length), (*_, own_begin, own_length) in zip(shown, expected, strict=True):
+        assert (begin, length) == (pytest.approx(own_begin, abs=2), pytest.approx(own_length, abs=2))
+
+
+def test_steps_of_a_program_that_runs_ahead_are_measured_on_the_device(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Counted here: from the first instruction that each run of the program executes to that of the next."""
+    run = alone(tmp_path_factory, "ahead", tmp_path)
+    lengths = []
+    for path in sorted(run.iterdir()):
+        begins: dict[tuple[str, str], float] = {}
+        last: dict[str, float] = {}
+        for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
+            args = event.get("args", {})
+            if "hlo_op" in args:
+                device, key = args["device_ordinal"], (args["device_ordinal"], args["run_id"])
+                begins[key] = min(begins.get(key, event["ts"]), event["ts"])
+                last[device] = max(last.get(device, 0.0), event["ts"] + event["dur"])
+        for device, end in sorted(last.items()):
+            own = [*sorted(time for (of, _), time in begins.items() if of == device), end]
+            lengths += [pytest.approx(1000 * (after - time), abs=2) for time, after in pairwise(own)]
+    assert [length for *_, length in _steps(run)] == lengths
+    assert "steps-on-device" in {finding.code for finding in ccl.open(run).findings}
+
+
+@needs_corpus
+def test_a_gpus_calls_are_those_that_launched_its_own_work(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = ccl.open(alone(tmp_path_factory, "corpus/mi300-conv", tmp_path))
+    assert {finding.code for finding in run.findings} == {"viewer-trace", "steps-by-program"}
+    calls = run.table("launches").join(run.table("kernels"), on=["trace", "correlation"], how="anti")
+    of_others = calls.join(run.table("kernels"), on="correlation", how="semi")
+    assert (of_others.height, calls.height) == (0, 0)
 
 
 @needs_corpus

@@ -51,5 +51,5 @@ def hang_of_run(
     if len(found.ranks) == 1 and not found.without_dump:
         reason = f"only rank {found.ranks[0]} has a dump, and calls are compared between ranks"
         raise NotMeasurable(reason, where=str(run.path), fix="put the dumps of all ranks into one folder")
-    issues = [issue_of(each) for each in loaded.findings]
+    issues = [issue_of(each) for each in loaded.findings if not each.touches or {*each.touches} & {*TABLES}]
     return replace(found, findings=issues)

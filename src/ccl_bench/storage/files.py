@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 _HASHED_BYTES = 4 << 20
+_PIECE_BYTES = 16 << 20
 CACHE_VARIABLE = "CCL_BENCH_CACHE"
 
 DAMAGED = (EOFError, OSError, ValueError)
@@ -78,6 +79,23 @@ def _beginning(path: Path, size: int) -> Iterator[BinaryIO]:
         return
     raw = BytesIO(remote.first_bytes(path, size))
     yield _gzip(raw) if raw.getvalue().startswith(GZIP_MAGIC) else raw
+
+
+def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> bytes:
+    """Return all of an open file, asked for in pieces, so that no more is reserved than there is.
+
+    Raises InputError where it is damaged or larger than `largest_bytes`; `fix` says how to get a smaller one.
+    """
+    found = bytearray()
+    try:
+        while len(found) <= largest_bytes and (piece := stream.read(_PIECE_BYTES)):
+            found += piece
+    except DAMAGED as error:
+        message = f"cannot be read to its end: {error}"
+        raise InputError(message, where=file, fix="copy it again and compare checksums") from error
+    if len(found) > largest_bytes:
+        raise InputError(f"is larger than {largest_bytes / (1 << 30):.3g} GiB", where=file, fix=fix)
+    return bytes(found)
 
 
 def sha256(path: Path) -> str:

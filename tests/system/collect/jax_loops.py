@@ -7,12 +7,10 @@ status and output lie beside it.
 from __future__ import annotations
 
 import functools
-import json
 import os
-import sys
-from pathlib import Path
 
 import jax
+from forked_loops import run_loops
 
 STEPS = 9
 """Steps of each loop; the recording is over after 2 + 1 profiled ones: --steps 4-5."""
@@ -164,24 +162,5 @@ LOOPS = {
 }
 
 
-def main(folder: Path) -> None:
-    """Run each loop in a child, and write down its exit status."""
-    statuses = {}
-    wanted = sys.argv[2:] or LOOPS
-    for name in wanted:
-        (folder / name).mkdir()
-        sys.stdout.flush()
-        child = os.fork()
-        if not child:
-            os.environ["CCL_BENCH_OUTPUT"] = str(folder / name)
-            said = os.open(folder / f"{name}.txt", os.O_CREAT | os.O_WRONLY)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            LOOPS[name]()
-            sys.exit()
-        statuses[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    (folder / "statuses.json").write_text(json.dumps(statuses))
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_loops(LOOPS)

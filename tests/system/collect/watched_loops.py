@@ -6,14 +6,13 @@ status and output lie beside it.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
 
 import torch
 import torch._dynamo
 import torch._inductor.config  # the profiler imports it when it starts
+from forked_loops import run_loops
 
 STEPS = 9
 """Steps of each loop; the recording is over after 2 + 1 profiled ones and one observed: --steps 4-5."""
@@ -283,24 +282,5 @@ LOOPS = {
 }
 
 
-def main(folder: Path) -> None:
-    """Run each loop in a child, and write down its exit status."""
-    statuses = {}
-    wanted = sys.argv[2:] or LOOPS
-    for name in wanted:
-        (folder / name).mkdir()
-        sys.stdout.flush()
-        child = os.fork()
-        if not child:
-            os.environ["CCL_BENCH_OUTPUT"] = str(folder / name)
-            said = os.open(folder / f"{name}.txt", os.O_CREAT | os.O_WRONLY)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            LOOPS[name]()
-            sys.exit()
-        statuses[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    (folder / "statuses.json").write_text(json.dumps(statuses))
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_loops(LOOPS)

@@ -121,7 +121,7 @@ def test_the_use_of_a_tpus_memory_is_what_its_compiler_counts(corpus):
 
 def test_copies_of_tpus_go_to_and_from_the_host(corpus):
     """The program moves three arrays in and three out in each of 100 runs."""
-    copies = table(corpus / "xplane" / TPU, "memcpy").filter(pl.col("bytes") == MESSAGE_BYTES)
+    copies = table(corpus / "xplane" / TPU, "memcpy")
     counts = copies.group_by("rank", "kind").len().sort("rank", "kind")
     assert counts.rows() == [(rank, kind, 300) for rank in range(4, 8) for kind in ("DtoH", "HtoD")]
 

@@ -104,6 +104,15 @@ def test_halves_of_several_runs_and_loops_belong_together_in_order(tmp_path):
     assert [span[1:] for span in spans(found)] == expected
 
 
+def test_halves_within_one_nanosecond_belong_together_though_the_done_lasts_longer(tmp_path):
+    """As a TPU writes them whose clock stood still: the records of 170 us begin at one time."""
+    ops = [of("ag-done", GATHERED, 10, 170), of("ag-start", GATHER, 10, 1)]
+    ops += [of("ag-start", GATHER, 300, 1), of("ag-done", GATHERED, 310, 40)]
+    modules = [Event("jit_f(7)", 0, 500, {"run_id": 1})]
+    found = read(write_profile(tmp_path, tpu(0, ("XLA Modules", modules), ("XLA Ops", ops)), task()))
+    assert spans(found) == [("ag-start", 10, 180), ("ag-start", 300, 350)]
+
+
 def test_a_half_alone_stays_what_it_is(tmp_path):
     ops = [of("ag-done", GATHERED, 10, 5), of("ag-start", GATHER, 100, 5)]
     modules = [Event("jit_f(7)", 0, 200, {"run_id": 1})]
@@ -252,6 +261,59 @@ def test_a_last_step_that_only_begins_as_the_one_before_is_left_out(tmp_path):
     assert steps_of(tmp_path, plane)[0] == [(0, 100, 305)]
 
 
+def test_a_last_step_that_repeats_another_is_whole(tmp_path):
+    """Only the second of three steps evaluates, at its end."""
+    stated = {"run_id": 99, "hlo_op": "dot.1", "program_id": 8, "device_ordinal": 0}
+    plane = host((10, 8), (30, 18), (50, 8))
+    plane.line("python", [Event("Client::Execute (jit_g)", 35, 1, {"run_id": 99})], 1)
+    ran = device_line((100, 90), (200, 90), (405, 90))
+    plane.line("worker", [*ran, Event("dot.1", 300, 50, stated)], 2)
+    assert steps_of(tmp_path, plane)[0] == [(0, 100, 200), (1, 200, 405), (2, 405, 495)]
+
+
+def without_a_call(*marks):
+    """Return the plane of a host of which one record is lost: the call in the second marked step."""
+    plane = MadePlane("/host:CPU")
+    events = []
+    for number, (start, length) in enumerate(marks):
+        events.append(Event("train", start, length, {"step_num": number}))
+        if number != 1:
+            events.append(Event("Client::Execute (jit_f)", start + 1, 2, {"run_id": 50 + number}))
+    return plane.line("python", events, 1)
+
+
+def known_program():
+    """Return the plane of the program that `device_line` runs."""
+    parts = [instruction("dot.1", "negate", shape(F32, 8), 1)]
+    return programs(jit_f=(7, program("jit_f", parts, [[0]])))
+
+
+def test_a_lost_call_of_a_program_that_waits_costs_no_marked_step(tmp_path):
+    """Of the last step the recording lost the work, so that alone would look like running ahead."""
+    plane = without_a_call((0, 90), (100, 95), (200, 90), (300, 90))
+    plane.line("worker", device_line((10, 70), (110, 80), (210, 70)), 2)
+    found, codes = steps_of(tmp_path, plane, known_program())
+    assert found == [(0, 0, 90), (1, 100, 195), (2, 200, 290), (3, 300, 390)]
+    assert not {"steps-on-device", "steps-by-program"} & codes
+
+
+def test_a_lost_call_of_a_program_that_runs_ahead_leaves_the_runs_of_the_program(tmp_path):
+    plane = without_a_call((0, 8), (10, 8), (20, 8), (30, 8))
+    plane.line("worker", device_line((50, 90), (150, 90), (250, 90), (350, 90)), 2)
+    found, codes = steps_of(tmp_path, plane, known_program())
+    assert found == [(0, 50, 150), (1, 150, 250), (2, 250, 350), (3, 350, 440)]
+    assert "steps-by-program" in codes
+
+
+def test_the_only_step_with_work_is_left_out_where_the_recording_ended_before_the_next(tmp_path):
+    """Nothing shows that the device ran all of it."""
+    plane = host((0, 8), (10, 8))
+    plane.line("worker", device_line((50, 90)), 2)
+    found, codes = steps_of(tmp_path, plane, known_program())
+    assert found == [(0, 1, 140)]
+    assert "steps-not-found" in codes
+
+
 def test_work_asked_for_before_the_recording_is_of_no_marked_step(tmp_path):
     """The runtime's thread runs it during the first step, long after the program asked for it."""
     earlier = {"run_id": 40, "device_ordinal": 0}
@@ -284,9 +346,7 @@ def test_marks_that_hold_none_of_the_work_are_no_steps(tmp_path):
     marks = [Event("train", 10 * number, 8, {"step_num": number}) for number in range(3)]
     plane = MadePlane("/host:CPU").line("python", marks, 1)
     plane.line("worker", device_line((50, 90), (150, 90), (250, 90)), 2)
-    parts = [instruction("dot.1", "negate", shape(F32, 8), 1)]
-    known = programs(jit_f=(7, program("jit_f", parts, [[0]])))
-    found, codes = steps_of(tmp_path, plane, known)
+    found, codes = steps_of(tmp_path, plane, known_program())
     assert found == [(0, 50, 150), (1, 150, 250), (2, 250, 340)]
     assert "steps-by-program" in codes
 

@@ -9,6 +9,14 @@ from ccl_bench.base.lazy_polars import pl
 SM_ACTIVE = "SM Active"
 
 
+def _numbered(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the number and length of each step's device window, with the window's row as `window`."""
+    windows = device_windows(steps)
+    return windows.select(
+        window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=pl.col("end_ns") - pl.col("start_ns")
+    ).with_columns(step=steps["step"])
+
+
 @derived(
     step=("Int64", "number of the step"),
     window_ns=("Int64", "length of the step's device window, ns"),
@@ -45,15 +53,12 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
 def sampled_counters(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """One hardware counter in one step of one trace: the mean of its samples."""
     windows = device_windows(steps)
-    numbered = windows.select(
-        window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=pl.col("end_ns") - pl.col("start_ns")
-    ).with_columns(step=steps["step"])
     means = (
         assign_window(counters, windows, "time_ns")
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("mean_pct"))
     )
-    found = numbered.join(means, on="window").rename({"name": "counter"}).sort("window", "counter")
+    found = _numbered(steps).join(means, on="window").rename({"name": "counter"}).sort("window", "counter")
     return found.select(*DERIVED.get("sampled_counters").table.columns)
 
 
@@ -68,14 +73,11 @@ def sampled_counters(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFram
 def network_rates(steps: pl.DataFrame, network_traffic: pl.DataFrame) -> pl.DataFrame:
     """One direction of a network card in one step of one trace: bytes in the time that samples cover."""
     windows = device_windows(steps)
-    numbered = windows.select(
-        window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=pl.col("end_ns") - pl.col("start_ns")
-    ).with_columns(step=steps["step"])
     length = pl.col("end_ns") - pl.col("start_ns")
     sums = (
         clip(network_traffic, windows)
         .group_by("window", "card", "is_sent")
         .agg(length.sum().alias("covered_ns"), (pl.col("bytes_per_s") * length / 1e9).sum().alias("bytes"))
     )
-    found = numbered.join(sums, on="window").sort("window", "card", "is_sent")
+    found = _numbered(steps).join(sums, on="window").sort("window", "card", "is_sent")
     return found.select(*DERIVED.get("network_rates").table.columns)

@@ -80,15 +80,9 @@ class Program:
     """Names of the instructions that a run of the program executes once."""
 
     def number_of(self, instruction: Instruction, device: int) -> int | None:
-        """Return the number of a device in the groups and pairs of a collective; None where not known."""
+        """Return the number of a device in the pairs of a permute; None where it is not known."""
         place = self._place(device)
-        if place is None:
-            return None
-        replica, partition = place
-        replicas, partitions = len(self.devices[0]), len(self.devices)
-        if instruction.scope.is_global or 1 in (replicas, partitions):
-            return replica * partitions + partition
-        return partition if instruction.scope.has_channel else replica
+        return None if place is None else self._numbering(instruction, *place)[0]
 
     def members(self, instruction: Instruction, device: int) -> tuple[int, ...] | None:
         """Return the global ids of the devices that a device communicates with in a collective, itself too.
@@ -100,21 +94,30 @@ class Program:
         if place is None or instruction.groups is None:
             return None
         replica, partition = place
-        replicas, partitions = len(self.devices[0]), len(self.devices)
-        scope = instruction.scope
-        if scope.is_global or 1 in (replicas, partitions):
-            own, count = replica * partitions + partition, replicas * partitions
-            where = [(number // partitions, number % partitions) for number in range(count)]
-        elif scope.has_channel and instruction.kind in ("all-to-all", "collective-permute"):
-            own, where = partition, [(replica, number) for number in range(partitions)]
-        elif scope.has_channel:
+        is_of_partitions = instruction.kind in ("all-to-all", "collective-permute")
+        if instruction.scope.has_channel and not self._is_flat(instruction) and not is_of_partitions:
             return self._of_all_partitions(instruction, replica)
-        else:
-            own, where = replica, [(number, partition) for number in range(replicas)]
+        own, where = self._numbering(instruction, replica, partition)
         group = _group(instruction, own, len(where))
         if group is None or not all(0 <= number < len(where) for number in group):
             return None
         return tuple(self.devices[column][row] for row, column in (where[number] for number in group))
+
+    def _is_flat(self, instruction: Instruction) -> bool:
+        """Whether replicas and partitions are numbered together."""
+        return instruction.scope.is_global or 1 in (len(self.devices[0]), len(self.devices))
+
+    def _numbering(
+        self, instruction: Instruction, replica: int, partition: int
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Return the number of a device in a collective, and replica and partition of each number."""
+        replicas, partitions = len(self.devices[0]), len(self.devices)
+        if self._is_flat(instruction):
+            every = [divmod(number, partitions) for number in range(replicas * partitions)]
+            return replica * partitions + partition, every
+        if instruction.scope.has_channel:
+            return partition, [(replica, number) for number in range(partitions)]
+        return replica, [(number, partition) for number in range(replicas)]
 
     def _of_all_partitions(self, instruction: Instruction, replica: int) -> tuple[int, ...] | None:
         group = _group(instruction, replica, len(self.devices[0]))

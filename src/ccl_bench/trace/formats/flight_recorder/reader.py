@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 1 << 30
 """Largest dump, decompressed; 100,000 calls with their stacks take a tenth of it."""
 
-_PIECE_BYTES = 16 << 20
 _LONGEST_TEXT = 1000
 _DEEPEST_STACK = 200
 _LARGEST = 1 << 63
@@ -36,6 +35,7 @@ _PROTO = 0x80
 _NUMBER = re.compile(r"\d{1,9}")
 
 _WAY_OUT = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
+_RECORD_LESS = "record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices"
 _PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_WAY_OUT}"
 
 Row = dict[str, object]
@@ -46,7 +46,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError where the file is more than plain data, or no dump.
     """
-    root = _data(_bytes_of(stream, file), file)
+    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file)
     if not isinstance(root, dict):
         raise InputError("is no dump of the Flight Recorder", where=file, fix=_WAY_OUT)
     given = root.get("entries", [])
@@ -68,21 +68,6 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         "recorded_stacks": stacks.table(),
     }
     return TraceContent(tables, findings=_findings(file, len(given) - len(rows)))
-
-
-def _bytes_of(stream: BinaryIO, file: str) -> bytes:
-    """Return the whole file; asked for in pieces, so that no more is reserved than there is."""
-    found = bytearray()
-    try:
-        while len(found) <= LARGEST_BYTES and (piece := stream.read(_PIECE_BYTES)):
-            found += piece
-    except storage.DAMAGED as error:
-        message = f"cannot be read to its end: {error}"
-        raise InputError(message, where=file, fix="copy it again and compare checksums") from error
-    if len(found) > LARGEST_BYTES:
-        message = f"is larger than {LARGEST_BYTES >> 30} GiB"
-        raise InputError(message, where=file, fix="record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices")
-    return bytes(found)
 
 
 def _data(code: bytes, file: str) -> object:

@@ -5,25 +5,46 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.catalog.dtypes import width_bytes
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import quality
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.device_steps import (
+    MARKED,
+    Mark,
+    Moment,
+    find_steps,
+    numbered_steps,
+    runs_as_steps,
+    step_findings,
+)
 from ccl_bench.trace.formats.jax_trace.devices import list_devices
-from ccl_bench.trace.formats.jax_trace.events import number, read_events
-from ccl_bench.trace.formats.jax_trace.work import RUNS, STEPS, Threads, Work, device_work, run_number
+from ccl_bench.trace.formats.jax_trace.events import Event, number, read_events
+from ccl_bench.trace.formats.jax_trace.work import (
+    RUNS,
+    STEPS,
+    Threads,
+    Work,
+    as_columns,
+    device_work,
+    run_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ccl_bench.trace.device_steps import Step, Steps
     from ccl_bench.trace.formats.jax_trace.devices import Device
-    from ccl_bench.trace.formats.jax_trace.events import Event
     from ccl_bench.trace.hlo.instruction import Instruction
 
 Row = dict[str, object]
+Calls = list[tuple[int, Event]]
+"""The calls that started work, each with the run or the kernel that it started."""
 
 _ENQUEUES = "DoEnqueueProgram"
 """The call that puts a program into a TPU's queue."""
@@ -34,12 +55,6 @@ _PYTHON = "$"
 _MOMENTS = ("ThreadpoolListener::", "end: ")
 """How the names of events begin that mark a moment."""
 
-_FEWEST = 2
-"""Runs of a program that show that it is run step by step."""
-
-_MAIN_SHARE = 0.5
-"""Least share of the device's time that the program must take whose runs are the steps."""
-
 
 def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
     """Return what the device named `part` did, or the only one; `file` names the trace in messages."""
@@ -49,21 +64,24 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
         raise InputError(f"holds no device {part}".rstrip(), where=file, fix="copy it again")
     threads = Threads(events)
     work = device_work(threads, device)
-    marks = [_mark(event) for event in threads.of_host if number(event.args.step_num) is not None]
-    launches = _launches(threads.of_host, device)
-    if not marks and (shown := _steps(threads.of(device), work)):
-        marks, launches = shown, []  # such steps are times of the device, not of the host that launches
+    calls = _calls(threads, device)
+    steps = _steps(threads, device, work, calls)
     tables = {
         "kernels": [_kernel(each, device) for each in work if not each.copies],
         "memcpy": [_copy(each, device) for each in work if each.copies],
         "cpu_ops": [_range(event) for event in threads.of_host if _is_range(event)],
-        "launches": launches,
-        "annotations": marks,
+        "launches": [_range(event) | {"correlation": run} for run, event in calls],
+        "annotations": [_step(each, on_device=steps.found != MARKED) for each in steps.steps],
         "collectives": [row for each in work if (row := _collective(each))],
     }
     framed = {name: TABLES[name].frame(_columns(rows)).sort("start_ns") for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(framed, file)
-    findings = [*findings, *([_limits(file)] if work else []), *implausible]
+    findings = [
+        *findings,
+        *([_limits(device, file)] if work else []),
+        *step_findings(steps, file),
+        *implausible,
+    ]
     return TraceContent(dict(possible), rank=device.rank, findings=findings)
 
 
@@ -71,12 +89,15 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[object]]:
     return {key: [row[key] for row in rows] for key in rows[0]} if rows else {"start_ns": []}
 
 
-def _limits(file: str) -> Finding:
+def _limits(device: Device, file: str) -> Finding:
     message = (
         "JAX's trace for viewers holds no compiled programs: the groups of collectives are unknown, "
         "and so are sizes where it does not hold the text of instructions"
     )
-    return Finding("viewer-trace", "note", message, file, touches=("collectives",))
+    if device.rank is not None:
+        return Finding("viewer-trace", "note", message, file, touches=("collectives",))
+    message += "; nothing states the rank of its devices, so they count in their order"
+    return Finding("viewer-trace", "note", message, file)
 
 
 def _span(start_ns: int, end_ns: int, name: str) -> Row:
@@ -137,9 +158,14 @@ def _range(event: Event) -> Row:
     return _span(event.start_ns, event.end_ns, event.name) | {"process": event.pid, "thread": event.tid}
 
 
-def _mark(event: Event) -> Row:
-    name = f"{event.name}#step_num={number(event.args.step_num)}#"
-    return _range(event) | {"name": name, "on_device": False}
+def _mark(event: Event) -> Mark | None:
+    """Return the step that an event marks; None for other events."""
+    step = number(event.args.step_num)
+    return None if step is None else Mark(event.name, step, event.start_ns, event.end_ns, event.tid)
+
+
+def _step(step: Step, *, on_device: bool) -> Row:
+    return _span(step.start_ns, step.end_ns, step.label) | {"on_device": on_device}
 
 
 def _is_range(event: Event) -> bool:
@@ -149,20 +175,23 @@ def _is_range(event: Event) -> bool:
     return not is_other and not event.name.startswith((_PYTHON, *_MOMENTS))
 
 
-def _launches(events: Sequence[Event], device: Device) -> list[Row]:
+def _calls(threads: Threads, device: Device) -> Calls:
     """Return the calls that started what the device ran: by correlation, or by the run of the program."""
     found: dict[int, Event] = {}
-    rows = []
-    for event in events:
+    of_kernels = []
+    elsewhere = threads.launched_elsewhere(device) if device.kind == "GPU" else set()
+    for event in threads.of_host:
         args = event.args
         correlation, run = number(args.correlation_id), run_number(event)
         if device.kind == "GPU" and correlation:
-            rows.append(_range(event) | {"correlation": correlation})
+            if correlation in elsewhere:
+                continue
+            of_kernels.append((correlation, event))
         elif run is None or args.hlo_op is not None or not _starts(event, device):
             continue
         elif run not in found or event.start_ns < found[run].start_ns:
             found[run] = event
-    return [*rows, *(_range(event) | {"correlation": run} for run, event in found.items())]
+    return [*of_kernels, *found.items()]
 
 
 def _starts(event: Event, device: Device) -> bool:
@@ -171,57 +200,56 @@ def _starts(event: Event, device: Device) -> bool:
     return event.name == _ENQUEUES and number(event.args.device_ordinal) == device.ordinal
 
 
-def _steps(lines: dict[str, list[Event]], work: Sequence[Work]) -> list[Row]:
-    """Return the steps that a device shows: its own, else the runs of the program that takes most time.
+def _steps(threads: Threads, device: Device, work: Sequence[Work], calls: Calls) -> Steps:
+    """Return the steps of a device: as marked, else its own, else the runs of its main program.
 
-    Each lasts until the next one.
+    A call on a thread that marks no step does not show which step asked for it.
     """
-    if lines[STEPS]:
-        return [
-            _on_device(event.start_ns, event.end_ns, event.name, place)
-            for place, event in enumerate(lines[STEPS])
-        ]
-    spans = [(event.name.partition("(")[0], event.start_ns, event.end_ns) for event in lines[RUNS]]
-    spans = spans or _runs(work)
-    totals: defaultdict[str, int] = defaultdict(int)
-    for program, start, end in spans:
-        totals[program] += end - start
-    main = max(totals, key=lambda program: totals[program], default="")
-    own = [(start, end) for program, start, end in spans if program == main]
-    if len(own) < _FEWEST or totals[main] < _MAIN_SHARE * sum(totals.values()):
-        return []
-    begins = [start for start, _ in own]
-    ends = [*begins[1:], max(end for _, end in own)]
-    return [
-        _on_device(start, end, main, place)
-        for place, (start, end) in enumerate(zip(begins, ends, strict=True))
-    ]
+    lines = threads.of(device)
+    marks = [mark for event in threads.of_host if (mark := _mark(event))]
+    marking = {mark.thread for mark in marks}
+    asked = {run: Moment(call.tid, call.start_ns) for run, call in calls if call.tid in marking}
+    if own := lines[STEPS]:
+        names, spans = [event.name.strip() for event in own], [(e.start_ns, e.end_ns) for e in own]
+        shown = numbered_steps(names, [start for start, _ in spans], [end for _, end in spans])
+    else:
+        runs = [(event.name, event.start_ns, event.end_ns) for event in lines[RUNS]] or _runs(work, device)
+        starts, ends = (np.array([run[side] for run in runs], dtype=np.int64) for side in (1, 2))
+        shown = runs_as_steps([program for program, _, _ in runs], starts, ends)
+    return find_steps(marks, asked, as_columns(work), shown)
 
 
-def _runs(work: Sequence[Work]) -> list[tuple[str, int, int]]:
+def _runs(work: Sequence[Work], device: Device) -> list[tuple[str, int, int]]:
     """Return the runs of programs as the instructions show them, by start.
 
-    A GPU's kernels do not state their run: of the instructions of a program that are run least often, the
-    first one begins a run.
+    CPU devices state the run of each instruction. A GPU's kernels do not: there the instruction that begins
+    a run of its program shows where the next one starts.
     """
     own = sorted((each for each in work if each.program), key=lambda each: each.start_ns)
-    counts = Counter((each.program, each.instruction) for each in own)
-    fewest: dict[str, int] = {}
-    for (program, _), count in counts.items():
-        fewest[program] = min(count, fewest.get(program, count))
-    first: dict[str, Instruction | None] = {}
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+    is_stated = device.kind == "CPU"
+    first = _first_instructions(own)
+    found: dict[tuple[str, int | None], tuple[int, int]] = {}
     number_of: Counter[str] = Counter()
     for each in own:
-        if counts[each.program, each.instruction] == fewest[each.program]:
-            first.setdefault(each.program, each.instruction)
-        number_of[each.program] += first.get(each.program, each) == each.instruction
-        key = each.program, number_of[each.program]
+        number_of[each.program] += first[each.program] == each.instruction
+        key = each.program, each.launch if is_stated else number_of[each.program]
         start, end = found.get(key, (each.start_ns, each.end_ns))
         found[key] = min(start, each.start_ns), max(end, each.end_ns)
     return sorted(((program, *span) for (program, _), span in found.items()), key=lambda run: run[1])
 
 
-def _on_device(start_ns: int, end_ns: int, name: str, number_: int) -> Row:
-    row = _span(start_ns, end_ns, f"{name}#step_num={number_}#")
-    return row | {"process": None, "thread": None, "on_device": False}
+def _first_instructions(own: Sequence[Work]) -> dict[str, Instruction | None]:
+    """Return for each program the first of the instructions that each run executes once; `own` is by start.
+
+    Those of loops are run twice as often or more. Of the others most have the same count: a record that
+    lacks the name of its program costs no run.
+    """
+    counts: defaultdict[str, Counter[Instruction | None]] = defaultdict(Counter)
+    for each in own:
+        counts[each.program][each.instruction] += 1
+    found = {}
+    for program, times in counts.items():
+        once = Counter(count for count in times.values() if count < 2 * min(times.values()))
+        usual = max(once, key=lambda count: (once[count], -count))
+        found[program] = next(instruction for instruction, count in times.items() if count == usual)
+    return found

@@ -10,6 +10,9 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ccl_bench.trace.device_steps import Ran
 from ccl_bench.trace.formats.jax_trace.devices import HOST
 from ccl_bench.trace.formats.jax_trace.events import number
 from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction
@@ -86,6 +89,11 @@ class Threads:
                 found[self._names.get((event.pid, event.tid), "")].append(event)
         return defaultdict(list, {name: sorted(own, key=_start) for name, own in found.items()})
 
+    def launched_elsewhere(self, device: Device) -> set[int | None]:
+        """Return the launches whose kernels and copies ran on another device of the process."""
+        own = {event.pid for event in self.of_host} | {device.pid}
+        return {number(event.args.correlation_id) for event in self._events if event.pid not in own}
+
 
 def _start(event: Event) -> int:
     return event.start_ns
@@ -105,6 +113,14 @@ def device_work(threads: Threads, device: Device) -> list[Work]:
     if device.kind == "TPU":
         return _of_tpu(threads.of(device))
     return _of_gpu(threads.of(device)) if device.kind == "GPU" else _of_cpu(threads.of_host, device)
+
+
+def as_columns(work: Sequence[Work]) -> Ran:
+    """Return work as the search for steps takes it; 0 is the run of what states none."""
+    numbers: dict[str, int] = {}
+    what = [numbers.setdefault(each.program or each.name, len(numbers)) for each in work]
+    columns = what, *zip(*((each.start_ns, each.end_ns, each.launch or 0) for each in work), strict=True)
+    return Ran(*(np.array(column, dtype=np.int64) for column in (columns if work else ((),) * 4)))
 
 
 def _of_tpu(lines: dict[str, list[Event]]) -> list[Work]:
@@ -144,11 +160,14 @@ def _leaves(work: Iterable[Work]) -> list[Work]:
 def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
     """Return work with each start of an asynchronous instruction and its done as one.
 
-    Where the trace has the whole run of them too, the halves are left out.
+    The nth start of an instruction in a run belongs to the nth done of it; within one nanosecond a start
+    comes first. Where the trace has the whole run of them too, the halves are left out.
     """
     found: list[Work] = []
-    begun: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for each in sorted(work, key=lambda each: each.start_ns):
+    begun: defaultdict[tuple[int | None, str], list[int]] = defaultdict(list)
+    for each in sorted(
+        work, key=lambda each: (each.start_ns, bool(each.instruction and each.instruction.is_done))
+    ):
         own = each.instruction
         is_half = own is not None and (own.is_start or own.is_done) and each.stream == 0
         if own is None or not is_half:
@@ -156,9 +175,9 @@ def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
         elif has_whole_ones:
             continue
         elif own.is_start:
-            begun[each.program, own.name].append(len(found))
+            begun[each.launch, own.name].append(len(found))
             found.append(each._replace(stream=_BESIDE))
-        elif places := begun[each.program, own.starts]:
+        elif places := begun[each.launch, own.starts]:
             place = places.pop(0)
             found[place] = found[place]._replace(end_ns=each.end_ns)
     return found

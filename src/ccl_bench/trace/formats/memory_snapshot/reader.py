@@ -39,9 +39,9 @@ TABLE_NAMES = (
 LARGEST_BYTES = 4 << 30
 """Largest snapshot, decompressed; a million events with their stacks take a tenth of it."""
 
-_PIECE_BYTES = 16 << 20
 
 _WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
+_RECORD_LESS = "record fewer events"
 _PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
 
 Row = dict[str, object]
@@ -52,7 +52,7 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError where the file is more than plain data, or no snapshot.
     """
-    held = unpickle(_bytes_of(stream, file), file, _PLAIN_DATA)
+    held = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
     segments, histories, settings = _parts(held, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)
@@ -66,21 +66,6 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     chosen = text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF"))
     attributes = {"cuda_allocator_settings": chosen} if chosen else {}
     return TraceContent(tables, findings=_findings(file, damaged, unknown), attributes=attributes)
-
-
-def _bytes_of(stream: BinaryIO, file: str) -> bytes:
-    """Return the whole file; asked for in pieces, so that no more is reserved than there is."""
-    found = bytearray()
-    try:
-        while len(found) <= LARGEST_BYTES and (piece := stream.read(_PIECE_BYTES)):
-            found += piece
-    except storage.DAMAGED as error:
-        message = f"cannot be read to its end: {error}"
-        raise InputError(message, where=file, fix="copy it again and compare checksums") from error
-    if len(found) > LARGEST_BYTES:
-        message = f"is larger than {LARGEST_BYTES / (1 << 30):.3g} GiB"
-        raise InputError(message, where=file, fix="record fewer events")
-    return bytes(found)
 
 
 def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:

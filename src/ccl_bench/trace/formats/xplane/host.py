@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ccl_bench.trace.device_steps import Mark, Moment
 from ccl_bench.trace.formats.xplane.operations import signed
 
 if TYPE_CHECKING:
@@ -41,23 +42,6 @@ class Range(NamedTuple):
     start_ns: int
     end_ns: int
     thread: int
-
-
-class Mark(NamedTuple):
-    """A step that the program marked: `jax.profiler.StepTraceAnnotation`."""
-
-    name: str
-    step: int
-    start_ns: int
-    end_ns: int
-    thread: int
-
-
-class Moment(NamedTuple):
-    """A time on a thread of the host."""
-
-    thread: int
-    time_ns: int
 
 
 class Call(NamedTuple):

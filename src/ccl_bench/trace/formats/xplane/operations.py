@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ccl_bench.trace.device_steps import Ran
 from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product
 from ccl_bench.trace.hlo.text import read_instruction
 from ccl_bench.trace.protobuf import DamagedMessageError, Message
@@ -83,6 +84,13 @@ class Operations:
     stream: Numbers = field(default_factory=lambda: _none())
     run: Numbers = field(default_factory=lambda: _none())
     """Run of the program, or launch of the kernel; 0 where it is not known."""
+
+    def ran(self) -> Ran:
+        """Return what was run as the search for steps takes it."""
+        numbers: dict[object, int] = {}
+        of_kind = [numbers.setdefault(kind.program or kind.name, len(numbers)) for kind in self.kinds]
+        what = np.array([*of_kind, -1], dtype=np.int64)[self.kind]
+        return Ran(what, self.start_ns, self.end_ns, self.run)
 
     def take(self, rows: Numbers) -> Operations:
         """Return some of the rows."""
@@ -369,13 +377,15 @@ def _joined_halves(found: Operations) -> Operations:
     The nth start of an instruction in a run belongs to the nth done of it. What the device itself does in
     the halves is no work of its own. A half without the other stays what it is.
     """
-    halves = [
-        kind.instruction is not None and (kind.instruction.is_start or kind.instruction.is_done)
-        for kind in found.kinds
-    ]
-    rows = np.flatnonzero(np.array([*halves, False])[found.kind]) if any(halves) else _none()
+    begins = np.array(
+        [*(bool(kind.instruction and kind.instruction.is_start) for kind in found.kinds), False]
+    )
+    ends = np.array([*(bool(kind.instruction and kind.instruction.is_done) for kind in found.kinds), False])
+    rows = np.flatnonzero((begins | ends)[found.kind])
     if not rows.size:
         return found
+    # Within one nanosecond a start comes first: its done waits for it.
+    rows = rows[np.lexsort((ends[found.kind[rows]], found.start_ns[rows]))]
     open_starts: dict[tuple[int | None, str, int], list[int]] = {}
     end_ns, dropped = found.end_ns.copy(), np.zeros(found.kind.size, dtype=bool)
     stream = found.stream.copy()

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.xplane import rows, steps
+from ccl_bench.trace.device_steps import MARKED, find_steps, runs_as_steps, step_findings
+from ccl_bench.trace.formats.xplane import rows
 from ccl_bench.trace.formats.xplane.host import Host
 from ccl_bench.trace.formats.xplane.operations import (
     STEPS,
@@ -24,7 +24,7 @@ from ccl_bench.trace.formats.xplane.operations import (
 )
 from ccl_bench.trace.formats.xplane.profile import open_profile
 from ccl_bench.trace.formats.xplane.space import Plane
-from ccl_bench.trace.formats.xplane.steps import MARKED
+from ccl_bench.trace.formats.xplane.steps import line_steps, work_as_steps
 from ccl_bench.trace.protobuf import DamagedMessageError
 from ccl_bench.trace.quality import drop_impossible, drop_repeated
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.trace.device_steps import Moment, Steps
     from ccl_bench.trace.formats.xplane.devices import Device
-    from ccl_bench.trace.formats.xplane.host import Call, Moment
+    from ccl_bench.trace.formats.xplane.host import Call
     from ccl_bench.trace.formats.xplane.profile import Profile
-    from ccl_bench.trace.formats.xplane.steps import Steps
 
 _RELATIVE = 10**17
 """Times below this, ns, count from the start of the recording: since the epoch it would be March 1973."""
@@ -111,14 +111,15 @@ class _DeviceReader:
             costs = tpu_instructions(self.plane, programs, self.base_ns)
             queued = zip(runs.run.tolist(), map(self.host.enqueued, runs.flow), strict=True)
             self.calls = {run: call for run, call in queued if call}
-            shown = steps.line_steps(self.plane, STEPS, self.base_ns)
-            return work, costs, self._steps(work, shown if shown.steps else steps.runs_as_steps(runs))
+            shown = line_steps(self.plane, STEPS, self.base_ns)
+            by_runs = runs_as_steps(runs.program, runs.start_ns, runs.end_ns)
+            return work, costs, self._steps(work, shown if shown.steps else by_runs)
         if self.device.kind == "GPU":
             work = gpu_operations(self.plane, programs, self.base_ns)
             self.calls = self._own_launches()
         else:
             work = self._numbered(cpu_operations(self.plane, self.device, programs, self.base_ns))
-        return work, work, self._steps(work, steps.work_as_steps(work, programs))
+        return work, work, self._steps(work, work_as_steps(work, programs))
 
     def _own_launches(self) -> dict[int, Call]:
         """Return the launches without those whose work ran on another GPU of the process."""
@@ -131,7 +132,7 @@ class _DeviceReader:
 
     def _steps(self, work: Operations, shown: Steps) -> Steps:
         self.dispatched = {run: self.host.dispatched(call) for run, call in self.calls.items()}
-        return steps.find_steps(self.host.marks, self.dispatched, work, shown)
+        return find_steps(self.host.marks, self.dispatched, work.ran(), shown)
 
     def _numbered(self, work: Operations) -> Operations:
         """Return work with the runs numbered from 1 in order of time, as launches are elsewhere."""
@@ -197,8 +198,7 @@ class _DeviceReader:
 
     def _annotations(self, found: Steps) -> pl.DataFrame:
         """Return the ranges of the program; steps carry their number in the name."""
-        shown = found.steps
-        marked = [(f"{each.name}#step_num={each.number}#", each.start_ns, each.end_ns) for each in shown]
+        marked = [(each.label, each.start_ns, each.end_ns) for each in found.steps]
         own = [each for each in self.host.ranges if _is_marked(each.name)]
         ranges = [(each.name, each.start_ns, each.end_ns) for each in own]
         every = [*marked, *ranges]
@@ -243,21 +243,7 @@ class _DeviceReader:
                 "the start of the recording is not stated: times cannot be compared with those of other files"
             )
             yield Finding("clock-unanchored", "warning", message, self.file)
-        if found.found == steps.ON_DEVICE:
-            message = (
-                "the program does not wait for the device within its steps: a step lasts from its first work "
-                "on the device to that of the next step"
-            )
-            if found.left_out:
-                steps_left = counted(found.left_out, "marked step")
-                message += f"; {steps_left} of which the recording holds no work, or not all, left out"
-            yield Finding("steps-on-device", "note", message, self.file, touches=("steps",))
-        if found.found == steps.BY_PROGRAM:
-            runs = counted(len(found.steps), "run")
-            message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as one"
-            yield Finding(
-                "steps-by-program", "warning", message, self.file, count=len(found.steps), touches=("steps",)
-            )
+        yield from step_findings(found, self.file)
         if not tables["kernels"].height:
             yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
 

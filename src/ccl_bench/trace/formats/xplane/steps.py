@@ -1,246 +1,30 @@
-"""The steps of a device: as the program marked them, else as the device shows them.
-
-JAX returns from a call before the device has done its work. Where the ranges that mark the steps end before
-the work that they started, they show how long it takes to ask for a step, not how long a step takes: then a
-step is the time from its first work on the device to that of the next. Without marks each run of the program
-that takes most of the device's time is a step, with the runs of others that ran as often.
-"""
+"""The steps that a device's plane shows itself: its own line of them, or the runs of its main program."""
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from ccl_bench.trace.device_steps import Steps, numbered_steps, runs_together, tile_steps
 
-    from ccl_bench.trace.formats.xplane.host import Mark, Moment
-    from ccl_bench.trace.formats.xplane.operations import Operations, Runs
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccl_bench.trace.formats.xplane.operations import Operations
     from ccl_bench.trace.formats.xplane.space import Plane
     from ccl_bench.trace.hlo.program import Program
     from ccl_bench.trace.protobuf import Numbers
-
-MARKED, ON_DEVICE, BY_PROGRAM = "marked", "on the device", "by program"
-"""How the steps were found."""
-
-_MAIN_SHARE = 0.5
-"""Least share of the device's time that the programs must take whose runs are the steps."""
-
-
-_Name = TypeVar("_Name")
-
-
-class Step(NamedTuple):
-    """One step."""
-
-    name: str
-    number: int
-    start_ns: int
-    end_ns: int
-
-
-class Steps(NamedTuple):
-    """The steps of a device, and how they were found; empty where nothing shows them."""
-
-    steps: list[Step]
-    found: str
-    program: str = ""
-    """The program whose runs they are."""
-    left_out: int = 0
-    """Marked steps of which the device shows no work, or not all."""
-
-
-def find_steps(
-    marks: Sequence[Mark], dispatched: Mapping[int, Moment], work: Operations, on_device: Steps
-) -> Steps:
-    """Return the steps of a device.
-
-    `dispatched` maps runs of `work` to when and where the program asked for them; `on_device` are the steps
-    that the device itself shows.
-    """
-    main = _of_one_name(_of_threads(marks, {moment.thread for moment in dispatched.values()}))
-    if not main:
-        return on_device
-    spans = _work_of(main, dispatched, work)
-    busy = [(mark, span) for mark, span in zip(main, spans, strict=True) if span]
-    if not busy and not _holds_work(main, work):
-        return on_device
-    asked = main.index(busy[-1][0]) + 1 if busy else 0
-    late = [m for m, span in busy if span.end_ns - m.end_ns > _LATE * (m.end_ns - m.start_ns)]
-    is_ahead = len(late) + len(main) - asked > _LATE * len(main)
-    if (
-        not busy
-        or not is_ahead
-        or (len(busy) < asked and _has_unasked(work, dispatched, busy[0][1].begin_ns))
-    ):
-        return Steps([Step(m.name, m.step, m.start_ns, m.end_ns) for m in main], MARKED)
-    ends = [*_ends_before_next(busy, dispatched), busy[-1][1].end_ns]
-    found = [Step(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, ends, strict=True)]
-    *others, last = [span for _, span in busy]
-    if _is_cut(last, others) or (not others and asked < len(main)):
-        found.pop()
-    return Steps(found, ON_DEVICE, left_out=len(main) - len(found)) if found else on_device
-
-
-_LATE = 0.1
-"""Share of the ranges after which work may go on, and of a range by which it may, if these are the steps."""
-
-
-class _Span(NamedTuple):
-    """From when to when the device worked on a step, and what it ran for it, as it was asked for."""
-
-    begin_ns: int
-    end_ns: int
-    ran: Numbers
-    """The program of each run, or the kernel."""
-    lengths: Numbers
-    """The instructions of each run."""
-
-    def begins(self, other: _Span) -> bool:
-        """Whether this is what the device ran first in another step, and not all of that."""
-        if not np.array_equal(self.ran, other.ran[: self.ran.size]):
-            return False
-        place = self.ran.size - 1
-        return self.ran.size < other.ran.size or bool(self.lengths[place] < other.lengths[place])
-
-    def repeats(self, other: _Span) -> bool:
-        """Whether the device ran the same in both, to the end."""
-        return np.array_equal(self.ran, other.ran) and not self.begins(other)
-
-
-def _ends_before_next(busy: Sequence[tuple[Mark, _Span]], dispatched: Mapping[int, Moment]) -> Iterator[int]:
-    """Yield where each step but the last ends: where the next begins, or with its own work before others."""
-    asked = sorted(moment.time_ns for moment in dispatched.values())
-    for (mark, span), (after, following) in pairwise(busy):
-        place = bisect.bisect_left(asked, mark.end_ns)
-        is_between = place < len(asked) and asked[place] < after.start_ns
-        yield min(span.end_ns, following.begin_ns) if is_between else following.begin_ns
-
-
-def _holds_work(marks: Sequence[Mark], work: Operations) -> bool:
-    """Whether half of the work begins within the marks, where nothing shows which of them asked for it."""
-    begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
-    ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
-    place = np.searchsorted(begins, work.start_ns, side="right") - 1
-    inside = (place >= 0) & (work.start_ns < ends[place])
-    return 2 * int(np.count_nonzero(inside)) >= inside.size
-
-
-def _is_cut(last: _Span, others: Sequence[_Span]) -> bool:
-    """Whether the recording ended within the last step: it only begins as others do, and repeats none.
-
-    A step in which the program did not evaluate, as it did in the one before, is whole.
-    """
-    return any(last.begins(span) for span in others) and not any(last.repeats(span) for span in others)
-
-
-def _has_unasked(work: Operations, dispatched: Mapping[int, Moment], since_ns: int) -> bool:
-    """Whether the device ran work since then of which nothing shows which step asked for it."""
-    later = np.unique(work.run[work.start_ns >= since_ns])
-    return not dispatched.keys() >= {*later.tolist()}
-
-
-def _of_threads(marks: Sequence[Mark], threads: set[int]) -> list[Mark]:
-    """Return the marks on the threads that asked for work; all where none is: others mark other things."""
-    return [mark for mark in marks if mark.thread in threads] or [*marks]
-
-
-def _of_one_name(marks: Sequence[Mark]) -> list[Mark]:
-    """Return the marks of the name that covers most time, in order."""
-    covered: dict[str, int] = {}
-    for mark in marks:
-        covered[mark.name] = covered.get(mark.name, 0) + mark.end_ns - mark.start_ns
-    if not covered:
-        return []
-    main = max(covered, key=lambda name: covered[name])
-    return sorted((mark for mark in marks if mark.name == main), key=lambda mark: mark.start_ns)
-
-
-def _work_of(marks: Sequence[Mark], dispatched: Mapping[int, Moment], work: Operations) -> list[_Span | None]:
-    """Return from when to when the device worked on what each step asked for; None for nothing."""
-    runs, places = np.unique(work.run, return_inverse=True)
-    moments = [dispatched.get(run) for run in runs.tolist()]
-    times = np.array([moment.time_ns if moment else -1 for moment in moments], dtype=np.int64)
-    begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
-    ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
-    place = np.searchsorted(begins, times, side="right") - 1
-    own = np.where((times >= 0) & (place >= 0) & (times < ends[place]), place, -1)[places]
-    numbers: dict[object, int] = {}
-    of_kind = [numbers.setdefault(kind.program or kind.name, len(numbers)) for kind in work.kinds]
-    ran = np.array(of_kind, dtype=np.int64)[work.kind]
-    found: list[_Span | None] = []
-    for number in range(len(marks)):
-        rows = np.flatnonzero(own == number)
-        if not rows.size:
-            found.append(None)
-            continue
-        each, first, lengths = np.unique(places[rows], return_index=True, return_counts=True)
-        order = np.argsort(times[each], kind="stable")
-        begin, end = work.start_ns[rows], work.end_ns[rows]
-        found.append(_Span(int(begin.min()), int(end.max()), ran[rows[first[order]]], lengths[order]))
-    return found
 
 
 def line_steps(plane: Plane, name: str, base_ns: int) -> Steps:
     """Return the steps that a line of a device's plane holds; its events are named by their numbers."""
     for line in plane.lines:
-        if line.name != name or not line.count:
-            continue
-        starts, ends = (times.tolist() for times in line.times(base_ns))
-        names = [each.name.strip() for each in line.names()]
-        numbers = [int(n) if n.isdecimal() and len(n) < _DIGITS else k for k, n in enumerate(names)]
-        found = zip(numbers, starts, ends, strict=True)
-        return Steps([Step("step", *each) for each in sorted(found, key=lambda each: each[1])], ON_DEVICE)
+        if line.name == name and line.count:
+            starts, ends = (times.tolist() for times in line.times(base_ns))
+            return numbered_steps([each.name.strip() for each in line.names()], starts, ends)
     return Steps([], "")
-
-
-_DIGITS = 18
-"""Digits that a number of 64 bits may not have."""
-
-
-def runs_as_steps(runs: Runs) -> Steps:
-    """Return the runs of the program that begins a step, each until the next one."""
-    lengths = runs.end_ns - runs.start_ns
-    names = np.array(runs.program, dtype=object)
-    totals = {name: float(lengths[names == name].sum()) for name in dict.fromkeys(runs.program)}
-    begins = {name: runs.start_ns[names == name] for name in totals}
-    own = _together(totals, begins)
-    if not own:
-        return Steps([], "")
-    last_ns = int(runs.end_ns[np.isin(names, own)].max())
-    return _tiled(own[0].partition("(")[0], begins[own[0]], last_ns)
-
-
-def _together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]) -> list[_Name]:
-    """Return the programs that make up a step, in order of time; none where they take little of the time.
-
-    These are the program that takes most time, and all that ran as often; `begins` are when each ran.
-    """
-    main = max(begins, key=lambda name: totals[name], default=None)
-    if main is None or not begins[main].size:
-        return []
-    own = [name for name, times in begins.items() if times.size == begins[main].size]
-    if sum(totals[name] for name in own) < _MAIN_SHARE * sum(totals.values()):
-        return []
-    return sorted(own, key=lambda name: int(begins[name][0]))
-
-
-def _tiled(program: str, begins: Numbers, last_ns: int) -> Steps:
-    """Return the windows from each time to the next one; none for a single one."""
-    if begins.size < _FEWEST:
-        return Steps([], "")
-    starts = begins.tolist()
-    ends = [*starts[1:], last_ns]
-    windows = enumerate(zip(starts, ends, strict=True))
-    return Steps([Step(program, number, *window) for number, window in windows], BY_PROGRAM, program)
-
-
-_FEWEST = 2
-"""Runs of a program that show that it is run step by step."""
 
 
 def work_as_steps(work: Operations, programs: Mapping[int, Program]) -> Steps:
@@ -251,12 +35,12 @@ def work_as_steps(work: Operations, programs: Mapping[int, Program]) -> Steps:
         known = _UNKNOWN if kind.program is None else kind.program
         totals[known] = totals.get(known, 0.0) + length
     begins = {number: _begins(work, number, programs[number]) for number in totals if number in programs}
-    own = _together(totals, begins)
+    own = runs_together(totals, begins)
     if not own:
         return Steps([], "")
     of_these = [place for place, kind in enumerate(work.kinds) if kind.program in own]
     last_ns = int(work.end_ns[np.isin(work.kind, of_these)].max())
-    return _tiled(programs[own[0]].name, begins[own[0]], last_ns)
+    return tile_steps(programs[own[0]].name, begins[own[0]], last_ns)
 
 
 _UNKNOWN = -1
