@@ -34,9 +34,9 @@ SMALL_BUFFER = 4
 """Calls that the ring buffer of the scenario `overwritten` holds."""
 PAIRS = ((0, 1), (2, 3))
 DELAYED, DELAY_S, ROUNDS = 2, 0.02, 10
-"""Of the scenario `late`: the rank that comes late, by how much each time, and how often."""
+"""Of the scenario `late`: the rank that comes late, by how much at least each time, and how often."""
 LEAST_WAIT_S = 0.05
-LONGEST_S = 20
+LONGEST_S = 100
 """After which a rank is ended that waits for one which failed."""
 
 
@@ -112,11 +112,15 @@ def complete(_: int) -> None:
 
 
 def late(rank: int) -> None:
-    """Rank 2 comes late to every call."""
-    for _ in range(ROUNDS):
+    """Rank 2 comes late to every call: it sleeps once all others have called."""
+    store = dist.distributed_c10d._get_default_store()
+    for number in range(ROUNDS):
         if rank == DELAYED:
+            store.wait([f"called {number} {other}" for other in range(RANKS) if other != rank])
             time.sleep(DELAY_S)
-        dist.all_reduce(torch.zeros(ELEMENTS))
+        call = dist.all_reduce(torch.zeros(ELEMENTS), async_op=True)
+        store.set(f"called {number} {rank}", "")
+        call.wait()
 
 
 APART = {"collective", "size"}
