@@ -23,11 +23,13 @@ steps = []
 for number in range({STEPS}):
     began = time.perf_counter_ns()
     with nvtx.annotate(f"step {{number}}"):
+        inside = time.perf_counter_ns()
         with nvtx.annotate("forward"):
             hashlib.pbkdf2_hmac("sha256", b"a", b"b", 50_000)
         with nvtx.annotate("backward", domain="training"):
             time.sleep({SLEEP_S})
-    steps.append(time.perf_counter_ns() - began)
+        inner = time.perf_counter_ns() - inside
+    steps.append([inner, time.perf_counter_ns() - began])
 handle = nvtx.start_range("evaluation")
 nvtx.mark("a mark")
 nvtx.end_range(handle)
@@ -59,7 +61,8 @@ def _run(*command, folder):
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """Record the program; return the report and the lengths of the steps as the program measured them."""
+    """Record the program; return the report and the lengths of the steps as the program measured them, from
+    within and from without."""
     folder = tmp_path_factory.mktemp("recording")
     (folder / "program.py").write_text(PROGRAM)
     report, program = folder / "report.nsys-rep", (sys.executable, "program.py", "steps.json")
@@ -85,9 +88,8 @@ def test_the_steps_of_a_recorded_program_are_as_long_as_it_found_them(recording)
     assert steps["step"].to_list() == list(range(STEPS))
     assert set(steps["source"]) == {"numbered range"}
     lengths = (steps["end_ns"] - steps["start_ns"]).to_list()
-    for ours, theirs in zip(lengths, measured, strict=True):
-        assert SLEEP_S * 1e9 < ours <= theirs
-        assert theirs - ours < 0.25 * theirs
+    for length, (inner, outer) in zip(lengths, measured, strict=True):
+        assert inner <= length <= outer
 
 
 @needs_nsys
