@@ -54,7 +54,7 @@ def ran(command: str | list[str], **environment: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

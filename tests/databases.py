@@ -73,7 +73,7 @@ def _ran(program: Path, *arguments: str | Path) -> None:
     # The server inherits the output of pg_ctl: a pipe would stay open as long as it runs.
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", check=False, timeout=120
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", check=False, timeout=300
         )
         output.seek(0)
         assert done.returncode == 0, output.read().decode()

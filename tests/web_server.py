@@ -26,11 +26,11 @@ def served(app: FastAPI) -> Iterator[str]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not server.started and time.monotonic() < deadline:
             time.sleep(0.02)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(timeout=30)
+            thread.join(timeout=300)

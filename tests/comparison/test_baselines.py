@@ -180,7 +180,7 @@ def _ran_action(work: Path, **given: str) -> tuple[Ended, dict[str, str], str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     shell = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
-    ended = subprocess.run(shell, cwd=work, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(shell, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
     outputs = dict(line.split("=", 1) for line in (work / "outputs").read_text().splitlines())
     return ended, outputs, (work / "job.md").read_text()
 

@@ -94,7 +94,7 @@ def output_of(command: str, given: str = "") -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     return without_trailing_space(done.stdout)
 

@@ -87,7 +87,7 @@ def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[N
     """Run what serves until it is stopped, from the moment it answers."""
     server = subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=reader, env=environment)
     port = int(environment["PORT"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and server.poll() is None:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:

@@ -104,7 +104,7 @@ def test_reading_a_trace_takes_no_more_memory_than_is_planned_for_it(tmp_path: P
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     taken, planned = map(int, done.stdout.split())

@@ -28,7 +28,7 @@ def test_workers_do_not_run_the_script_again(tmp_path: Path) -> None:
     script = tmp_path / "measure.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(script), str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(script), str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["once", "16.0"]

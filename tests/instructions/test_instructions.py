@@ -92,7 +92,7 @@ def _ran(command: str, folder: Path, *, alone: bool) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

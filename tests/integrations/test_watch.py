@@ -344,7 +344,7 @@ def collector() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

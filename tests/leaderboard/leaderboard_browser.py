@@ -35,7 +35,7 @@ class Browsing:
         self, steps: Callable[[Page], T], *, width: int = 1400, scheme: str = "light", scripts: bool = True
     ) -> T:
         """Return what the steps return; a complaint of a page fails, and a request to anywhere else."""
-        return self._thread.submit(self._walked, steps, width, scheme, scripts).result(timeout=120)
+        return self._thread.submit(self._walked, steps, width, scheme, scripts).result(timeout=300)
 
     def _walked(self, steps: Callable[[Page], T], width: int, scheme: Any, scripts: bool) -> T:
         complaints: list[str] = []

@@ -49,11 +49,11 @@ def test_a_server_prints_its_address_answers_and_stops_when_asked(
     serving: tuple[subprocess.Popen[str], str], stop: signal.Signals
 ) -> None:
     server, address = serving
-    page = httpx.get(address, timeout=90)
+    page = httpx.get(address, timeout=300)
     assert "3 runs" in page.text
     assert "server" not in page.headers
     server.send_signal(stop)
-    _, reported = server.communicate(timeout=90)
+    _, reported = server.communicate(timeout=300)
     assert server.returncode == 0
     assert "Traceback" not in reported
 

@@ -44,7 +44,7 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     assert (throughput["place"], throughput["ranked"]) == (1, 1)
     measured = invoke(["ccl-metrics", "--trace", str(recorded), "-m", "throughput_tokens_sec"])
     assert throughput["value"] == pytest.approx(float(measured.stdout), rel=1e-5)
-    assert "self-reported" in httpx.get(page, timeout=30).text
+    assert "self-reported" in httpx.get(page, timeout=300).text
     again, said = _published(recorded, leaderboard.address, token=made.stdout.strip())
     assert (again, "already published" in said) == (page, True)
     assert list(leaderboard.states().values()) == [["self_reported"]]
@@ -107,7 +107,7 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
     done = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
     assert (done.returncode, "withdrawn" in done.stdout) == (0, True), done.stderr
     assert leaderboard.runs() == []
-    shown = httpx.get(page, timeout=30)
+    shown = httpx.get(page, timeout=300)
     assert (shown.status_code, "the wrong link" in shown.text) == (200, True)
 
 
@@ -120,7 +120,7 @@ def test_quarantine_ends_when_a_maintainer_approves(
     assert (received["state"], leaderboard.runs()) == ("quarantined", [])
     assert "once a maintainer has approved it" in received["remarks"][0]
     page = f"{leaderboard.address}/runs/{received['id']}"
-    assert httpx.get(page, timeout=30).status_code == 404
+    assert httpx.get(page, timeout=300).status_code == 404
     at = ["--at", leaderboard.address]
     waiting = invoke(["ccl-bench", "approve", *at], CCL_BENCH_TOKEN=mae)
     assert "quarantined" in waiting.stdout

@@ -154,7 +154,7 @@ def test_uploads_beyond_the_rate_are_refused_with_the_time_to_wait(
 def test_a_malformed_call_is_refused(leaderboard: Leaderboard, head: str, status: str) -> None:
     there = urlsplit(leaderboard.address)
     token = leaderboard.token("ada")
-    with socket.create_connection((there.hostname, there.port), timeout=30) as line:
+    with socket.create_connection((there.hostname, there.port), timeout=300) as line:
         call = f"POST /api/v1/bundles HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
         kind = "" if "content-type" in head else "content-type: application/gzip\r\n"
         line.sendall(f"{call}{kind}{head}\r\n\r\n".encode())

@@ -116,7 +116,7 @@ def test_html_is_nothing_for_a_terminal_and_something_for_a_pipe(one_rank: Path,
     command = [str(Path(sys.executable).parent / "ccl-bench"), "report", str(one_rank), "--format", "html"]
     terminal, other = pty.openpty()
     with Popen(command, stdout=other, stderr=PIPE, text=True) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     close(other)
     close(terminal)
     assert process.returncode == 2

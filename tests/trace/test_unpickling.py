@@ -153,9 +153,9 @@ def test_what_is_shared_over_and_over_costs_nothing() -> None:
     doubled = b"".join(
         b"(j" + struct.pack("<I", i) + b"j" + struct.pack("<I", i) + b"l\x94" for i in range(60)
     )
-    began = time.perf_counter()
+    began = time.process_time()
     assert unpickle(b"\x80\x04(]\x94" + doubled + b"l.", "x", "").containers == 62
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_too_many_containers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

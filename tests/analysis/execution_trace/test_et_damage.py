@@ -102,9 +102,9 @@ def test_a_group_of_a_trillion_ranks_lists_none() -> None:
 
 @pytest.mark.parametrize("filling", ["[" * 100_000, '"x": [{' * 20_000, "}, " * 300_000, " " * 2_000_000])
 def test_deep_and_long_nonsense_takes_no_time(filling: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     read('{"schema": "1.0.1", "nodes": [{"id": 3, "name": "a", "rf_id": 1, "inputs": ' + filling)
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @given(st.binary(max_size=200), st.integers(0, len(OLD)), st.integers(0, 60))

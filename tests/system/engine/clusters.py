@@ -93,7 +93,7 @@ class Cluster:
         from distributed import Client
 
         with Client(f"tcp://{self.host}:{self.port}", set_as_default=False) as client:
-            client.wait_for_workers(count, timeout=60)
+            client.wait_for_workers(count, timeout=300)
 
     def logs(self) -> str:
         """Return the end of what each process wrote."""
@@ -126,10 +126,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and those that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=30)
+    process.wait(timeout=300)
 
 
-def until(holds, what: str, cluster: Cluster | None = None, within_s: float = 60) -> None:
+def until(holds, what: str, cluster: Cluster | None = None, within_s: float = 300) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + within_s
     while not holds():

@@ -12,7 +12,7 @@ from pathlib import Path
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats import Format, Identity, register
 
-PATIENCE_S = 120
+PATIENCE_S = 1000
 """Time after which a reader that is kept gives up, s."""
 
 

@@ -147,7 +147,7 @@ class Cluster:
                 )
             )
 
-    def _until(self, holds: object, what: str, within_s: float = 60) -> None:
+    def _until(self, holds: object, what: str, within_s: float = 300) -> None:
         deadline = time.monotonic() + within_s
         while not holds():
             ended = [daemon.args for daemon in self.daemons if daemon.poll() is not None]

@@ -95,7 +95,7 @@ class Job:
         return variable(pid, "SLURMD_NODENAME")
 
     def until(
-        self, holds: Callable[[], object], what: str, *, every_s: float = 0.2, within_s: float = 240
+        self, holds: Callable[[], object], what: str, *, every_s: float = 0.2, within_s: float = 300
     ) -> None:
         """Wait until something holds; a job that says its next command has ended before, by a mistake."""
         deadline = time.monotonic() + within_s

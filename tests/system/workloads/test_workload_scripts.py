@@ -38,7 +38,7 @@ def _ran(*command: str | Path, **environment: str | None) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
 
 
