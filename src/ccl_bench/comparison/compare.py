@@ -111,9 +111,13 @@ def to_json(comparison: Comparison) -> bytes:
     return msgspec.json.format(msgspec.json.encode(comparison), indent=2)
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(Comparison)
+
+
 def from_json(text: bytes) -> Comparison:
     """Return the comparison in `text`; raises msgspec.ValidationError where it is none."""
-    return msgspec.json.decode(text, type=Comparison)
+    return _DECODER.decode(text)
 
 
 def json_schema() -> dict[str, Any]:

@@ -15,15 +15,15 @@ import shutil
 import tempfile
 import time
 import weakref
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.findings import Finding
+from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import remote
@@ -153,6 +153,22 @@ LAYOUT = 1
 _ABOUT = "about.json"
 
 
+class _About(msgspec.Struct):
+    """What is kept of a trace beside its tables."""
+
+    rank: int | None
+    world_size: int | None
+    findings: list[Finding]
+    attributes: dict[str, str]
+    tables: dict[str, int]
+    """Rows of each."""
+    sha256: str
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(_About)
+
+
 def cache_folder(trace: TraceFile) -> Path:
     """Return where the tables of `trace` are kept."""
     stat = trace.path.stat()
@@ -177,11 +193,10 @@ def load_cached(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] 
     if not (place / _ABOUT).is_file():
         return None
     try:
-        about: dict[str, Any] = msgspec.json.decode((place / _ABOUT).read_bytes(), type=dict)
-        kept = {name: _table(place, name, about["tables"].get(name, 0)) for name in tables}
-        findings = [msgspec.convert(item, Finding) for item in about["findings"]]
-        content = TraceContent(kept, about["rank"], about["world_size"], findings, about["attributes"])
-        return content, about["sha256"]
+        about = _DECODER.decode((place / _ABOUT).read_bytes())
+        kept = {name: _table(place, name, about.tables.get(name, 0)) for name in tables}
+        content = TraceContent(kept, about.rank, about.world_size, about.findings, about.attributes)
+        return content, about.sha256
     except (Exception, pl.exceptions.PanicException):  # a folder that was tampered with may raise anything
         shutil.rmtree(place, ignore_errors=True)
         return None
@@ -221,14 +236,8 @@ def _write(place: Path, content: TraceContent, sha256: str) -> None:
             table.moved(path)
         elif table.height:
             write_table(table, path)
-    about = {
-        "rank": content.rank,
-        "world_size": content.world_size,
-        "findings": [asdict(finding) for finding in content.findings],
-        "attributes": content.attributes,
-        "tables": {name: table.height for name, table in content.tables.items()},
-        "sha256": sha256,
-    }
+    rows = {name: table.height for name, table in content.tables.items()}
+    about = _About(content.rank, content.world_size, content.findings, content.attributes, rows, sha256)
     (place / _ABOUT).write_bytes(msgspec.json.encode(about))
 
 

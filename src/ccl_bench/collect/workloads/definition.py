@@ -112,6 +112,10 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
+# Has the types known before there are threads: msgspec 0.22 crashes where two are the first to need one.
+msgspec.json.Decoder(tuple[Definition, Machine])
+
+
 def torchtitan_version() -> str:
     """Return the release of torchtitan that the configurations are for."""
     return str(_shared_settings("torchtitan.toml")["version"])

@@ -19,7 +19,7 @@ from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.build import strip_folder
 from ccl_bench.leaderboard.bundle.format import CARD, REPORT
-from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer, SandboxRequest
+from ccl_bench.leaderboard.publishing.sandbox import ANSWER, SandboxAnswer, SandboxRequest
 from ccl_bench.leaderboard.store.rows import measurement_basis
 from ccl_bench.result.report_data import from_json as report_from_json
 from ccl_bench.result.step_choice import EVERY_STEP
@@ -64,7 +64,7 @@ def recompute_run(
             return SandboxAnswer(error=f"it takes more than {too_much}")
     try:
         found = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
-        return msgspec.json.decode(strip_folder(found, scratch, "the scratch folder"), type=SandboxAnswer)
+        return ANSWER.decode(strip_folder(found, scratch, "the scratch folder"))
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"measuring ended with status {process.returncode} and no answer") from error
 

@@ -185,6 +185,9 @@ class _WorkerConfig(msgspec.Struct, frozen=True):
     parent: int
 
 
+_CONFIG = msgspec.json.Decoder(_WorkerConfig)
+
+
 @contextlib.contextmanager
 def run_workers(data: Path, database: str | None, count: int) -> Iterator[None]:
     """Run some workers for the lifetime of the context."""
@@ -228,7 +231,7 @@ def main() -> None:
     """Run a worker as configured on stdin."""
     from ccl_bench.leaderboard.store import open_store
 
-    place = msgspec.json.decode(sys.stdin.buffer.read(), type=_WorkerConfig)
+    place = _CONFIG.decode(sys.stdin.buffer.read())
     Worker(open_store(Path(place.data), place.database)).run(parent=place.parent)
 
 

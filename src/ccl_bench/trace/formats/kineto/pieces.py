@@ -308,13 +308,17 @@ _SAMPLE_BYTES = 4 << 10
 _TAIL_LIMIT = 64 << 20
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_INEXACT: Decoder = msgspec.json.Decoder(list[Event])
+_EXACT: Decoder = msgspec.json.Decoder(list[ExactEvent])
+
+
 def decoder_for(decoder: Decoder | None, piece: bytes) -> Decoder:
     """Return a decoder that keeps every digit of the times in `piece`; once exact, always exact."""
     start = max(0, len(piece) - _SAMPLE_BYTES) if decoder else 0
-    if decoder and (decoder.type == list[ExactEvent] or not _LONG_FRACTION.search(piece, start)):
+    if decoder and (decoder is _EXACT or not _LONG_FRACTION.search(piece, start)):
         return decoder
-    kind = ExactEvent if _LONG_FRACTION.search(piece, start) else Event
-    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+    return _EXACT if _LONG_FRACTION.search(piece, start) else _INEXACT
 
 
 def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Taking) -> Iterator[list[Event]]:

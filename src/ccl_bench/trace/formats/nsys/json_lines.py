@@ -149,16 +149,19 @@ def _insert(database: sqlite3.Connection, rows: dict[str, list[tuple[object, ...
         rows[table].clear()
 
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(_Line, strict=False)
+
+
 def _rows(source: Path, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Yield the rows of each table, and last how many lines were lost."""
-    decoder = msgspec.json.Decoder(_Line, strict=False)
     lost, has_texts = 0, False
     for line in _lines(source, name):
         if not any(mark in line for mark in _USED):
             lost += not line.rstrip().endswith(b"}")
             continue
         try:
-            event = decoder.decode(line)
+            event = _DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             lost += 1
             continue

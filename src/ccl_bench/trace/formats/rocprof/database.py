@@ -53,6 +53,9 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 """Variables in which launchers state the rank and the number of ranks, torch's first."""
 
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_AGENT = msgspec.json.Decoder(Agent)
+
 
 def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:
     """Open a database; InputError where it is none that can be read."""
@@ -200,7 +203,7 @@ class _Reading:
         }
         for number, kind, index, product, data in self.frame("info_agent", kinds).iter_rows():
             try:
-                agent = msgspec.json.decode(data or "{}", type=Agent)
+                agent = _AGENT.decode(data or "{}")
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 agent = Agent()
             agent.id, agent.node_id = Handle(-1 if number is None else number), number or 0
