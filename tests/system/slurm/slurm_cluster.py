@@ -26,6 +26,10 @@ HOSTS_LINE = f"127.0.0.1 {' '.join(NODES)} # a test's Slurm\n"
 LOCK = Path(tempfile.gettempdir()) / "ccl-bench-slurm.lock"
 """Held while a Slurm is up: node names stand in /etc/hosts, and there is one of that on a machine."""
 
+ENDS = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"}
+ENDS |= {"PREEMPTED", "REVOKED", "TIMEOUT"}
+"""States in which a job has ended [squeue(1), JOB STATE CODES]; all others pass, such as SIGNALING."""
+
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost=localhost
@@ -87,7 +91,7 @@ class Cluster:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             state = self.state(job)
-            if state not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+            if state in ENDS:
                 return state
             time.sleep(0.3)
         raise TimeoutError(f"job {job} has not ended after {within_s} s: {self.state(job)}")
