@@ -125,8 +125,22 @@ def _tables(gathering: RowBuilder) -> dict[str, pl.DataFrame]:
     return dict(gathering.tables(0))
 
 
+FULL = (511, 512, 513, 1023, 1024, 1025)
+"""Numbers of rows and texts at which the native reader has used all of its memory, or one more or less."""
+
+SHORT = range(0, 64, 7)
+"""Lengths of texts that are shorter than the room behind each."""
+
+
+def _events(count: int) -> bytes:
+    return compact([op(f"op{number}", number) for number in range(count)]).partition(b"[")[2][:-2]
+
+
 def campaign(inputs: int, seed: int = 1) -> int:
     """Compare that many pieces; return how many of them the native reader took."""
+    for text in (*map(_events, FULL), *(_events(1)[:length] for length in SHORT)):
+        if wrong := difference(text, must_end=False):
+            raise AssertionError(f"{wrong}: {text[:999]!r}")
     rng = random.Random(seed)
     texts = seeds()
     taken = 0
@@ -140,19 +154,19 @@ def campaign(inputs: int, seed: int = 1) -> int:
     return taken
 
 
-def compiled(folder: Path, *flags: str, compiler: str = "gcc") -> Path:
+def compiled(folder: Path, *flags: str, compiler: str = "gcc", source: Path = NATIVE) -> Path:
     """Compile the native reader with other flags; raises where the compiler complains."""
     target = folder / "librows.so"
-    sources = [str(NATIVE / name) for name in ("rows.c", "texts.c", "arrow.c")]
+    sources = [str(source / name) for name in ("rows.c", "texts.c", "arrow.c")]
     strict = ("-fPIC", "-shared", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     subprocess.run([compiler, *strict, *flags, "-o", str(target), *sources, "-lm"], check=True)
     return target
 
 
-def sanitized(inputs: int, seed: int = 1) -> subprocess.CompletedProcess[str]:
+def sanitized(inputs: int, seed: int = 1, source: Path = NATIVE) -> subprocess.CompletedProcess[str]:
     """Run a campaign in a process of its own, with a library that stops at the first wrong access."""
     with tempfile.TemporaryDirectory() as folder:
-        target = compiled(Path(folder), *SANITIZERS)
+        target = compiled(Path(folder), *SANITIZERS, source=source)
         runtime = [
             subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
             for name in ("libasan.so", "libubsan.so")
@@ -184,6 +198,7 @@ def main() -> int:
         print(done.stdout + done.stderr, end="")
         return done.returncode
     with mock.patch.object(reader, "LIBRARY_FILE", chosen.library):
+        reader._loaded.cache_clear()  # importing what this rests on has loaded the usual one
         if reader.load_library() is None:
             print(f"no native reader: {reader.absence()}")
             return 1

@@ -6,13 +6,14 @@ from unittest import mock
 
 import pytest
 from both_ways import differences, needs_native, read_natively
-from fuzzing import campaign, compiled, sanitized
+from fuzzing import NATIVE, campaign, compiled, sanitized
 from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, many, names, op, pretty, read
 
 from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto.native import reader
+from ccl_bench.trace.formats.kineto.native.reader import native_rows
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")
 pytestmark = needs_native
@@ -170,6 +171,15 @@ def test_random_events_are_read_alike(events, write):
     assert differences(write(events)) == []
 
 
+def test_nothing_of_an_earlier_piece_is_read_behind_the_end_of_a_shorter_one():
+    events = bare(many(6)).strip()[1:]
+    rows = native_rows()
+    for end in range(1, len(events)):
+        assert rows.feed(events, must_end=True) == len(events)
+        alone = native_rows().feed(events[:end], must_end=True)
+        assert rows.feed(events[:end], must_end=True) == alone is None
+
+
 def test_some_damaged_pieces_are_read_alike():
     assert campaign(200, seed=7) > 15
 
@@ -178,6 +188,32 @@ def test_some_damaged_pieces_are_read_alike():
 def test_no_access_of_the_native_reader_is_outside_its_memory():
     done = sanitized(300, seed=3)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+BEYOND = {
+    "a buffer without the room behind it": (
+        "rows.c",
+        " + PADDING;\n        if (!grown(&rows->buffer",
+        ";\n        if (!grown(&rows->buffer",
+    ),
+    "one text more than there are": ("arrow.c", "(texts->count + 1) *", "(texts->count + 2) *"),
+    "half of the bits that rows need": ("rows.c", "room / 8 + PADDING", "room / 16"),
+    "a place too few for the ends of texts": ("texts.c", "(most + 1) *", "most *"),
+}
+
+
+@needs_gcc
+@pytest.mark.parametrize("change", BEYOND.values(), ids=BEYOND)
+def test_an_access_outside_of_its_memory_would_be_seen(tmp_path, change):
+    file, before, after = change
+    source = tmp_path / "native"
+    shutil.copytree(NATIVE, source)
+    text = (source / file).read_text()
+    assert text.count(before) == 1
+    (source / file).write_text(text.replace(before, after))
+    done = sanitized(1, source=source)
+    assert done.returncode
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
 
 
 @needs_gcc

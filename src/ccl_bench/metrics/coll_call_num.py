@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.metrics import Measurement, metric
@@ -52,6 +53,11 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """
     need_rows(steps, "steps", RECORD)
     inside = calls.drop_nulls("step")
+    if inside.is_empty() and not calls.is_empty():
+        raise NotMeasurable(
+            f"communication was recorded outside the steps only: {counted(calls.height, 'call')}",
+            fix="mark the steps around it in the training script, or choose them with --marker",
+        )
     if inside.is_empty():
         raise NotMeasurable(
             "no communication is recognised in any step, and the run may have several ranks",

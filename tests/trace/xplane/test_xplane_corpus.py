@@ -83,6 +83,16 @@ def test_all_reduces_of_tpus_have_the_size_and_time_that_xprof_states(corpus):
     assert groups == {4: [0, 4], 5: [1, 5], 6: [2, 6], 7: [3, 7]}
 
 
+def test_communication_of_tpus_lies_outside_of_the_runs_that_count_as_steps(corpus):
+    """The program that runs 100 times has no collective; each device reduces three times beside it."""
+    found = results(corpus / "xplane" / TPU)["coll_call_num"]
+    assert found.status == "not_measurable"
+    assert found.reason == "communication was recorded outside the steps only: 24 calls"
+    kernels = table(corpus / "xplane" / TPU, "kernels").drop_nulls("collective")
+    counts = kernels.group_by("rank", "collective").len()
+    assert set(counts.select("collective", "len").rows()) == {("all_reduce", 3), ("barrier", 3)}
+
+
 def test_tpus_wait_for_each_other_in_barriers(corpus):
     kernels = table(corpus / "xplane" / TPU, "kernels").sort("start_ns")
     first = kernels.filter(pl.col("collective") == "barrier").group_by("rank").first()
