@@ -65,7 +65,9 @@ def test_every_layout_of_step_times_is_read(step_times, data, seconds, is_number
     assert reading.issues == []
 
 
-@pytest.mark.parametrize("bad", [NAN, float("inf"), -0.5, 0, "0.5", None, True, [0.5], {"a": 1}, 10**400])
+@pytest.mark.parametrize(
+    "bad", [NAN, float("inf"), -0.5, 0, "0.5", None, True, [0.5], {"a": 1}, 10**400, 5e-324, 1e308, 2**70]
+)
 def test_a_damaged_duration_is_left_out_and_reported_by_its_place(step_times, bad):
     reading = step_times([0.5, bad, 0.25])
     assert reading.value.seconds == {0: 0.5, 2: 0.25}
@@ -166,7 +168,7 @@ def test_a_loss_that_ends_in_nan_has_no_final_value(metrics):
     assert error_paths(reading) == ["loss[2]", "loss"]
 
 
-@pytest.mark.parametrize("bad", ["NaN", "2.5", None, True, -1.0])
+@pytest.mark.parametrize("bad", ["NaN", "2.5", None, True, -1.0, 0, 1e308, 2**70])
 def test_a_loss_that_is_no_loss_is_left_out(metrics, bad):
     reading = metrics([{"step": 1, "loss": bad}, {"step": 2, "loss": 2.0}])
     assert reading.value.series["loss"] == (Point(2.0, 2),)
@@ -206,7 +208,9 @@ def test_the_final_perplexity_is_read_where_there_is_no_loss(metrics, data):
     assert reading.issues == []
 
 
-@pytest.mark.parametrize(("value", "paths"), [(0.5, ["[1].ppl", "ppl"]), ("x", ["[1].ppl", "ppl"])])
+@pytest.mark.parametrize(
+    ("value", "paths"), [(0.5, ["[1].ppl", "ppl"]), (1e300, ["[1].ppl", "ppl"]), ("x", ["[1].ppl", "ppl"])]
+)
 def test_a_perplexity_that_is_none_is_left_out(metrics, value, paths):
     reading = metrics([{"step": 1, "ppl": 40.0}, {"step": 2, "ppl": value}])
     assert (reading.value.final_perplexity, error_paths(reading)) == (None, paths)

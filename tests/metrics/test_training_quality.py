@@ -40,3 +40,11 @@ def test_a_loss_comes_before_a_perplexity(tmp_path: Path) -> None:
 def test_a_damaged_loss_is_not_replaced(tmp_path: Path, data: Any) -> None:
     found = _measured(tmp_path, data)
     assert (found.status, "no training_metrics.json with a loss" in found.reason) == ("not_measurable", True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "codes"), [(19.9, []), (20.1, ["loss-above-chance"]), (5e5, ["loss-above-chance"])]
+)
+def test_a_loss_worse_than_chance_is_doubted(tmp_path: Path, loss: float, codes: list[str]) -> None:
+    found = _measured(tmp_path, {"loss": [loss]})
+    assert (found.value, [finding.code for finding in found.findings]) == (loss, codes)

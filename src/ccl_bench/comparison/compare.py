@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench import __version__
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes
 from ccl_bench.comparison.comparability import Comparability, judge_comparability
 from ccl_bench.comparison.noise import CONFIDENCE
@@ -108,7 +109,7 @@ def _pair(
 
 def to_json(comparison: Comparison) -> bytes:
     """Return a comparison as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(comparison), indent=2)
+    return encode_json(comparison)
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.

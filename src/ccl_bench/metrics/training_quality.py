@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FILE = "training_metrics.json"
 _LARGEST_EXPONENT = 700
 """exp() of more overflows a double."""
+_CHANCE = 20.0
+"""nats: a uniform guess among 485 million tokens, more than any vocabulary has."""
 
 
 @metric(unit="nats", better="lower", applies=(checks.training,), aliases=("training_quality_16",))
@@ -51,6 +53,9 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
         findings.append(Finding("loss-from-perplexity", "note", message, _FILE))
     else:
         raise _nothing()
+    if loss > _CHANCE:
+        message = f"a loss of {loss:g} nats is worse than chance: a sum over tokens, or training diverged"
+        findings.append(Finding("loss-above-chance", "warning", message, _FILE))
     return Measurement(loss, details, window=_FILE, findings=findings)
 
 

@@ -63,10 +63,9 @@ def as_csv(listed: Iterable[Entry]) -> str:
 
 def as_json(listed: Iterable[Entry]) -> str:
     """Return the catalogue as indented JSON."""
-    import msgspec
+    from ccl_bench.base.json_text import encode_json
 
-    encoded = msgspec.json.encode([asdict(entry) for entry in listed])
-    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+    return encode_json([asdict(entry) for entry in listed]).decode() + "\n"
 
 
 def table(listed: Iterable[Entry]) -> Aligned:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.result.display import Displayed
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
@@ -100,7 +101,7 @@ class Result(Displayed):
 
 def to_json(results: list[Result]) -> bytes:
     """Return results as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(results, enc_hook=_plain), indent=2)
+    return encode_json(results, enc_hook=_plain)
 
 
 def _plain(value: object) -> object:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.result.display import Displayed
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")
@@ -100,4 +99,4 @@ class Diagnosed(Displayed):
 
 def to_json(found: Diagnosed) -> bytes:
     """Return diagnoses as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2)
+    return encode_json(found)

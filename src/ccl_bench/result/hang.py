@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.base.json_text import encode_json
 
 MISSING, MISMATCH, NO_DUMP, UNFINISHED = "missing", "mismatch", "no dump", "unfinished"
 """Kinds of divergence: a member did not call, called something else, left no dump; or all are there."""
@@ -108,4 +107,4 @@ class Hang:
 
 def to_json(found: Hang) -> bytes:
     """Return the answer as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2)
+    return encode_json(found)

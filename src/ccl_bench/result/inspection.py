@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.result.diagnosis import Verdict  # noqa: TC001
 from ccl_bench.result.display import Displayed
 
@@ -137,4 +136,4 @@ class Validation:
 
 def to_json(found: Inspection | list[Validation]) -> bytes:
     """Return an inspection, or validations, as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2)
+    return encode_json(found)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip
@@ -163,7 +164,7 @@ class ReportData:
 
 def to_json(observed: ReportData) -> bytes:
     """Return an observation as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(observed), indent=2)
+    return encode_json(observed)
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from ccl_bench.base.json_text import encode_json
 from ccl_bench.result.display import Displayed
 
 if TYPE_CHECKING:
@@ -101,4 +100,4 @@ class WhatIf(Displayed):
 
 def to_json(found: WhatIf) -> bytes:
     """Return an answer as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2)
+    return encode_json(asdict(found))

@@ -22,6 +22,9 @@ PER_RANK_FILE_NAME = "step_times_per_rank.json"
 LONG_STEP_S = 100.0
 """A median step above this is more likely a duration in milliseconds."""
 
+SHORTEST_STEP_S, LONGEST_STEP_S = 1e-9, 1e7
+"""A duration outside is damage: clocks count nanoseconds, and nobody waits four months for a step."""
+
 _WRAPPERS = ("steps", "step_times", "step_durations")
 _DURATION_KEYS = ("duration_sec", "duration_s", "duration", "seconds")
 _SECOND_WORDS = frozenset({"s", "sec", "second", "seconds"})
@@ -151,7 +154,7 @@ def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
 
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
     seconds = finite_number(value, path, log)
-    if seconds is not None and seconds <= 0:
+    if seconds is not None and not SHORTEST_STEP_S <= seconds <= LONGEST_STEP_S:
         log.error(path, f"{seconds:g} s is not the duration of a step", "write seconds above 0")
         return None
     return seconds

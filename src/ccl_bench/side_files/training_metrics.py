@@ -34,6 +34,12 @@ PERPLEXITY_NAMES = (
 _READ_ALWAYS = (*LOSS_NAMES, *PERPLEXITY_NAMES)
 """Series whose values are reported where they are no numbers."""
 
+LARGEST_LOSS = 1e6
+"""More is damage. A uniform guess among a million tokens has a loss of 13.8 nats; a sum over the tokens of a
+batch may be larger than a mean, and a diverging one too."""
+LARGEST_PERPLEXITY = 1e38
+"""The largest number of fp32 is 3.4e38."""
+
 _WRAPPERS = ("history", "log_history", "records", "metrics", "steps")
 
 
@@ -167,13 +173,13 @@ def _point(
     name: str, step: int | None, value: Any, path: str, found: dict[str, _Series], log: IssueLog
 ) -> None:
     number = finite_number(value, path, log)
-    if number is not None and number < 0 and (name.lower() in LOSS_NAMES or name.lower() == "final_loss"):
-        log.error(
-            path, f"{number:g} is below 0, which a cross-entropy loss cannot be", "check what was written"
-        )
+    is_loss = name.lower() in LOSS_NAMES or name.lower() == "final_loss"
+    if number is not None and is_loss and not 0 < number <= LARGEST_LOSS:
+        log.error(path, f"{number:g} is not the cross-entropy loss of any training", "check what was written")
         number = None
-    if number is not None and number < 1 and name.lower() in PERPLEXITY_NAMES:
-        log.error(path, f"{number:g} is below 1, which no perplexity can be", "check what was written")
+    is_perplexity = name.lower() in PERPLEXITY_NAMES
+    if number is not None and is_perplexity and not 1 <= number <= LARGEST_PERPLEXITY:
+        log.error(path, f"{number:g} is not the perplexity of any model", "check what was written")
         number = None
     found.setdefault(name, _Series()).points.append((step, number, path))
 

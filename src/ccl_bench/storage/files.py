@@ -152,7 +152,15 @@ def read_text(name: Location, limit: int = MIB) -> str:
         )
     if b"\0" in raw:
         raise InputError("is a binary file, not text", where=str(name), fix="name a text file in UTF-8")
-    return raw.decode("utf-8-sig", errors="replace")
+    return decode_text(raw)
+
+
+def decode_text(raw: bytes) -> str:
+    """Return text in UTF-8 without its mark; what is no UTF-8 becomes U+FFFD.
+
+    Python imports the codec `utf-8-sig` when it is first asked for, which fails after a change of user.
+    """
+    return raw.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 def _raw(name: Location, limit: int) -> bytes:
@@ -170,10 +178,13 @@ def _raw(name: Location, limit: int) -> bytes:
 
 
 def replace_text(target: Path, text: str) -> None:
-    """Write beside the target and rename, so that no reader ever sees half a file."""
+    """Write beside the target and rename, so that no reader ever sees half a file.
+
+    Bytes of file names that are not UTF-8 are escaped.
+    """
     target = target.resolve()
     with write_atomically(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ccl_bench import __version__, storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.json_text import escape_undecodable
 from ccl_bench.collect.environment.capture import FILE_NAME
 from ccl_bench.comparison import fields_of
 from ccl_bench.leaderboard.bundle.format import (
@@ -28,7 +29,7 @@ from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.run.facts import CARD as CARD_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from ccl_bench.result import Result
@@ -93,6 +94,7 @@ def build_bundle(
     if card is None:
         fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
         raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
+    _need_printable_names({run_name(run): run.path} | input_files(run))
     (folder / CARD).write_bytes(card.read_bytes())
     stripped = _strip_paths(run, observed, metrics)
     for name, text in ((RESULTS, results_json(stripped.results)), (REPORT, report_json(stripped))):
@@ -105,6 +107,13 @@ def build_bundle(
     encoded = msgspec.json.encode(provenance, order="deterministic")
     (folder / PROVENANCE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
     return BuiltBundle(bundle_id(folder), folder)
+
+
+def _need_printable_names(named: Mapping[str, Path]) -> None:
+    for name, path in named.items():
+        if not name.isprintable():
+            problem = "has a name that other machines cannot show, so it cannot be published"
+            raise InputError(problem, where=str(path), fix="rename it; letters of any script will do")
 
 
 def recording_hash(made: BundleProvenance, otherwise: str) -> str:
@@ -169,7 +178,7 @@ def _strip_paths(run: Run, observed: ReportData, metrics: Collection[str] | None
 
 def strip_folder(text: bytes, folder: Path, name: str) -> bytes:
     """Return JSON in which a folder is only its name, and files in it have no folder."""
-    whole, short = (msgspec.json.encode(each)[1:-1] for each in (str(folder), name))
+    whole, short = (msgspec.json.encode(each)[1:-1] for each in map(escape_undecodable, (str(folder), name)))
     if not whole.startswith(b"/") or len(whole) == 1:
         return text
     return text.replace(whole + b"/", b"").replace(whole, short)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.storage import DAMAGED
+from ccl_bench.storage import DAMAGED, decode_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def lines(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def parse_json(raw: bytes) -> Any:
     """Return the value that is `raw`; ValueError where it is none."""
     try:
-        return json.loads(raw.decode("utf-8-sig", "replace"))
+        return json.loads(decode_text(raw))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
