@@ -38,11 +38,12 @@ def step_events(
         return events
     kernels = [
         ("gemm", 10, 40, 7, 0.5),
-        *[("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 40, 40, 20, 0.1)] * calls,
+        *[("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 40, 40, 20 + call, 0.1) for call in range(calls)],
     ]
     for position, (name, start, duration, stream, blocks) in enumerate(kernels):
         correlation = at * 10 + position + 1
-        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 5, "dur": 1}
+        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1}
+        launch |= {"ts": at + 5 + position / 1000}
         arguments = {"correlation": correlation, "device": 0, "stream": stream, "blocks per SM": blocks}
         events.append(common | launch | {"args": {"correlation": correlation}})
         events.append(

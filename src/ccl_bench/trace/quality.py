@@ -4,7 +4,7 @@ Overflowed counters give durations of days (TraceLens#669), dropped records give
 and a kernel whose end was lost runs beside all that follow it on its stream, which runs one after the other.
 One such event would stretch every window and union it touches. Two processes that write one file, or a writer
 that tries again, leave events twice: no two events of a trace are alike in everything, since on one thread or
-stream one ends before the next begins, or lies inside it.
+stream one ends before the next begins, or lies inside it. A second writer may number the copies anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 DAY_NS = 86_400 * 10**9
 """No profiler window is a day long, and no event in it starts a day from the others."""
@@ -27,6 +27,27 @@ BESIDE = 100
 
 FEW_BESIDE = 0.01
 """Share of the kernels up to which such ones are damaged records, and not the way a device works."""
+
+
+IDS = ("correlation", "external_id", "record_function_id", "sequence_number", "sequence")
+"""Columns that number events: copies may have other numbers."""
+
+MANY_COPIES, MANY_COPIES_SHARE = 20, 0.01
+"""Rows alike but for their numbers, as a count and a share of a table, from which on they are copies.
+
+Real traces have none but of events without length.
+"""
+
+NUMBERED = {
+    "kernels": "correlation", "memcpy": "correlation", "launches": "correlation", "collectives": "sequence",
+}  # fmt: skip
+"""Table → column of numbers from 0 that pair its events with others."""
+
+FEW_LACK = 0.1
+"""Share of rows without a number from which on that is how the profiler writes them."""
+
+STILL = 20
+"""Rows of a table from which on most cannot start in one nanosecond; at most 4 do in real traces."""
 
 
 def median_start(starts: pl.Series) -> int | None:
@@ -51,7 +72,7 @@ def drop_impossible(
     if middle is None:
         return tables, []
     kept = {name: _plausible(table, middle) for name, table in tables.items()}
-    findings = list(_findings(tables, kept, file))
+    findings = [*_findings(tables, kept, file), *_stopped_clocks(kept, file)]
     if "kernels" in kept:
         alone = _one_after_the_other(kept["kernels"])
         if count := kept["kernels"].height - alone.height:
@@ -118,6 +139,28 @@ def _findings(
             )
 
 
+def _stopped_clocks(tables: dict[str, pl.DataFrame], file: str) -> Iterator[Finding]:
+    """Yield a finding for each table of which more than half the rows have one start, which is the median."""
+    for name, table in tables.items():
+        if "start_ns" not in table.columns or table.height < STILL:
+            continue
+        count = int((table["start_ns"] == median_start(table["start_ns"])).sum())
+        if 2 * count > table.height:
+            message = f"{count:,} of {table.height:,} rows of {name} start at the same nanosecond"
+            yield Finding("times-equal", "error", message, file, count=count, touches=(name,))
+
+
+def doubt_ids(tables: Mapping[str, pl.DataFrame], file: str) -> Iterator[Finding]:
+    """Yield a finding for each table in which numbers are negative, or lack where most rows have one."""
+    for name, column in NUMBERED.items():
+        if name not in tables or not (numbers := tables[name][column]).len():
+            continue
+        lacking = numbers.null_count() if numbers.null_count() < FEW_LACK * numbers.len() else 0
+        if count := lacking + int((numbers < 0).sum()):
+            message = f"{counted(count, 'row')} of {name} without a usable {column} number"
+            yield Finding("ids-damaged", "warning", message, file, count=count, touches=(name,))
+
+
 _ROW = "place in the table"
 
 
@@ -131,7 +174,11 @@ def drop_repeated(
 
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without rows that are alike in every column; only rows of one start are compared."""
+    """Return a table without rows that are alike in every column; only rows of one start are compared.
+
+    Where many rows are alike but for their numbers, those are copies too. Of events without length, several
+    may lie at one time.
+    """
     if "start_ns" not in table.columns or table.height < 2:
         return table
     is_shared = _is_shared(table["start_ns"])
@@ -140,12 +187,21 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     times = pl.DataFrame([table[name].filter(is_shared) for name in ("start_ns", "end_ns")])
     if not times.is_duplicated().any():
         return table
-    alike = table.with_row_index(_ROW).filter(is_shared)
-    first = alike.unique(table.columns, keep="first", maintain_order=True)
-    if first.height == alike.height:
+    beside = table.with_row_index(_ROW).filter(is_shared)
+    is_point = pl.col("end_ns") == pl.col("start_ns")
+    numbers = [pl.when(is_point).then(name).alias(name) for name in IDS if name in table.columns]
+    copies = _copies(beside.with_columns(numbers), table.columns)
+    if copies.height < max(MANY_COPIES, MANY_COPIES_SHARE * table.height):
+        copies = _copies(beside, table.columns)
+    if copies.is_empty():
         return table
-    copies = alike.join(first.select(_ROW), on=_ROW, how="anti")
     return table.with_row_index(_ROW).join(copies, on=_ROW, how="anti", maintain_order="left").drop(_ROW)
+
+
+def _copies(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """Return the rows that are like an earlier one in these columns."""
+    first = rows.unique(columns, keep="first", maintain_order=True)
+    return rows.join(first.select(_ROW), on=_ROW, how="anti")
 
 
 def _is_shared(starts: pl.Series) -> pl.Series:

@@ -14,6 +14,8 @@ from msgspec import Raw, Struct, field
 Number = int | float | str | bool | None
 """What real files hold where a number belongs; text is understood or counted as lost."""
 
+Time = int | float | str | None
+"""An event whose time is `true` is lost: as a number that would be 1 us."""
 
 _ABSENT = Raw(b"")
 
@@ -68,8 +70,8 @@ class Event(Struct, gc=False):
     name: str = ""
     pid: Number = None
     tid: Number = None
-    ts: Number = None
-    dur: Number = None
+    ts: Time = None
+    dur: Time = None
     args: Args | None = None
     id: Number = None
 

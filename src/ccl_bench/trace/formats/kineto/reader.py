@@ -287,7 +287,7 @@ def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
         table = tables.get(name)
         if table is None:
             continue
-        column = (table.frame(["process"]) if isinstance(table, OnDisk) else table)["process"]
+        column = _column(table, "process")
         counts = column.drop_nulls().value_counts()
         found |= {*counts.filter(pl.col("count") >= _SHARE * column.len())["process"]}
     return sorted(found)
@@ -314,7 +314,7 @@ def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Table
         return _one_by_one(gathering, gathering.folder, base_ns, file)
     tables, implausible = quality.drop_impossible(dict(gathering.tables(base_ns)), file)
     once, repeated = quality.drop_repeated(tables, file)
-    return dict(once), [*implausible, *repeated]
+    return dict(once), [*implausible, *repeated, *quality.doubt_ids(once, file)]
 
 
 def _one_by_one(
@@ -328,7 +328,7 @@ def _one_by_one(
         once, copies = quality.drop_repeated(possible, file)
         tables[name] = _to_disk(once[name], name, folder)
         implausible += impossible
-        repeated += copies
+        repeated += [*copies, *quality.doubt_ids(once, file)]
     return tables, [*implausible, *repeated]
 
 
@@ -388,6 +388,31 @@ def _unlabelled(gathering: RowBuilder, file: str) -> Iterator[Finding]:
         yield Finding("events-unlabelled", "error", message, file, count=gathering.unlabelled)
 
 
+_NUMBERED = ("cpu_ops", "annotations")
+_GAPS, _GAPS_SHARE = 20, 0.01
+"""Gaps in the numbers of operators and ranges, as a count and as a share of them, from which on some are lost.
+
+Kineto numbers both in one row, and leaves out at most a block of numbers for each thread: real traces of 9,000
+operators have at most 5 gaps.
+"""
+
+
+def _lost_operators(tables: Tables, file: str) -> Iterator[Finding]:
+    columns = (_column(tables[name], "external_id") for name in _NUMBERED if name in tables)
+    numbers = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort()
+    steps = numbers.diff().drop_nulls()
+    if (gaps := steps.filter(steps > 1)).len() >= max(_GAPS, _GAPS_SHARE * numbers.len()):
+        lost = int((gaps.filter(gaps <= numbers.len()) - 1).sum())
+        message = f"about {counted(lost, 'operator', 'operators')} or ranges are not in the file"
+        yield Finding(
+            "operators-lost", "error", message, file, count=lost, touches=("cpu_ops", "annotations")
+        )
+
+
+def _column(table: pl.DataFrame | OnDisk, name: str) -> pl.Series:
+    return (table.frame([name]) if isinstance(table, OnDisk) else table)[name]
+
+
 def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of the Kineto trace in `stream`; `file` names it in messages.
 
@@ -414,7 +439,7 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     _check_one_process(tables, file)
     tables |= {"devices": metadata.devices(meta), "process_groups": metadata.process_groups(meta)}
     findings = [*_damage(text, losses, file), *_unknown(gathering, file), *_unlabelled(gathering, file)]
-    findings += doubts
+    findings += [*doubts, *_lost_operators(tables, file)]
     if not is_whole:
         findings.append(Finding("metadata-damaged", "warning", _METADATA_DAMAGED, file))
     if not gathering.events:

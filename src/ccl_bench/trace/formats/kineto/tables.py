@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ccl_bench.trace.formats.kineto.events import Args, Event
 
 
+SHORTEST_US = 0.0005
+"""A time that is not 0 and rounds to 0 ns is damage: nothing counts picoseconds."""
+
+
 def microseconds(values: Sequence[object]) -> pl.Series:
     """Return times as they were decoded: decimal microseconds in doubles, or exact nanoseconds.
 
@@ -39,7 +43,8 @@ def _exactly(name: str) -> pl.Expr:
     scaling keeps both exact. Anything finer was decoded as `Decimal`.
     """
     times = pl.col(name)
-    micro = pl.when(times.abs() < LATEST_NS / 1000).then(times)
+    is_time = (times.abs() < LATEST_NS / 1000) & ((times == 0) | (times.abs() >= SHORTEST_US))
+    micro = pl.when(is_time).then(times)
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
     return (whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).alias(name)
@@ -60,7 +65,9 @@ def _nanoseconds(value: object) -> int | None:
         exact = (value if isinstance(value, Decimal) else Decimal(str(value))).scaleb(3)
     except (ArithmeticError, ValueError):
         return None
-    return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) < LATEST_NS else None
+    if not exact.is_finite() or abs(exact) >= LATEST_NS or 0 < abs(exact) < SHORTEST_US * 1000:
+        return None
+    return int(exact.to_integral_value())
 
 
 def times(events: Sequence[Event]) -> dict[str, pl.Series]:

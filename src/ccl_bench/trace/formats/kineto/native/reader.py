@@ -186,7 +186,7 @@ def _slots() -> dict[str, int]:
 def _key_words(struct: type[msgspec.Struct], role: _Role) -> Iterator[Word]:
     for field in msgspec.structs.fields(struct):
         text = field.encode_name.encode()
-        kind = _BY_NAME.get(field.name, _BY_TYPE[field.type])
+        kind = _BY_NAME[field.name] if field.name in _BY_NAME else _BY_TYPE[field.type]
         yield Word(text, len(text), role, _slots()[field.name], kind)
 
 
