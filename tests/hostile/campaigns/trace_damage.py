@@ -64,7 +64,57 @@ def _all_of_head_lost(document: Any, _: random.Random) -> None:
         del document[key]
 
 
+_NUMBERS = ("correlation", "External id", "Record function id", "Seq", "Sequence number", "Ev Idx")
+
+
+def _numbered_anew(event: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of an event with other numbers, as a second writer gives them."""
+    copy = event | {"args": dict(event.get("args") or {})}
+    for key in _NUMBERS:
+        if isinstance(copy["args"].get(key), int):
+            copy["args"][key] += 10**7
+    return copy
+
+
+def _all_twice_under_other_numbers(document: Any, _: random.Random) -> None:
+    document["traceEvents"] += [_numbered_anew(event) for event in _events(document)]
+
+
+def _numbers_of_calls(change: Any) -> Any:
+    """Return a change to the numbers by which kernels find their launches, and calls their partners."""
+
+    def apply(document: Any, _: random.Random) -> None:
+        for event in _events(document):
+            for key in ("correlation", "Seq"):
+                if isinstance((event.get("args") or {}).get(key), int):
+                    event["args"][key] = change(event["args"][key])
+
+    return apply
+
+
+def _clock_stopped(document: Any, _: random.Random) -> None:
+    for event in _events(document):
+        event["ts"] = 1000.0
+
+
+def _length_of_work(value: Any) -> Any:
+    def apply(document: Any, chance: random.Random) -> None:
+        work = _work(document)
+        for event in chance.sample(work, min(len(work), chance.choice((1, 3, len(work))))):
+            event["dur"] = value
+
+    return apply
+
+
 KINETO: dict[str, Any] = {
+    "length of work true": (MUST_SHOW, _length_of_work(True)),
+    "length of work denormal": (MUST_SHOW, _length_of_work(5e-324)),
+    "length of work no number": (MUST_SHOW, _length_of_work("x")),
+    "clock stopped": (MUST_SHOW, _clock_stopped),
+    "numbers of calls negative": (MUST_SHOW, _numbers_of_calls(lambda number: -1 - number)),
+    "numbers of calls beyond 64 bits": (MUST_SHOW, _numbers_of_calls(lambda number: number + 2**63)),
+    "numbers of calls as text": (NEUTRAL, _numbers_of_calls(str)),
+    "events twice under other numbers": (MUST_SHOW, _all_twice_under_other_numbers),
     "time of work lost": (MUST_SHOW, lambda d, c: json_damage.key_lost(_work(d), c, TIMES)),
     "time of any event lost": (MUST_SHOW, lambda d, c: json_damage.key_lost(_events(d), c, TIMES)),
     "odd time of work": (FACT, lambda d, c: json_damage.value_odd(_work(d), c, TIMES)),

@@ -390,10 +390,10 @@ def _unlabelled(gathering: RowBuilder, file: str) -> Iterator[Finding]:
 
 _NUMBERED = ("cpu_ops", "annotations")
 _GAPS, _GAPS_SHARE = 20, 0.01
-"""Gaps in the numbers of operators and ranges, as a count and as a share of them, from which on some are lost.
+"""Gaps in the numbers of operators and ranges, as a count and as a share of them, that mean lost events.
 
-Kineto numbers both in one row, and leaves out at most a block of numbers for each thread: real traces of 9,000
-operators have at most 5 gaps.
+Kineto numbers both in one row, and leaves out at most a block of numbers for each thread: real traces of
+9,000 operators have at most 5 gaps.
 """
 
 

@@ -1,0 +1,92 @@
+"""Numbers and times that no profiler writes: each is a finding about the table that holds it."""
+
+import pytest
+from writing import LAYOUTS, Text, compact, finding_codes, kernel, many, names, op, read
+
+layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
+
+
+def serial(count=100, **changes):
+    """Return kernels one after the other, each with the correlation that `changes` gives for its place."""
+    numbers = {n: n + 1 for n in range(count)} | changes.pop("correlations", {})
+    return [kernel(f"k{n}", 10 * n, 9, correlation=numbers[n], **changes) for n in range(count)]
+
+
+@layouts
+@pytest.mark.parametrize(
+    ("length", "code"),
+    [
+        (True, "events-lost"),
+        (Text("5e-324"), "impossible-time"),
+        (Text("0.0004"), "impossible-time"),
+        ("x", "impossible-time"),
+    ],
+)
+def test_an_event_whose_length_is_no_time_is_left_out_and_counted(write, length, code):
+    content = read(write([op("a", 1), op("b", 2) | {"dur": length}, op("c", 3)]))
+    assert names(content) == ["a", "c"]
+    assert [(finding.code, finding.count) for finding in content.findings] == [(code, 1)]
+
+
+@layouts
+@pytest.mark.parametrize("length", [0, Text("0.0"), Text("0.0005"), Text("0.001"), "7"])
+def test_the_shortest_lengths_and_numbers_as_text_are_times(write, length):
+    content = read(write([op("a", 1), op("b", 2) | {"dur": length}, op("c", 3)]))
+    assert names(content) == ["a", "b", "c"]
+    assert finding_codes(content) == []
+
+
+@pytest.mark.parametrize("number", [-1, -(2**40), 2**63, 2**64 + 5, Text("1.5"), "x", None])
+def test_a_number_that_pairs_nothing_is_reported_where_the_others_have_one(number):
+    content = read(compact(serial(correlations={3: number, 8: number})))
+    assert content.height("kernels") == 100
+    (finding,) = content.findings
+    assert (finding.code, finding.count, finding.touches) == ("ids-damaged", 2, ("kernels",))
+
+
+def test_a_profiler_that_numbers_few_of_its_kernels_is_not_damaged():
+    content = read(compact(serial(correlations=dict.fromkeys(range(0, 100, 9)))))
+    assert finding_codes(content) == []
+
+
+@pytest.mark.parametrize(("alike", "codes"), [(60, ["times-equal"]), (50, [])])
+def test_a_clock_that_stood_still_for_most_of_a_table_is_reported(alike, codes):
+    events = [op(f"op{n}", 500 if n < alike else 1_000 + n) for n in range(100)]
+    content = read(compact(events))
+    assert finding_codes(content) == codes
+    assert [finding.count for finding in content.findings] == [60] * len(codes)
+
+
+@pytest.mark.parametrize(("copied", "kept"), [(100, 100), (20, 100), (19, 119)])
+def test_many_events_alike_but_for_their_numbers_are_copies(copied, kept):
+    copies = serial(correlations={n: 10_000 + n for n in range(100)})[:copied]
+    content = read(compact([*serial(), *copies]))
+    assert content.height("kernels") == kept
+    assert finding_codes(content) == ["events-repeated"] * (kept == 100)
+
+
+def test_events_without_length_may_lie_at_one_time():
+    points = [kernel("k", 10 * (n // 2), 0, correlation=n) for n in range(100)]
+    content = read(compact(points))
+    assert (content.height("kernels"), finding_codes(content)) == (100, [])
+
+
+def test_copies_are_counted_by_their_own_numbers_too():
+    content = read(compact([*serial(), *serial()[:3]]))
+    assert content.height("kernels") == 100
+    assert [(finding.code, finding.count) for finding in content.findings] == [("events-repeated", 3)]
+
+
+@pytest.mark.parametrize(("gaps", "codes"), [(19, []), (20, ["operators-lost"])])
+def test_operators_that_are_not_in_the_file_leave_gaps_in_their_numbers(gaps, codes):
+    gone = {10 * n + 5 for n in range(gaps)}
+    content = read(compact([event for n, event in enumerate(many(400)) if n not in gone]))
+    assert finding_codes(content) == codes
+    assert [(f.count, f.touches) for f in content.findings] == [(gaps, ("cpu_ops", "annotations"))] * len(
+        codes
+    )
+
+
+def test_numbers_left_out_in_one_block_for_a_thread_are_no_loss():
+    threads = [op(f"op{n}", n, **{"External id": n + 10_000 * (n // 40)}) for n in range(400)]
+    assert finding_codes(read(compact(threads))) == []
