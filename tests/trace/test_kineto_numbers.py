@@ -90,3 +90,25 @@ def test_operators_that_are_not_in_the_file_leave_gaps_in_their_numbers(gaps, co
 def test_numbers_left_out_in_one_block_for_a_thread_are_no_loss():
     threads = [op(f"op{n}", n, **{"External id": n + 10_000 * (n // 40)}) for n in range(400)]
     assert finding_codes(read(compact(threads))) == []
+
+
+TWICE = {
+    "a length": (b'"dur":1', b'"dur":1,"dur":5'),
+    "a start": (b'"ts":3', b'"ts":3,"ts":4'),
+    "a name": (b'"name":"op3"', b'"name":"op3","name":"op"'),
+    "all arguments": (b'"args":{', b'"args":{},"args":{'),
+    "a number": (b'"External id":3', b'"External id":3,"External id":4'),
+}
+
+
+@pytest.mark.parametrize("change", TWICE.values(), ids=TWICE)
+def test_an_event_that_states_a_key_twice_is_counted_and_reported(change):
+    content = read(compact(many(8)).replace(*change, 1))
+    assert [(f.code, f.count, f.touches) for f in content.findings] == [("keys-repeated", 1, ())]
+    assert content.height("cpu_ops") == 8
+
+
+@pytest.mark.parametrize("name", ['"dur"', '"External id"', '"ts":1,"ts":2'])
+def test_keys_in_names_and_values_are_no_keys(name):
+    events = [op(name, 1), op("b", 2, note=name), op("d", 4, inner={"a": 1, "dur": 2})]
+    assert finding_codes(read(compact(events))) == []

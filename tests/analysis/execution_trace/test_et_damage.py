@@ -38,6 +38,25 @@ def test_a_whole_file_has_no_finding(source: str) -> None:
     assert content.tables["et_nodes"].height == 20
 
 
+@pytest.mark.parametrize("write", [plain, chakra])
+@pytest.mark.parametrize("changes", [{}, {"seq_id": 9}], ids=["alike", "different"])
+def test_of_nodes_with_one_number_the_first_counts(write, changes) -> None:
+    nodes = [write(n, f"aten::op{n}") for n in range(3, 23)]
+    content = read(text([*nodes[:9], write(7, "aten::op7", **changes), *nodes[9:], nodes[0]]))
+    assert content.tables["et_nodes"]["name"].cast(str).to_list() == [node["name"] for node in nodes]
+    assert set(content.tables["et_nodes"]["sequence_number"]) <= {None, -1}
+    (finding,) = content.findings
+    assert (finding.code, finding.count) == ("events-repeated", 2)
+    assert "et_communication" in finding.touches
+
+
+def test_calls_written_twice_count_once() -> None:
+    calls = [all_reduce(n) for n in range(3, 9)]
+    content = read(text([*calls, *calls[:4]]))
+    assert content.tables["et_communication"]["node"].to_list() == [*range(3, 9)]
+    assert codes(content) == ["events-repeated"]
+
+
 def test_a_node_that_cannot_be_read_is_counted_and_the_others_are_kept() -> None:
     content = read(OLD.replace('"rf_id": 7,', '"rf_id": 7 7,'))
     assert content.tables["et_nodes"].height == 19

@@ -153,6 +153,25 @@ def test_a_mean_that_the_requests_do_not_give_is_found() -> None:
     assert content.findings[0].message == "the mean ttft is stated as 0.25 s, and the requests give 0.2 s"
 
 
+@pytest.mark.parametrize("stated", [-20.0, 0, 1e308, 2**70])
+def test_a_duration_that_no_benchmark_has_is_left_out_and_reported(stated: float) -> None:
+    content = read(vllm(duration=stated))
+    (finding,) = content.findings
+    assert (finding.code, finding.count, finding.touches) == ("statistics-impossible", 1, ("requests",))
+    assert "duration" not in content.tables["serving_statistics"]["quantity"].to_list()
+
+
+@pytest.mark.parametrize("stated", [-1.0, 1e9, 1e300])
+def test_a_mean_that_no_benchmark_measures_is_left_out_and_reported(stated: float) -> None:
+    content = read(vllm(mean_tpot_ms=stated * 1000))
+    assert codes(content) == ["statistics-impossible"]
+
+
+def test_true_is_no_duration() -> None:
+    content = read(vllm(duration=True))
+    assert "duration" not in content.tables["serving_statistics"]["quantity"].to_list()
+
+
 def test_a_count_that_the_requests_do_not_give_is_found() -> None:
     assert codes(read(vllm(completed=5))) == ["statistics-disagree"]
 

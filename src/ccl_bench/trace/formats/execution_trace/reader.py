@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
@@ -20,8 +21,6 @@ from ccl_bench.trace.values import FACTORS, matrix_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
-
-    from ccl_bench.base.lazy_polars import pl
 
 _NUMBERS = {
     "forward_parent": "fw_parent",
@@ -64,7 +63,7 @@ class _Builder:
                 self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return every table."""
+        """Return every table, with the nodes of one number as often as they are in the file."""
         nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
@@ -74,6 +73,22 @@ class _Builder:
             ),
             "et_groups": _frame("et_groups", [*self.groups.values()]),
         }
+
+
+def _drop_repeated(
+    tables: dict[str, pl.DataFrame], file: str
+) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables with the first node of each number, and what was left out.
+
+    A file holds one process, which numbers each of its nodes anew.
+    """
+    is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
+    kept = {name: rows.filter(is_first) if "node" in rows.columns else rows for name, rows in tables.items()}
+    count = tables["et_nodes"].height - kept["et_nodes"].height
+    if not count:
+        return tables, []
+    message = f"{counted(count, 'node has the number', 'nodes have the numbers')} of an earlier one; left out"
+    return kept, [Finding("events-repeated", "warning", message, file, count=count, touches=tuple(kept))]
 
 
 def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
@@ -146,8 +161,8 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
             where=file,
             fix="record it again with torch.profiler.ExecutionTraceObserver, or leave it out of the run",
         )
-    tables = builder.tables()
-    findings = list(_damage(text, losses, file))
+    tables, repeated = _drop_repeated(builder.tables(), file)
+    findings = [*_damage(text, losses, file), *repeated]
     if tables["et_nodes"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     said = identity(text.head + b'"nodes":[')

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ccl_bench.trace.formats.kineto.ambiguity import count_ambiguous
 from ccl_bench.trace.formats.kineto.events import Event, ExactEvent
 from ccl_bench.trace.values import next_block
 
@@ -141,6 +142,8 @@ class Losses:
     """Events read after a repair of their text."""
     lost: int = 0
     """Events that could not be read."""
+    ambiguous: int = 0
+    """Events that state a key twice."""
     first_at: int = -1
     """Offset of the first damaged event in the decompressed file, bytes."""
     truncated: bool = False
@@ -167,12 +170,16 @@ def _with_quotes_escaped(text: bytes) -> bytes:
     return _NAME.sub(lambda m: m[1] + _STRAY_QUOTE.sub(lambda _: rb"\"", m[2]) + m[3], text)
 
 
-def decoded(text: bytes, decoder: msgspec.json.Decoder[list[EventType]]) -> list[EventType] | None:
+def decoded(
+    text: bytes, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
+) -> list[EventType] | None:
     """Return the events of `text` if it is made of whole, undamaged events, else None."""
     try:
-        return decoder.decode(b"[" + text + b"]")
+        events = decoder.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    losses.ambiguous += count_ambiguous(text, events)
+    return events
 
 
 def salvaged(
@@ -190,11 +197,11 @@ def salvaged(
         start = cuts[position]
         part = piece[start : cuts[position + 1]].strip(_BETWEEN)
         position += 1
-        if (events := decoded(part, decoder)) is None:
+        if (events := decoded(part, decoder, losses)) is None:
             depths = depths or [_depth(piece[begin:end]) for begin, end in pairwise(cuts)]
             others, may_go_on = _other_parts(depths[position - 1 : position + _PARTS_OF_AN_EVENT - 1])
             together = piece[start : cuts[position + others]].strip(_BETWEEN)
-            if others and (events := decoded(together, decoder)) is not None:
+            if others and (events := decoded(together, decoder, losses)) is not None:
                 position += others
             elif more and may_go_on and len(piece) - start < _UNFINISHED_BYTES:
                 return found, piece[start:].strip(_BETWEEN)
@@ -227,7 +234,7 @@ def _repaired(
     """Return the events of damaged `text` after repairing it, or count it as lost."""
     losses.note(at)
     for repair in (repaired, lambda raw: repaired(_with_quotes_escaped(raw))):
-        if (events := decoded(repair(text), decoder)) is not None:
+        if (events := decoded(repair(text), decoder, losses)) is not None:
             losses.repaired += 1
             return events
     losses.lost += 1
@@ -235,13 +242,13 @@ def _repaired(
 
 
 def whole_array(
-    piece: bytes, decoder: msgspec.json.Decoder[list[EventType]]
+    piece: bytes, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes] | None:
     """Return the events of a piece in which the array ends, and what follows; None if it is not so."""
     if match := _EMPTY_ARRAY.match(piece):
         return [], piece[match.end() :]
     for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
-        if (events := decoded(piece[: match.end() - 1], decoder)) is not None:
+        if (events := decoded(piece[: match.end() - 1], decoder, losses)) is not None:
             return events, piece[match.end() :]
     return None
 
@@ -250,7 +257,7 @@ def last_events_of(
     piece: bytes, offset: int, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes]:
     """Return the events of the piece that ends the array, and the text after the array."""
-    if ended := whole_array(piece, decoder):
+    if ended := whole_array(piece, decoder, losses):
         return ended
     closing = _array_end(piece)
     if closing is None:
@@ -340,9 +347,9 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
             offset, piece = next_offset, next_piece
             continue
         decoder = decoder_for(decoder, piece)
-        if (events := decoded(text, decoder)) is not None:
+        if (events := decoded(text, decoder, losses)) is not None:
             yield events
-        elif ended := whole_array(text, decoder):
+        elif ended := whole_array(text, decoder, losses):
             yield ended[0]
             document.tail = _rest_of_file(ended[1], next_piece, found)
             return

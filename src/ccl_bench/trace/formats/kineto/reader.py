@@ -144,6 +144,11 @@ class RowBuilder:
         """How many events there were."""
         return self._events + (self._native.events if self._native else 0)
 
+    @property
+    def ambiguous(self) -> int:
+        """How many of the events that the native reader took state a key twice."""
+        return self._native.ambiguous if self._native else 0
+
     def taken(self, text: bytes, *, must_end: bool) -> int | None:
         """Let the native reader take the events of `text`; None if it does not.
 
@@ -382,6 +387,12 @@ def _unknown(gathering: RowBuilder, file: str) -> Iterator[Finding]:
         yield Finding("categories-unknown", "note", f"categories not used: {listed}", file, count=count)
 
 
+def _ambiguous(gathering: RowBuilder, losses: Losses, file: str) -> Iterator[Finding]:
+    if count := gathering.ambiguous + losses.ambiguous:
+        message = f"{counted(count, 'event states', 'events state')} a key twice; the last value counts"
+        yield Finding("keys-repeated", "warning", message, file, count=count)
+
+
 def _unlabelled(gathering: RowBuilder, file: str) -> Iterator[Finding]:
     if gathering.unlabelled:
         message = f"{counted(gathering.unlabelled, 'event has', 'events have')} no name or no phase"
@@ -439,7 +450,7 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     _check_one_process(tables, file)
     tables |= {"devices": metadata.devices(meta), "process_groups": metadata.process_groups(meta)}
     findings = [*_damage(text, losses, file), *_unknown(gathering, file), *_unlabelled(gathering, file)]
-    findings += [*doubts, *_lost_operators(tables, file)]
+    findings += [*_ambiguous(gathering, losses, file), *doubts, *_lost_operators(tables, file)]
     if not is_whole:
         findings.append(Finding("metadata-damaged", "warning", _METADATA_DAMAGED, file))
     if not gathering.events:

@@ -148,9 +148,10 @@ _LONGEST_TEXT = 500
 
 
 def finite(value: object) -> float | None:
-    """Return a number that is one, or None."""
+    """Return a number that is one, or None; `true` is none."""
+    is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
     try:
-        found = float(value) if isinstance(value, int | float | str) else math.nan
+        found = float(value) if is_number else math.nan  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None

@@ -11,13 +11,17 @@ from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.serving.json_values import Impossible, finite
+from ccl_bench.trace.formats.serving.json_values import LONGEST_S, Impossible, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _TOUCHES = ("requests",)
 _SHOWN = 3
+
+_TIMES = frozenset({"ttft", "tpot", "itl", "latency", "duration"})
+_MOST = 1e18
+"""Above every sum of tokens."""
 
 _FAILED = "failed"
 _MANY_FAILED = 0.1
@@ -74,6 +78,8 @@ class RequestRows:
         names = [entry.name for entry in fields(Request)]
         columns: dict[str, list[object]] = {name: [getattr(r, name) for r in self.requests] for name in names}
         columns["tool"] = [self.tool] * len(self.requests)
+        impossible = [found for found in self.stored if not _is_possible(found)]
+        self.stored = [found for found in self.stored if _is_possible(found)]
         statistics: dict[str, list[object]] = {
             entry.name: [asdict(s)[entry.name] for s in self.stored] for entry in fields(StoredStatistic)
         }
@@ -83,7 +89,14 @@ class RequestRows:
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
         }
         own = dict.fromkeys(self.findings)
-        findings = [*own, *self._lost(), *self._failed(), *self._uncounted(), *self._disagreeing()]
+        findings = [
+            *own,
+            *self._impossible(impossible),
+            *self._lost(),
+            *self._failed(),
+            *self._uncounted(),
+            *self._disagreeing(),
+        ]
         return TraceContent(tables, findings=findings, attributes={"serving_benchmark": self.tool})
 
     def unlisted(self, option: str) -> None:
@@ -97,6 +110,14 @@ class RequestRows:
         shown = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
         message = f"left out as damaged or impossible: {counted(len(self.lost), 'request')}: {shown}"
         return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
+
+    def _impossible(self, statistics: list[StoredStatistic]) -> list[Finding]:
+        named = (f"{each.quantity} ({each.statistic}) is {each.value:g}" for each in statistics)
+        message = f"statistics that no benchmark can measure are left out: {', '.join(named)}"
+        finding = Finding(
+            "statistics-impossible", "error", message, self.file, count=len(statistics), touches=_TOUCHES
+        )
+        return [finding] if statistics else []
 
     def _failed(self) -> list[Finding]:
         count, sent = self._failures()
@@ -144,6 +165,13 @@ class RequestRows:
             Finding("statistics-disagree", "warning", message, self.file, touches=_TOUCHES)
             for message in found
         ]
+
+
+def _is_possible(found: StoredStatistic) -> bool:
+    """Whether a statistic lies between 0 and what its quantity can reach; a benchmark takes some time."""
+    if found.quantity == "duration":
+        return 0 < found.value <= LONGEST_S
+    return 0 <= found.value <= (LONGEST_S if found.quantity in _TIMES else _MOST)
 
 
 def _check(request: Request) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 VARIABLE = "CCL_BENCH_NATIVE"
 """Set to 0, the environment variable that leaves the native reader out."""
 
-REVISION = 1
+REVISION = 2
 """As in rows.h."""
 
 LIBRARY_FILE = Path(__file__).with_name("librows.so")
@@ -65,6 +65,7 @@ _RESULTS = {
     "rows_feed": (ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int32),
     "rows_calls": (ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
     "rows_events": (ctypes.c_int64, ctypes.c_void_p),
+    "rows_twice": (ctypes.c_int64, ctypes.c_void_p),
     "rows_take": (ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p),
     "rows_texts": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
 }
@@ -278,6 +279,12 @@ class NativeRows:
     def events(self) -> int:
         """How many events were taken."""
         found: int = self._native.rows_events(self._handle)
+        return found
+
+    @property
+    def ambiguous(self) -> int:
+        """How many of them state a key twice."""
+        found: int = self._native.rows_twice(self._handle)
         return found
 
     def feed(self, text: bytes, *, must_end: bool) -> int | None:

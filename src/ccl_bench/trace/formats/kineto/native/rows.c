@@ -30,10 +30,10 @@ typedef struct {
 
 /* One event while it is read. */
 typedef struct {
-    uint64_t present, odd; /* a bit for each slot */
+    uint64_t present, odd, stated; /* a bit for each slot */
     uint64_t values[MOST_SLOTS];
     Text texts[MOST_SLOTS];
-    bool has_arguments;
+    bool has_arguments, states_twice;
 } Event;
 
 typedef struct {
@@ -44,7 +44,7 @@ typedef struct {
     Texts texts;
     int64_t *calls; /* where each communication call of the piece begins and ends */
     int64_t call_count, call_room;
-    int64_t events;
+    int64_t events, twice; /* `twice` of the events state a key two times */
     Byte *buffer;
     int64_t buffer_room;
     Event event;
@@ -205,7 +205,9 @@ static const Byte *after_list(Event *event, const Word *word, const Byte *at) {
 
 static const Byte *after_value(Event *event, const Word *word, const Byte *at) {
     if (word->kind == ANY) return after_any(at);
-    event->present &= ~bit(word->slot); /* of a key that stands twice, the last counts */
+    event->states_twice |= (event->stated & bit(word->slot)) != 0; /* of such a key, the last counts */
+    event->stated |= bit(word->slot);
+    event->present &= ~bit(word->slot);
     event->odd &= ~bit(word->slot);
     if (word->kind <= TEXT_OR_NULL) return after_texts(event, word, at);
     if (word->kind == PRODUCT || word->kind == LIST) return after_list(event, word, at);
@@ -332,6 +334,7 @@ static bool add_event(Rows *rows, const Byte *begin, const Byte *end) {
     Event *event = &rows->event;
     const Text *phase = &event->texts[PHASE], *category = &event->texts[CATEGORY_NAME];
     rows->events++;
+    rows->twice += event->states_twice;
     if (event->odd & (bit(PHASE) | bit(CATEGORY_NAME))) return false;
     if (!(event->present & bit(PHASE)) || !phase->length) return false;
     if (phase->length != 1) return true;
@@ -351,8 +354,8 @@ static const Byte *after_events(Rows *rows, const Byte *at, const Byte *end, boo
     if (at == end || *at == ']') return at == end && must_end ? NULL : at;
     for (;; at = after_space(at + 1)) {
         const Byte *begin = at;
-        rows->event.present = rows->event.odd = 0;
-        rows->event.has_arguments = false;
+        rows->event.present = rows->event.odd = rows->event.stated = 0;
+        rows->event.has_arguments = rows->event.states_twice = false;
         if (*at != '{' || !(at = after_object(rows, &rows->event_keys, at))) return NULL;
         if (!add_event(rows, begin, at)) return NULL;
         at = after_space(at);
@@ -414,7 +417,7 @@ Rows *rows_open(const Word *words, int32_t word_count, const int32_t *layout, in
 /* Takes the events of a piece: 0 if it is made of events, where the array of events ends behind
  * its bracket if it does, or -1 if nothing was taken. */
 int64_t rows_feed(Rows *rows, const char *piece, int64_t length, int32_t must_end) {
-    int64_t heights[MOST_TABLES], events = rows->events;
+    int64_t heights[MOST_TABLES], events = rows->events, twice = rows->twice;
     rows->call_count = 0;
     if (!is_buffered(rows, piece, length)) return -1;
     for (int32_t n = 0; n < rows->table_count; n++) heights[n] = rows->tables[n].height;
@@ -422,6 +425,7 @@ int64_t rows_feed(Rows *rows, const char *piece, int64_t length, int32_t must_en
     if (at) return *at == ']' ? at - rows->buffer + 1 : 0;
     for (int32_t n = 0; n < rows->table_count; n++) rows->tables[n].height = heights[n];
     rows->events = events;
+    rows->twice = twice;
     rows->call_count = 0;
     return -1;
 }
@@ -433,6 +437,8 @@ int64_t rows_calls(const Rows *rows, const int64_t **calls) {
 }
 
 int64_t rows_events(const Rows *rows) { return rows->events; }
+
+int64_t rows_twice(const Rows *rows) { return rows->twice; }
 
 /* Hands the rows of a table over to Arrow, and with them the memory; 0 if that went well. */
 int rows_take(Rows *rows, int32_t table, struct ArrowSchema *schema, struct ArrowArray *array) {

@@ -4,7 +4,7 @@
 
 #include "texts.h"
 
-#define REVISION 1
+#define REVISION 2
 
 #define MOST_SLOTS 64
 #define MOST_TABLES 16
