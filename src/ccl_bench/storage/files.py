@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 _HASHED_BYTES = 4 << 20
+_ZEROS = bytes(_HASHED_BYTES)
 _PIECE_BYTES = 16 << 20
 CACHE_VARIABLE = "CCL_BENCH_CACHE"
+
+MOST_ZEROS = 64 << 20
+"""Zero bytes in a row that no trace holds: a file with more was reserved or copied, and not filled."""
 
 DAMAGED = (EOFError, OSError, ValueError)
 """What reading raises where a compressed file is cut or damaged."""
@@ -102,12 +106,20 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file as it lies on disk, in hexadecimal.
 
     Large blocks let several threads hash at once: each block is one turn of the interpreter.
+
+    Raises InputError where more than `MOST_ZEROS` bytes in a row are zero.
     """
     digest, buffer = hashlib.sha256(), bytearray(_HASHED_BYTES)
+    at = zeros = 0
     view = memoryview(buffer)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(buffer):
             digest.update(view[:size])
+            at += size
+            zeros = zeros + size if buffer.startswith(_ZEROS) else 0
+            if zeros > MOST_ZEROS:
+                what = f"holds nothing but zeros in the {zeros >> 20} MiB before byte {at:,}: it is incomplete"
+                raise InputError(what, where=str(path), fix="copy it again and compare checksums")
     return digest.hexdigest()
 
 

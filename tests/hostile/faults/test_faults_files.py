@@ -26,6 +26,8 @@ from ccl_bench.trace.formats.kineto.reader import read_kineto
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SPARSE_BYTES = 100 << 30
+
 Said = pytest.CaptureFixture[str]
 
 
@@ -149,6 +151,23 @@ def test_a_small_file_that_would_fill_memory_is_read_no_further(monkeypatch: pyt
     (reported,) = (finding for finding in content.findings if finding.code == "file-broken-off")
     assert "decompresses to more than 64 times its size" in reported.message
     assert reported.severity == "error"
+
+
+@pytest.mark.parametrize("kept", ["half", "all"])
+def test_a_file_that_was_reserved_and_not_filled_is_refused_after_little_of_it(
+    run: Path, capsys: Said, kept: str
+) -> None:
+    path = run / "rank1_trace.json"
+    size = path.stat().st_size
+    if kept == "half":
+        os.truncate(path, size // 2)
+    os.truncate(path, SPARSE_BYTES)
+    began = time.process_time()
+    found = measured(capsys, run)
+    assert time.process_time() - began < 60  # to hash it takes as long for each 30 GB
+    reasons = {finding["message"] for result in found.values() for finding in result["findings"]}
+    assert any("nothing but zeros" in reason and "is incomplete" in reason for reason in reasons)
+    assert "trace-unreadable" in codes(found)
 
 
 def test_a_large_file_that_is_like_a_trace_is_read_to_its_end(
