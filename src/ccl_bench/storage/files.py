@@ -118,7 +118,7 @@ def sha256(path: Path) -> str:
             at += size
             zeros = zeros + size if buffer.startswith(_ZEROS) else 0
             if zeros > MOST_ZEROS:
-                what = f"holds nothing but zeros in the {zeros >> 20} MiB before byte {at:,}: it is incomplete"
+                what = f"holds only zeros in the {zeros >> 20} MiB before byte {at:,}: it is incomplete"
                 raise InputError(what, where=str(path), fix="copy it again and compare checksums")
     return digest.hexdigest()
 

@@ -166,7 +166,7 @@ def test_a_file_that_was_reserved_and_not_filled_is_refused_after_little_of_it(
     found = measured(capsys, run)
     assert time.process_time() - began < 60  # to hash it takes as long for each 30 GB
     reasons = {finding["message"] for result in found.values() for finding in result["findings"]}
-    assert any("nothing but zeros" in reason and "is incomplete" in reason for reason in reasons)
+    assert any("only zeros" in reason and "is incomplete" in reason for reason in reasons)
     assert "trace-unreadable" in codes(found)
 
 
