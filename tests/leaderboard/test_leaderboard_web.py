@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html as markup
 import io
 import json
 from typing import TYPE_CHECKING
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from leaderboard_bundles import Made, added, changed, many, placed
 from leaderboard_client import Client
+from sqlalchemy import update
 
 from ccl_bench.leaderboard.store import State, new_event
+from ccl_bench.leaderboard.store.tables import RUNS
 from ccl_bench.leaderboard.web.app import create_app
 from ccl_bench.report.render import html
 from ccl_bench.result import Result, ResultFinding
@@ -110,6 +113,27 @@ def test_only_addresses_of_the_web_become_links(client: Client, small: Store) ->
 
     run = added(small, Odd(values={"mfu": 1.0}))
     assert 'href="javascript:' not in client.get(f"/runs/{run}").text.lower()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_link"),
+    [
+        ("javascript:alert(1)", False),
+        ("JavaScript:https://x.org", False),
+        ("data:text/html,<b>", False),
+        ("s3://bucket/run", False),
+        ("https://x.org/a?b", True),
+    ],
+)
+def test_the_page_of_a_run_links_addresses_of_the_web_alone(
+    client: Client, small: Store, address: str, is_link: bool
+) -> None:
+    run = added(small, RUN)
+    with small.engine.begin() as connection:  # as if reading the card and the bundle had let it pass
+        connection.execute(update(RUNS).values(trace_url=address))
+    page = client.get(f"/runs/{run}").text
+    assert markup.escape(address) in page
+    assert (f'href="{address}"' in page) == is_link
 
 
 def test_a_table_as_csv_holds_the_same_runs_and_numbers_as_json(client: Client, small: Store) -> None:

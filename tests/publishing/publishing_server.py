@@ -25,7 +25,7 @@ from ccl_bench.leaderboard.store import open_store
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ccl_bench.leaderboard.store import Store
 
@@ -131,7 +131,7 @@ class Leaderboard:
         headers = how.pop("headers", {}) | ({"authorization": f"Bearer {token}"} if token else {})
         return CALLS.request(method, f"{self.address}/api/v1/{path}", headers=headers, **how)
 
-    def sent(self, archive: bytes, token: str | None) -> httpx.Response:
+    def sent(self, archive: bytes | Iterator[bytes], token: str | None) -> httpx.Response:
         """Return the answer to an archive."""
         headers = {"content-type": "application/gzip"}
         return self.asked("POST", "bundles", token, content=archive, headers=headers)

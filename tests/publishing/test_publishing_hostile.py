@@ -26,7 +26,7 @@ from publishing_archives import (
 from publishing_server import Leaderboard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from publishing_archives import Files
@@ -142,7 +142,9 @@ def _bytes_on_disk(leaderboard: Leaderboard) -> int:
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
-def _refused(leaderboard: Leaderboard, sent: bytes, message: str, status: int = 422) -> None:
+def _refused(
+    leaderboard: Leaderboard, sent: bytes | Iterator[bytes], message: str, status: int = 422
+) -> None:
     """Send an archive and look at the answer, the log, and what is left on the disk."""
     before = len(leaderboard.log), _bytes_on_disk(leaderboard)
     answer = leaderboard.sent(sent, leaderboard.mallory)  # type: ignore[attr-defined]
@@ -259,6 +261,13 @@ def test_an_archive_over_the_limit_is_refused(leaderboard: Leaderboard) -> None:
 
 def test_an_archive_far_over_the_limit_is_refused_for_what_its_headers_say(leaderboard: Leaderboard) -> None:
     _refused(leaderboard, bytes(40_000_000), "has more than 20,000,000 bytes", status=413)
+
+
+def test_an_archive_over_the_limit_that_states_no_size_is_refused_for_what_came(
+    leaderboard: Leaderboard,
+) -> None:
+    blocks = (bytes(1_000_000) for _ in range(21))
+    _refused(leaderboard, blocks, "has more than 20,000,000 bytes", status=413)
 
 
 def test_traces_other_than_those_named_are_refused(leaderboard: Leaderboard, whole: Files) -> None:

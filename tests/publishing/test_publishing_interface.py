@@ -149,6 +149,7 @@ def test_uploads_beyond_the_rate_are_refused_with_the_time_to_wait(
         ("transfer-encoding: chunked\r\n\r\nZZZ\r\n", "4"),
         ("content-length: 5\r\ncontent-length: 6", "400"),
         ("content-type: text/plain", "415"),
+        ("content-length: 900000000000", "413"),  # at once: nothing of it was sent
     ],
 )
 def test_a_malformed_call_is_refused(leaderboard: Leaderboard, head: str, status: str) -> None:

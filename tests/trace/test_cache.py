@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 
+import polars as pl
 import pytest
 from writing import compact, event, kernel
 
@@ -140,6 +141,16 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
             path.mkdir()
     same(first, read_content(trace, TABLES))
     request.getfixturevalue("unreadable_format")
+    same(first, read_content(trace, TABLES))
+
+
+@pytest.mark.parametrize("rows", [0, 2, 4])
+def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path, rows):
+    trace = trace_in(tmp_path)
+    first = read_content(trace, TABLES)
+    path = content.cache_folder(trace) / "kernels.parquet"
+    kernels = pl.read_parquet(path)
+    pl.concat([kernels, kernels]).head(rows).write_parquet(path)
     same(first, read_content(trace, TABLES))
 
 

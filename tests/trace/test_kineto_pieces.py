@@ -1,11 +1,15 @@
 """Where a Kineto file is cut into pieces changes nothing."""
 
+import io
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pretty, read
 
 from ccl_bench.trace import values
+from ccl_bench.trace.formats.kineto.pieces import Document, pieces
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -29,6 +33,24 @@ def test_every_offset_of_a_piece_boundary_gives_the_same_rows(monkeypatch, write
     for size in range(64, 301):
         monkeypatch.setattr(values, "BLOCK_BYTES", size)
         assert read(data).table("cpu_ops").rows() == expected
+
+
+def spaced(events):
+    """Return a trace with spaces before its commas, which no known writer leaves."""
+    return compact(events).replace(b"},{", b"} , {")
+
+
+@pytest.mark.parametrize("write", [*LAYOUTS.values(), spaced])
+@pytest.mark.parametrize("size", [64, 150, 400, 1 << 20])
+def test_every_piece_holds_whole_events_and_together_they_are_all(monkeypatch, write, size):
+    monkeypatch.setattr(values, "BLOCK_BYTES", size)
+    events = many(12)
+    data = write(events)
+    found = list(pieces(io.BytesIO(data), Document()))
+    read_back = [event for _, piece in found[:-1] for event in json.loads(b"[" + piece + b"]")]
+    assert read_back == events[: len(read_back)]
+    assert (len(read_back) == 0) == (size == 1 << 20)
+    assert all(data[at:].startswith(piece[:20]) for at, piece in found)
 
 
 LOOKALIKES = [

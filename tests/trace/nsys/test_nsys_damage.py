@@ -190,6 +190,13 @@ def test_names_that_are_no_text_do_no_harm(tmp_path):
     assert names == ["\ufffd\ufffd", "a\0b", "7", "(unnamed)", "x" * 100_000]
 
 
+def test_text_that_is_no_utf_8_loses_those_bytes_alone(tmp_path):
+    place = export(tmp_path / "x.sqlite", {"NVTX_EVENTS": [mark(n, n + 1, f"range {n}") for n in range(3)]})
+    changed(place, "UPDATE NVTX_EVENTS SET text = CAST(x'66fffe67' AS TEXT) WHERE start = 1")
+    names = content(place).table("annotations")["name"].to_list()
+    assert names == ["range 0", "f\ufffd\ufffdg", "range 2"]
+
+
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 
 
