@@ -7,7 +7,7 @@ from frames import instants, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths
+from ccl_bench.analysis.intervals import clip, merge_intervals, union_lengths, window_at
 
 TIME = st.integers(-5, 40)
 interval = st.tuples(TIME, st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1]))
@@ -45,6 +45,16 @@ def test_union_lengths_are_those_inside_each_window(pairs, windows):
     covered = instants(pairs)
     expected = [len(covered & instants([window])) for window in windows]
     assert union_lengths(spans(pairs), spans(windows)).to_list() == expected
+
+
+@given(times=st.lists(TIME, max_size=12), windows=windows_in_order())
+def test_a_time_lies_in_the_window_that_holds_its_instant_and_the_end_is_outside(times, windows):
+    windows = [window for window in windows if window[0] < window[1]]
+    expected = [
+        next((row for row, (opens, closes) in enumerate(windows) if opens <= time < closes), None)
+        for time in times
+    ]
+    assert window_at(pl.Series(times, dtype=pl.Int64), spans(windows)).to_list() == expected
 
 
 @given(pairs=intervals, windows=windows_in_order())

@@ -5,7 +5,12 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from ccl_bench.analysis.communication.stragglers import find_stragglers, lag_of
+from ccl_bench.analysis.communication.stragglers import (
+    find_stragglers,
+    lag_of,
+    persistence,
+    rank_with_most_work,
+)
 from ccl_bench.analysis.facts import Facts
 
 STEP_NS = 1_000
@@ -66,6 +71,24 @@ def test_a_rank_that_waited_half_of_its_lag_elsewhere_passes_a_delay_on(waited_n
     # rank 1 keeps rank 2 waiting for 100 ns, and has itself waited for rank 0
     stragglers = found(("a", 0, 0), ("a", 1, waited_ns), ("b", 1, 0), ("b", 2, 100))
     assert stragglers.late == late
+
+
+@pytest.mark.parametrize(("waited_ns", "late"), [(49, [0, 1]), (50, [0])])
+def test_who_waits_half_as_long_as_the_longest_waiting_is_not_late(waited_ns: int, late: list[int]):
+    assert found(("all", 0, 0), ("all", 1, waited_ns), ("all", 2, 100)).late == late
+
+
+@pytest.mark.parametrize(("waited_ns", "share"), [(49, 1.0), (50, 0.0)])
+def test_a_step_in_which_the_others_waited_twice_as_long_is_no_late_one(waited_ns: int, share: float):
+    stragglers = found(("all", 0, waited_ns), ("all", 1, 100))
+    assert persistence(stragglers.waits, 0, floor_ns=10) == share
+
+
+@pytest.mark.parametrize(("more_ns", "rank"), [(49, None), (50, 0)])
+def test_more_work_explains_a_lag_from_half_of_it_on(more_ns: int, rank: int | None):
+    members = found(("all", 0, 0), ("all", 1, 100)).members
+    work = {"rank": [0, 1], "compute_ns": [500, 500], "exposed_memory_ns": [more_ns, 0]}
+    assert rank_with_most_work(pl.DataFrame(work), members, [0], [0]) == rank
 
 
 def test_the_lag_of_ranks_is_the_largest_of_the_groups_in_which_one_of_them_is_late():

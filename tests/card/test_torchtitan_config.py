@@ -71,6 +71,19 @@ def test_the_global_batch_follows_from_the_local_one():
     assert train_config_in_text(TITAN_022).value.global_batch_size(8) == 64
 
 
+@pytest.mark.parametrize(
+    ("local", "replicate", "shard", "is_wrong"),
+    [(2, 2, 4, False), (3, 2, 4, True), (2, 3, 4, True), (2, 2, 3, True), (2, 2, -1, False)],
+)
+def test_a_global_batch_that_local_batch_and_degrees_do_not_divide_is_a_warning(
+    local: int, replicate: int, shard: int, is_wrong: bool
+):
+    text = f"[training]\nglobal_batch_size = 16\nlocal_batch_size = {local}\n[parallelism]\n"
+    text += f"data_parallel_replicate_degree = {replicate}\ndata_parallel_shard_degree = {shard}\n"
+    issues = train_config_in_text(text).issues
+    assert [issue.path for issue in issues] == ["training.global_batch_size"] * is_wrong
+
+
 def test_microbatches_are_local_batch_over_microbatch_size():
     assert train_config_in_text(TITAN_010).value.microbatches == 8 // 2
 

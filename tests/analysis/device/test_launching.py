@@ -58,6 +58,13 @@ def test_a_launch_belongs_to_the_step_that_made_it_even_if_its_work_runs_later(t
     assert rows["work"].to_list() == [1, 0]  # the device window of step 1 reaches to 130
 
 
+def test_calls_without_a_correlation_are_not_counted(tmp_path: Path) -> None:
+    events = [step(1, 0, 100), launch(0, 10, 30), launch(1, 40, 41), kernel("a", 1, 50, 60)]
+    events += [kernel("b", 0, 70, 80)]
+    (row,) = table(write(tmp_path, events), "launching").iter_rows(named=True)
+    assert (row["launches"], row["call_ns"]) == (1, 1000)
+
+
 def test_cpus_launch_nothing(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 10, 20)], backend="gloo")
     assert result(run, "launch_overhead").status == "not_applicable"

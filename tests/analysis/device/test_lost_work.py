@@ -58,6 +58,16 @@ def test_launches_after_the_last_step_may_still_wait_for_their_turn(tmp_path: Pa
     assert reported(result(write(tmp_path, steady() + late, world_size=1), "gpu_busy")) == []
 
 
+def test_a_launch_at_the_very_end_of_the_last_step_lies_behind_it(tmp_path: Path) -> None:
+    at_the_end = [launch(1000 + number, 1010, 1010.5, tid=2 + number) for number in range(50)]
+    assert reported(result(write(tmp_path, steady() + at_the_end, world_size=1), "gpu_busy")) == []
+
+
+def test_launches_without_a_correlation_are_not_taken_for_lost(tmp_path: Path) -> None:
+    unnumbered = [launch(0, 2 + number / 100, 2.005 + number / 100, tid=2) for number in range(50)]
+    assert reported(result(write(tmp_path, steady() + unnumbered, world_size=1), "gpu_busy")) == []
+
+
 def test_launches_that_only_record_a_graph_start_nothing(tmp_path: Path) -> None:
     begin = launch(2000, 2, 2.5, name="cudaStreamBeginCapture")
     end = launch(2001, 4, 4.5, name="cudaStreamEndCapture")

@@ -51,6 +51,21 @@ def test_a_pass_is_recognised_by_its_name(name: str, phase: str, requests: int) 
     assert _passes((name, 0, 10)) == [(phase, requests, 0, 10)]
 
 
+def test_the_correlation_zero_joins_no_work_to_a_pass() -> None:
+    columns = {"name": [DECODE], "start_ns": [0], "end_ns": [10], "on_device": [False], "external_id": [None]}
+    launches = {"start_ns": [2, 3, 10], "end_ns": [3, 4, 11], "correlation": [0, 1, 2]}
+    kernels = {"start_ns": [500, 20, 700], "end_ns": [600, 40, 800], "correlation": [0, 1, 2]}
+    given = {"kernels": kernels, "memcpy": {}, "launches": launches, "devices": {}}
+    tables = [
+        TABLES[name].frame({column: values.get(column, [None] * 3) for column in TABLES[name].columns})
+        if values
+        else TABLES[name].empty()
+        for name, values in given.items()
+    ]
+    found = forward_passes(TABLES["annotations"].frame(columns), *tables)
+    assert found.select("start_ns", "end_ns").rows() == [(20, 40)]
+
+
 @pytest.mark.parametrize(
     "name",
     [
