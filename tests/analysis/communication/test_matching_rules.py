@@ -113,3 +113,16 @@ def test_ranks_that_are_not_known_count_one_by_one():
     ]
     found = DERIVED.get("groups").compute(frame("call_groups", rows), facts())
     assert found.select("seen_by", "ambiguous").rows() == [(3, True)]
+
+
+def test_a_rank_is_complete_where_all_members_of_each_of_its_groups_have_a_trace():
+    pairs = [group("a", 0, 1), group("b", 1, 2, 3)]
+    rows = [call(0, 1, 0, 10, group="a"), call(1, 1, 4, 10, group="a")]
+    rows += [call(rank, 2, 20 + rank, 30, group="b") for rank in (1, 2)]  # rank 3 has no trace
+    found = matched(rows, *pairs).sort("group", "rank")
+    assert found.select("group", "rank", "complete").rows() == [
+        ("a", 0, True),
+        ("a", 1, False),
+        ("b", 1, False),
+        ("b", 2, False),
+    ]
