@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import os
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+from typing import TYPE_CHECKING
 
+import pytest
 from checkout import ROOT
 
 import ccl_bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PINNED = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -31,6 +41,30 @@ def test_the_changelog_says_what_is_not_released_yet() -> None:
 
 def test_constraints_hold_names_and_versions_only() -> None:
     assert [line for line in PINNED if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)] == []
+
+
+def _wheel_built_in(folder: Path, source: Path, *, mask: int, days: int) -> bytes:
+    """Return the wheel of a source package unpacked in a folder, as on another machine some days later."""
+    with tarfile.open(source) as packed:
+        packed.extractall(folder, filter="data")
+    (project,) = folder.iterdir()
+    for path in project.rglob("*"):
+        path.chmod(path.stat().st_mode & ~mask)
+        os.utime(path, (86_400 * days, 86_400 * days))
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder / "out"]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    (wheel,) = (folder / "out").iterdir()
+    return wheel.read_bytes()
+
+
+def test_two_builds_of_one_source_are_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: make test")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (source,) = tmp_path.glob("*.tar.gz")
+    one = _wheel_built_in(tmp_path / "one", source, mask=0o022, days=11_000)
+    other = _wheel_built_in(tmp_path / "another place", source, mask=0o077, days=12_345)
+    assert hashlib.sha256(one).digest() == hashlib.sha256(other).digest()
 
 
 def test_every_declared_dependency_is_pinned() -> None:
