@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from ccl_bench.analysis.device.short_names import short_name
 from ccl_bench.catalog.kernel_types import kernel_type, types
 
 NAMES = {
@@ -109,3 +112,12 @@ def test_a_kernel_has_the_type_its_name_shows(expected: str, name: str) -> None:
 
 def test_every_type_is_met() -> None:
     assert set(NAMES) == set(types())
+
+
+@pytest.mark.parametrize("part", ["a_", "std::array<char*, 3>, ", "(", "<", "1", "ncclKernel_"])
+def test_the_time_for_a_name_does_not_grow_with_its_length(part: str) -> None:
+    name = part * (2_000_000 // len(part))
+    began = time.process_time()
+    kernel_type(name)
+    short_name(name)
+    assert time.process_time() - began < 20  # a search over all of it takes hours

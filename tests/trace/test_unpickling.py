@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import unpickling
 from ccl_bench.trace.unpickling import ADMITTED, DEEPEST, unpickle
 
 CALLING = {
@@ -156,13 +155,6 @@ def test_what_is_shared_over_and_over_costs_nothing() -> None:
     began = time.process_time()
     assert unpickle(b"\x80\x04(]\x94" + doubled + b"l.", "x", "").containers == 62
     assert time.process_time() - began < 5
-
-
-def test_too_many_containers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpickling, "MOST_CONTAINERS", 1000)
-    assert "EMPTY_DICT at byte 1,003 makes more than 1,000 containers" in _refused(
-        b"\x80\x04](" + b"}" * 2000 + b"e."
-    )
 
 
 def test_a_container_is_no_key() -> None:

@@ -14,6 +14,10 @@ from ccl_bench.base.errors import NotApplicable, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog import load_data
 
+SEARCHED = 16_384
+"""Characters of a name that patterns are looked for in. Names from CUTLASS have up to 6,000; the time of a
+search can grow with the square of their number."""
+
 _UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 
 
@@ -23,7 +27,7 @@ def stem(kernel_name: str) -> str:
     `void at::native::<unnamed>::reduce_kernel<(int)512>(T1)` gives `at::native::reduce_kernel`. A mangled
     name stays whole.
     """
-    name = kernel_name
+    name = kernel_name[:SEARCHED]
     for unnamed in _UNNAMED:
         name = name.replace(unnamed, "")
     name = name.removeprefix("void ")
@@ -165,7 +169,7 @@ def of_kernel(kernel_name: str) -> str | None:
         return None
     short = stem(kernel_name)
     for pattern, looks_at_stem, result in _kernel_rules():
-        if pattern.search(short if looks_at_stem else kernel_name):
+        if pattern.search(short if looks_at_stem else kernel_name[:SEARCHED]):
             return None if result == "none" else result
     return None
 
@@ -175,7 +179,7 @@ def is_fused(kernel_name: str) -> bool:
     """Whether a GPU kernel both multiplies matrices and carries data between ranks."""
     short = stem(kernel_name)
     return any(
-        re.search(row["match"], short if row.get("in") == "stem" else kernel_name)
+        re.search(row["match"], short if row.get("in") == "stem" else kernel_name[:SEARCHED])
         for row in load_data("collectives")["fused"]
     )
 
@@ -189,7 +193,9 @@ def is_local(kernel_name: str) -> bool:
 @cache
 def of_launcher(operator: str) -> str | None:
     """Return the canonical collective whose work an operator or range launches, `FUSED`, or None."""
-    found = next((row["collective"] for row in _launchers() if re.search(row["match"], operator)), None)
+    found = next(
+        (row["collective"] for row in _launchers() if re.search(row["match"], operator[:SEARCHED])), None
+    )
     return found if found == FUSED else of_annotation(operator) or found
 
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from ccl_bench.catalog import load_data
-from ccl_bench.catalog.collectives import FUSED, is_fused, of_kernel, stem
+from ccl_bench.catalog.collectives import FUSED, SEARCHED, is_fused, of_kernel, stem
 
 OTHER = "other"
 """The type of a kernel whose name shows no other."""
@@ -26,7 +26,7 @@ def kernel_type(name: str) -> str:
         return "communication"
     short = stem(name)
     for pattern, looks_at_stem, found in _rules():
-        if pattern.search(short if looks_at_stem else name):
+        if pattern.search(short if looks_at_stem else name[:SEARCHED]):
             return found
     return OTHER
 

@@ -69,6 +69,16 @@ Engine = Annotated[
 ]
 
 
+Memory = Annotated[
+    str | None,
+    Parameter(
+        metavar="SIZE",
+        help="Memory that reading one trace may take, such as 8GB; by default 1 GB, or half more than "
+        "a file of its kind and size usually takes.",
+    ),
+]
+
+
 def _not_negative(_type: object, value: int | None) -> None:
     if value is not None and value < 0:
         raise ValueError("must be 0 or more")
@@ -127,6 +137,7 @@ class Reading:
     jobs: Jobs = None
     no_cache: NoCache = False
     engine: Engine = "auto"
+    memory: Memory = None
     steps: Steps = EVERY_STEP
 
     @property
@@ -146,8 +157,10 @@ class Reading:
         """Read so many traces with the chosen engine, and yield what shows the progress."""
         from ccl_bench.cli.progress import progress_bar
         from ccl_bench.engine import use_engine
+        from ccl_bench.trace.memory import parse_size, use_memory
 
-        with use_engine(self.engine), progress_bar(traces) as progress:
+        bound = parse_size(self.memory) if self.memory else None
+        with use_engine(self.engine), use_memory(bound), progress_bar(traces) as progress:
             yield progress
 
     @contextlib.contextmanager
@@ -156,9 +169,11 @@ class Reading:
     ) -> Iterator[MeasuredRun]:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
         from ccl_bench import api
+        from ccl_bench.cli.progress import announce_large
 
         measured = api.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:
+            announce_large(measured.traces)
             yield measured
 
 

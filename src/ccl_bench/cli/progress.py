@@ -9,9 +9,24 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ccl_bench.engine import Progress
+    from ccl_bench.trace.format import TraceFile
+
+
+def announce_large(traces: Iterable[TraceFile]) -> None:
+    """Print what becomes of each trace that is larger than the memory of this machine."""
+    from ccl_bench.base.free_memory import available_bytes
+    from ccl_bench.trace.memory import amount, inflated_bytes, memory_bound, needed_bytes
+
+    for trace in traces:
+        size, needed = inflated_bytes(trace), needed_bytes(trace)
+        if size > available_bytes() and needed <= memory_bound(trace):
+            what = f"{amount(size)} of events, more than the memory that is free"
+            how = f"it is read in pieces, which takes about {amount(needed)}"
+            sys.stderr.write(f"{trace.relative}: {what}; {how}\n")
+
 
 PATIENCE_S = 1.0
 """Time after which a bar appears."""
@@ -24,7 +39,7 @@ class _Bar:
         self._about = about
         self._drawn: Any = None
         self._task: Any = None
-        self._done, self._total = 0, 1
+        self._done, self._total = 0.0, 1
 
     def start(self, *_signal: object) -> None:
         """Draw the bar."""
@@ -37,7 +52,7 @@ class _Bar:
         self._task = self._drawn.add_task("", total=self._total, completed=self._done)
         self._drawn.start()
 
-    def update(self, done: int, total: int) -> None:
+    def update(self, done: float, total: int) -> None:
         """Move the bar to `done` of `total`."""
         self._done, self._total = done, total
         if self._drawn:

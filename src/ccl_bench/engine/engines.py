@@ -10,6 +10,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine import local
 from ccl_bench.engine.read_trace import ConcatenatedTables
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,12 +71,19 @@ def stream_traces(
 ) -> TraceStream:
     """Yield each task's number and what it came to, as they are done, by the engine in use.
 
-    `jobs` bounds the number of workers. `progress` is called with (done, total) after each trace.
+    `jobs` bounds the number of workers. `progress` is called with (done, total) after each trace, and while
+    one is read in this process.
     """
-    with contextlib.closing(_IN_USE.get()(tasks, jobs)) as answers:
-        for done, found in enumerate(answers, start=1):
-            if progress:
-                progress(done, len(tasks))
+    done = 0
+
+    def show(share: float) -> None:
+        if progress:
+            progress(done + share, len(tasks))
+
+    with contextlib.closing(_IN_USE.get()(tasks, jobs)) as answers, memory.watch_reading(show):
+        for found in answers:
+            done += 1
+            show(0)
             yield found
 
 

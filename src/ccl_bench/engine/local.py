@@ -21,8 +21,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
+from ccl_bench.base.free_memory import memory_budget_bytes
 from ccl_bench.base.lazy_polars import pl
-from ccl_bench.engine.memory_budget import PROCESS_BYTES, WorkersDied, memory_budget_bytes, run_bounded
+from ccl_bench.engine.memory_budget import PROCESS_BYTES, WorkersDied, run_bounded
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
 from ccl_bench.trace import content
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 Engine = Callable[["Sequence[Task]", int | None], TraceStream]
 """Reads traces with at most so many workers."""
 
-Progress = Callable[[int, int], None]
-"""Called with the number of traces done and the number in all."""
+Progress = Callable[[float, int], None]
+"""Called with the number of traces done, the part of one at work included, and the number in all."""
 
 POOL_WORTH_BYTES = 4 << 20
 """Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""

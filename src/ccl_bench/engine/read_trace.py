@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
@@ -22,6 +22,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
 from ccl_bench.schema import KEYS, TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class Task:
     wanted: tuple[str, ...]
     use_cache: bool = True
     choice: StepChoice = EVERY_STEP
+    memory_bound: int | None = field(default_factory=memory.stated_bound)
+    """Memory that reading the trace may take, bytes, as the user set it; None for the usual bound."""
 
 
 TraceStream = Generator[tuple[int, TraceTables], None, None]
@@ -197,7 +200,8 @@ def read_trace(task: Task) -> TraceTables:
     in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted) else ()
     raw = raw_needs((*wanted, *in_steps)) | {"devices"}
     try:
-        content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
+        with memory.use_memory(task.memory_bound):
+            content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
     except InputError as error:
         return unread_trace(task, "trace-unreadable", error.message)
     rank, conflict = _resolve_rank(task.trace, content)

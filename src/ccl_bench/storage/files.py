@@ -118,9 +118,31 @@ def sha256(path: Path) -> str:
             at += size
             zeros = zeros + size if buffer.startswith(_ZEROS) else 0
             if zeros > MOST_ZEROS:
-                what = f"holds only zeros in the {zeros >> 20} MiB before byte {at:,}: it is incomplete"
-                raise InputError(what, where=str(path), fix="copy it again and compare checksums")
+                raise unwritten(at - zeros, zeros, str(path))
     return digest.hexdigest()
+
+
+def refuse_holes(path: Path) -> None:
+    """Raise InputError where a file has a hole of more than `MOST_ZEROS` bytes, which takes no reading."""
+    if remote.is_remote(path):
+        return
+    with path.open("rb") as stream:
+        handle, end, size = stream.fileno(), 0, path.stat().st_size
+        while (hole := os.lseek(handle, end, os.SEEK_HOLE)) < size:
+            try:
+                end = os.lseek(handle, hole, os.SEEK_DATA)
+            except OSError:  # nothing is written after it
+                end = size
+            if end - hole > MOST_ZEROS:
+                raise unwritten(hole, end - hole, str(path))
+            if end == size:
+                return
+
+
+def unwritten(start: int, zeros: int, where: str) -> InputError:
+    """Return the error for a file with so many zero bytes from byte `start` on."""
+    what = f"holds only zeros in {zeros >> 20} MiB from byte {start:,} on: it is incomplete"
+    return InputError(what, where=where, fix="copy it again and compare checksums")
 
 
 def cache_directory() -> Path:

@@ -27,6 +27,7 @@ from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the ty
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import remote
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -263,9 +264,11 @@ def read_content(
 def _read(trace: TraceFile, path: Path) -> TraceContent:
     """Return the content of `trace`, whose file lies at `path` on this machine."""
     form = trace.form
-    if form.in_parts:
-        return form.in_parts.read(path, trace.relative, trace.part)
-    if form.read is None:
-        raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
-    with storage.open_file(path) as stream:
-        return form.read(stream, trace.relative)
+    storage.refuse_holes(path)
+    with memory.bounded(trace):
+        if form.in_parts:
+            return form.in_parts.read(path, trace.relative, trace.part)
+        if form.read is None:
+            raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
+        with memory.open_trace(path) as stream:
+            return form.read(stream, trace.relative)

@@ -33,7 +33,7 @@ IDS = ("correlation", "external_id", "record_function_id", "sequence_number", "s
 """Columns that number events: copies may have other numbers."""
 
 MANY_COPIES, MANY_COPIES_SHARE = 20, 0.01
-"""Rows alike but for their numbers, as a count and a share of a table, from which on they are copies.
+"""Rows alike except for their numbers, as a count and a share of a table, from which on they are copies.
 
 Real traces have none but of events without length.
 """
@@ -176,8 +176,8 @@ def drop_repeated(
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table without rows that are alike in every column; only rows of one start are compared.
 
-    Where many rows are alike but for their numbers, those are copies too. Of events without length, several
-    may lie at one time.
+    Where many rows are alike except for their numbers, those are copies too. Of events without length,
+    several may lie at one time.
     """
     if "start_ns" not in table.columns or table.height < 2:
         return table

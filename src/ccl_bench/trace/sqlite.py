@@ -14,8 +14,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,6 +80,8 @@ _ROWS_BETWEEN_LOOKS = 1 << 10
 _STEPS_BETWEEN_LOOKS = 100_000
 _LEAST_ROW_BYTES = 8
 _MOST_PARAMETERS = 900
+_VALUE_BYTES = 16
+"""Memory of a value in a column and, for a while, in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ class Database:
         self.origin = origin
         self.damage: dict[str, str] = {}
         """Table → why rows of it are missing."""
+        self.absent_texts = 0
+        """How many texts rows refer to that are not in the file."""
         self.cut = ""
         """Why the file as a whole is not as it should be; empty for a sound one."""
         self._connection = connection
@@ -123,6 +130,7 @@ class Database:
     def _text(self, raw: bytes) -> str:
         """Return text as it is read; a default in the schema can stand for more than the file holds."""
         self._text_bytes += len(raw)
+        memory.hold(len(raw))
         if self._text_bytes > self._most_text:
             raise sqlite3.DataError("it claims more text than the file can hold")
         return raw.decode("utf-8", errors="replace")
@@ -218,7 +226,7 @@ class Database:
             for count, row in enumerate(self.rows(query, values), 1):
                 block.append(row)
                 if len(block) == _ROWS_AT_A_TIME:
-                    yield block
+                    yield _held(block)
                     block = []
                 if count > self._most_rows:
                     self.damage[table] = "it claims more rows than the file can hold"
@@ -226,7 +234,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             self.damage[table] = f"{error}, after {count:,} rows"
         if block:
-            yield block
+            yield _held(block)
 
     def only(self, table: str, column_name: str, condition: str, *values: int) -> Filter:
         """Return a condition on one column, or none where the table lacks that column."""
@@ -243,7 +251,14 @@ class Database:
             only = f'"id" IN ({",".join("?" * len(part))})', tuple(part)
             found = self.frame(table, {"id": "integer", column: "text"}, only).drop_nulls()
             known |= dict(zip(found["id"], found[column], strict=True))
+        self.absent_texts += len(wanted) - len(known)
         return ids.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+
+
+def _held(block: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return rows, once they are counted as held."""
+    memory.hold(_VALUE_BYTES * len(block) * len(block[0]))
+    return block
 
 
 def _quoted(name: str) -> str:
@@ -280,3 +295,10 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
             yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=origin.fix) from error
+
+
+def absent_names(database: Database, file: str, touches: tuple[str, ...]) -> Iterator[Finding]:
+    """Report names that rows refer to and that are not in the file."""
+    if count := database.absent_texts:
+        message = f"{counted(count, 'name is', 'names are')} not in the file: their rows count as one name"
+        yield Finding("names-missing", "error", message, file, count=count, touches=touches)

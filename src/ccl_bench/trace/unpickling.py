@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 PROTOCOLS = range(2, 6)
 """Protocols that begin with their number; PyTorch writes 2 and 4, and 5 from Python 3.14."""
 
-MOST_CONTAINERS = 20_000_000
-"""Lists, tuples and dictionaries of one file; a history of a million allocations takes three million."""
+_CONTAINER_BYTES = 166
+"""Memory of a list, tuple or dictionary with what is in it: what a file of 15 million of them took."""
+
+_COUNTED_TOGETHER = 1 << 16
+"""Containers after which they are counted as held."""
 
 _LARGEST_KEY = 1 << 63
 _TEXTS = frozenset({str})
@@ -67,8 +71,8 @@ class Machine:
     def contained(self, container: object) -> None:
         """Push a container that was just made."""
         self.containers += 1
-        if self.containers > MOST_CONTAINERS:
-            raise Refused(f"makes more than {MOST_CONTAINERS:,} containers")
+        if not self.containers % _COUNTED_TOGETHER:
+            memory.hold(_COUNTED_TOGETHER * _CONTAINER_BYTES)
         self.stack.append(container)
 
     def items(self) -> list[object]:

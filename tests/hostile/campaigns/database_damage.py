@@ -91,6 +91,18 @@ def _column_lost(database: sqlite3.Connection, chance: random.Random) -> None:
     database.execute(f'ALTER TABLE "kept" RENAME TO "{table}"')
 
 
+def _names_lost(database: sqlite3.Connection, chance: random.Random) -> None:
+    database.execute(f"DELETE FROM StringIds WHERE id % {chance.choice((1, 2))} = 0")
+
+
+def _half_of_kernels_lost(database: sqlite3.Connection, chance: random.Random) -> None:
+    table = WORK[0]
+    if table in _tables(database) and chance.choice((True, False)):
+        database.execute(f"DELETE FROM {table} WHERE rowid % 2")
+    elif table in _tables(database):
+        database.execute(f"DELETE FROM {table} WHERE rowid > (SELECT avg(rowid) FROM {table})")
+
+
 def _table_a_view(database: sqlite3.Connection, chance: random.Random) -> None:
     table = chance.choice(_tables(database, WORK))
     database.execute(f'ALTER TABLE "{table}" RENAME TO "hidden"')
@@ -109,6 +121,8 @@ EXPORT = {
     "odd time": (FACT, _time_set(lambda chance: chance.choice(ODD))),
     "odd value": (FACT, _by_sql(_value_odd)),
     "rows written twice": (MUST_SHOW, _by_sql(_rows_twice)),
+    "names lost": (MUST_SHOW, _by_sql(_names_lost)),
+    "half of the kernels lost": (MUST_SHOW, _by_sql(_half_of_kernels_lost)),
     "table lost": (FACT, _by_sql(_table_lost)),
     "column lost": (FACT, _by_sql(_column_lost)),
     "view in the place of a table": (MUST_SHOW, _by_sql(_table_a_view)),

@@ -314,3 +314,18 @@ def test_a_cut_compressed_export_gives_what_stands_before(large):
 def test_times_are_compared_in_one_table_of_the_file(tmp_path):
     found = content(small(tmp_path / "x.sqlite"))
     assert found.table("kernels")["start_ns"][0] == START_NS
+
+
+def test_names_that_are_not_in_the_file_are_reported(place):
+    changed(place, "DELETE FROM StringIds")
+    found = content(place)
+    (finding,) = [finding for finding in found.findings if finding.code == "names-missing"]
+    assert finding.count == 1
+    assert finding.severity == "error"
+    assert {"kernels", "launches", "annotations"} <= {*finding.touches}
+    assert found.table("kernels")["name"].to_list() == ["(unnamed kernel)"] * 3
+
+
+def test_rows_without_a_name_of_their_own_lack_none(tmp_path):
+    tables = {"CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1, 2, None)], "NVTX_EVENTS": [mark(1, 2)]}
+    assert "names-missing" not in codes(content(export(tmp_path / "x.sqlite", tables)))

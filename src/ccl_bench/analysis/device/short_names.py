@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ccl_bench.catalog.collectives import SEARCHED
+
 LONGEST = 120
 """Characters of a short name at most."""
 
@@ -20,7 +22,7 @@ def short_name(name: str) -> str:
 
     Of folded arguments the name of the operation stays, as in `elementwise_kernel<...CUDAFunctor_add...>`.
     """
-    plain = name.replace("(anonymous namespace)::", "")
+    plain = name[:SEARCHED].replace("(anonymous namespace)::", "")
     text, folded = _without_brackets(_RETURNS.sub("", plain))
     found = _OPERATION.search(folded)
     if found and FOLDED in text:

@@ -41,9 +41,10 @@ def hang(
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
     engine: options.Engine = "auto",
+    memory: options.Memory = None,
 ) -> int:
     """Show why a job hangs."""
-    reading = options.Reading(jobs=jobs, no_cache=no_cache, engine=engine)
+    reading = options.Reading(jobs=jobs, no_cache=no_cache, engine=engine, memory=memory)
     with reading.open(run) as measured:
         found = measured.hang()
     if form == "json":

@@ -37,16 +37,16 @@ def validate(
     form: options.TextOrJson = "text",
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
+    memory: options.Memory = None,
 ) -> int:
     """Check each path and print what is wrong."""
-    from ccl_bench.cli.progress import progress_bar
     from ccl_bench.evaluate.validate import validate
 
     if not path:
         raise UsageError("PATH is missing", fix="name the run or file to check")
-    found = []
+    reading, found = options.Reading(memory=memory), []
     for place in path:
-        with progress_bar(1) as progress:
+        with reading.in_use() as progress:
             found.append(validate(place, jobs=jobs, use_cache=not no_cache, progress=progress))
     if form == "json":
         from ccl_bench.result.inspection import to_json

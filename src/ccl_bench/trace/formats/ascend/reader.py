@@ -20,7 +20,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace import quality
+from ccl_bench.trace import memory, quality
 from ccl_bench.trace.content import TraceContent
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _ARRAY, _OBJECT = Decoder(list[Event], strict=False), Decoder(_Document, strict=
 
 def document_events(text: bytes) -> list[Event]:
     """Return the events of a file, which is an array of them or an object that holds one."""
+    memory.hold_json(text)
     return _OBJECT.decode(text).events if text.lstrip()[:1] == b"{" else _ARRAY.decode(text)
 
 

@@ -16,6 +16,7 @@ from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.catalog.dtypes import width_bytes
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.chakra.messages import SHAPES, TYPES, Reading, attribute, frames, nodes
 from ccl_bench.trace.process_groups import OPERATOR, listed_groups
@@ -66,6 +67,7 @@ class _Rows:
 
     def add(self, found: list[Node]) -> None:
         """Take the nodes of one piece."""
+        memory.hold_rows("et_nodes", len(found))
         is_device = [node.attributes.get("is_cpu_op") is False for node in found]
         for parts, wanted in ((self.operators, False), (self.device_work, True)):
             chosen = [node for node, known in zip(found, is_device, strict=True) if known is wanted]

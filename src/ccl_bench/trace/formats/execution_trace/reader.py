@@ -11,6 +11,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, listed, nodes_in, whole
@@ -50,6 +51,7 @@ class _Builder:
     def add(self, nodes: list[Node]) -> None:
         """Take the nodes of one piece."""
         if nodes:
+            memory.hold_rows("et_nodes", len(nodes))
             self.parts.append(_rows(nodes))
         for node in nodes:
             if node.name == communication.OPERATOR:

@@ -16,6 +16,7 @@ from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.unpickling import unpickle
 
@@ -73,6 +74,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
 def _data(code: bytes, file: str) -> object:
     if code[:1] == bytes([_PROTO]):
         return unpickle(code, file, _PLAIN_DATA).root
+    memory.hold_json(code)
     try:
         return msgspec.json.decode(code)
     except RecursionError as error:

@@ -13,6 +13,7 @@ from ccl_bench import storage
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,7 @@ class Events(NamedTuple):
 def read_events(path: Path, file: str) -> Events:
     """Return the events of a file, those before the end of a truncated one; `file` names it in messages."""
     text, broken_off = _content(path)
+    memory.hold_json(text)
     findings: list[Finding] = []
     try:
         found = _DECODER.decode(text).events
@@ -128,7 +130,7 @@ def read_events(path: Path, file: str) -> Events:
 def _content(path: Path) -> tuple[bytes, str]:
     """Return the text of a file, and why it could not be read to its end, if so."""
     blocks: list[bytes] = []
-    with storage.open_file(path) as stream:
+    with memory.open_trace(path) as stream:
         try:
             while block := stream.read(1 << 20):
                 blocks.append(block)

@@ -13,7 +13,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace import content, quality
+from ccl_bench.trace import content, memory, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
 from ccl_bench.trace.formats.kineto import communication, metadata, products, tables
 from ccl_bench.trace.formats.kineto.events import (
@@ -54,7 +54,8 @@ class _Spool:
         """Where rows lie, if some do."""
 
     def add(self, kind: str, rows: pl.DataFrame) -> None:
-        """Add rows of one kind."""
+        """Add rows of one kind; InputError where they are more than memory may hold."""
+        memory.hold_rows(kind, rows.height, on_disk=self.folder is not None)
         self._held[kind].append(rows)
         self._rows += rows.height
 

@@ -18,6 +18,7 @@ from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.catalog.collectives import canonical
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.values import next_block, whole
 
@@ -91,6 +92,7 @@ def _take(record: dict[str, Any], reading: _Reading) -> None:
         if isinstance(timed := record.get(key), dict):
             row = _row(timed, prefix, operation, reading)
             reading.rows += [row] if row else []
+            memory.hold_rows("nccl_records", bool(row))
 
 
 def _row(timed: dict[str, Any], prefix: str, operation: str, reading: _Reading) -> dict[str, Any] | None:

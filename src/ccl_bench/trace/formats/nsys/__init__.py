@@ -43,7 +43,7 @@ NSYS = register(
     Format(
         name="nsys",
         profile="nsys",
-        revision=3,
+        revision=4,
         tables=frozenset(
             {
                 "kernels",

@@ -16,6 +16,7 @@ from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.json_lines import number_of_lost_lines
 from ccl_bench.trace.formats.nsys.processes import rows_of, select_process
 from ccl_bench.trace.quality import DAY_NS, drop_impossible, drop_repeated
+from ccl_bench.trace.sqlite import absent_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,9 @@ _TABLES = {
     network.METRICS: ("network_traffic",),
 }
 """Table of an export → our tables that are made of it."""
+
+_NAMED = ("kernels", "launches", "annotations", "cpu_ops", "collectives")
+"""Our tables whose rows have names from `StringIds`."""
 
 
 def completeness_findings(database: Database, process: Process, file: str) -> Iterator[Finding]:
@@ -98,6 +102,7 @@ def damage_findings(database: Database, file: str) -> Iterator[Finding]:
         yield Finding(
             "events-lost", "error", f"{counted(lost, 'line is', 'lines are')} unreadable", file, count=lost
         )
+    yield from absent_names(database, file, _NAMED)
     for table, why in database.damage.items():
         touches = _TABLES.get(table, ())
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file, touches=touches)

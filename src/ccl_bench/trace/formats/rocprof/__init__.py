@@ -70,7 +70,7 @@ ROCPD = register(
     Format(
         name="rocpd",
         profile="nsys",
-        revision=1,
+        revision=2,
         tables=_TABLES,
         recognises=recognises_database,
         identity=identity,

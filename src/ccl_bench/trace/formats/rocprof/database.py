@@ -32,6 +32,7 @@ from ccl_bench.trace.formats.rocprof.document import (
     Strings,
     Symbol,
 )
+from ccl_bench.trace.sqlite import absent_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -287,5 +288,6 @@ def damage_findings(database: Database, file: str) -> Iterator[Finding]:
     if database.cut:
         message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)
+    yield from absent_names(database, file, ("kernels", "launches", "annotations"))
     for table, why in database.damage.items():
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file)

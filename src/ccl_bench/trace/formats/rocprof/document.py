@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace import memory
 
 GPU = 2
 """`type` of an agent that is a device; 1 is a CPU."""
@@ -167,6 +168,7 @@ _DECODER = msgspec.json.Decoder(_Document)
 
 def process_in(text: bytes, file: str) -> Process:
     """Return the process in a file; InputError where it cannot be read or holds another number of them."""
+    memory.hold_json(text)
     try:
         found = _DECODER.decode(text).processes
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

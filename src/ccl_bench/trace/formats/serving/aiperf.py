@@ -54,7 +54,7 @@ _CANCELLED = 499
 
 def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an AIPerf run."""
-    raw, damage = read_whole(stream, file)
+    raw, damage = read_whole(stream)
     rows = RequestRows("aiperf", file)
     if not is_aiperf_records(raw[:_HEAD_BYTES]):
         summary = one_value(raw, damage, file)

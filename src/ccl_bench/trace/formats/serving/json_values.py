@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.storage import DAMAGED, decode_text
+from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-LARGEST_BYTES = 4 << 30
 _BLOCK_BYTES = 1 << 20
 _COPY_AGAIN = "copy the file again, or repeat the benchmark"
 
 
-def read_whole(stream: BinaryIO, file: str) -> tuple[bytes, str]:
+def read_whole(stream: BinaryIO) -> tuple[bytes, str]:
     """Return what can be read of a stream, and what kept the rest from being read."""
     found = bytearray()
     try:
         while block := stream.read(_BLOCK_BYTES):
             found += block
-            if len(found) > LARGEST_BYTES:
-                raise InputError(f"is larger than {LARGEST_BYTES >> 30} GiB", where=file)
     except DAMAGED as error:
         return bytes(found), str(error) or type(error).__name__
     return bytes(found), ""
@@ -44,6 +42,7 @@ def lines(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 def parse_json(raw: bytes) -> Any:
     """Return the value that is `raw`; ValueError where it is none."""
+    memory.hold_json(raw)
     try:
         return json.loads(decode_text(raw))
     except RecursionError as error:
@@ -52,7 +51,7 @@ def parse_json(raw: bytes) -> Any:
 
 def read_objects(stream: BinaryIO, file: str) -> list[dict[str, Any]]:
     """Return the object that a file is, those of its list or those on its lines; InputError for all else."""
-    raw, damage = read_whole(stream, file)
+    raw, damage = read_whole(stream)
     value = None if _holds_several(raw) else one_value(raw, damage, file)
     found = _by_line(raw, file) if value is None else value if isinstance(value, list) else [value]
     for number, value in enumerate(found):

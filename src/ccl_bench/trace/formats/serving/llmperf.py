@@ -36,7 +36,7 @@ _A_MINUTE = "results_num_completed_requests_per_min"
 
 def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an LLMPerf run."""
-    value = one_value(*read_whole(stream, file), file)
+    value = one_value(*read_whole(stream), file)
     rows = RequestRows("llmperf", file)
     if isinstance(value, dict):
         rows.stored += _stored(value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
+from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.serving.json_values import LONGEST_S, Impossible, finite
 
@@ -65,6 +66,7 @@ class RequestRows:
 
     def add(self, place: str, read: Callable[[], Request]) -> None:
         """Keep the request that `read` returns, unless it is impossible; `place` states its position."""
+        memory.hold_rows("requests", 1)
         try:
             request = read()
             _check(request)

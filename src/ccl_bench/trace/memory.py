@@ -1,0 +1,255 @@
+"""How much memory reading a trace is likely to take, how much it may, and the refusal beyond that.
+
+A trace may take 1 GB, or half more than traces of its kind and size take if that is larger, and never more
+than the machine has left. `--memory` sets another bound. Readers count what they hold with `hold`, as they go:
+a small file that stands for far more than its size is refused before memory is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, cast
+
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.free_memory import memory_budget_bytes
+from ccl_bench.base.units import GIGA
+from ccl_bench.storage import GZIP_MAGIC, remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ccl_bench.trace.format import Format, TraceFile
+
+LEAST_BOUND_BYTES = 1_000_000_000
+"""What any trace may take, however small its file is."""
+
+_TIMES = 1.5
+"""How often what traces of a kind and size take, one of them may."""
+
+_KNOWN_RATIO = 4
+"""Least ratio of a compressed trace: the size at its end is cut to 32 bits, and is that of its last part."""
+_LIKELY_RATIO = 12
+"""Ratio of compressed traces whose end cannot be looked at; real Kineto traces have 10 to 15."""
+_MOST_RATIO = 24
+"""Ratio up to which the size at the end of a compressed file counts as its size. Traces reach 22."""
+
+_CONTAINER_BYTES, _ITEM_BYTES = 64, 40
+"""An empty list or dictionary of Python with its place in another, and a number with its place."""
+
+_PIECE_BYTES = 16 << 20
+
+_UNITS = {"": 1, "B": 1, "K": 1e3, "M": 1e6, "G": GIGA, "T": 1e12}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text such as `8GB`, `500M` or `1e9` stands for; UsageError for none."""
+    number = text.strip().upper().removesuffix("B").rstrip()
+    unit = number[-1:] if number[-1:] in _UNITS else ""
+    with contextlib.suppress(ValueError, OverflowError):
+        size = int(float(number.removesuffix(unit)) * _UNITS[unit])
+        if size > 0:
+            return size
+    raise UsageError(f"{text!r} is no amount of memory", fix="write it as 8GB or 500MB")
+
+
+def amount(count: float) -> str:
+    """Return bytes for a message, such as `1.5 GB`."""
+    unit, size = next(
+        (unit for unit in (("GB", GIGA), ("MB", 1e6), ("kB", 1e3)) if count >= unit[1]), ("B", 1)
+    )
+    return f"{count / size:,.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
+
+
+@cache
+def _footprints() -> dict[str, Any]:
+    """Return the file that says how much memory formats take for each byte and row, as measured."""
+    return tomllib.loads(resources.files(__package__).joinpath("footprints.toml").read_text(encoding="utf-8"))
+
+
+def needed_bytes(trace: TraceFile) -> int:
+    """Return the memory that reading and reducing a trace is likely to take, bytes."""
+    return _footprint(trace.form, inflated_bytes(trace))
+
+
+def _footprint(form: Format, size: int) -> int:
+    """Return the memory that traces of a format take that have so many bytes after decompression."""
+    measured = _footprints()
+    first = measured["memory_per_byte"].get(form.name, measured["memory_per_byte"]["other"])
+    further = measured["memory_per_further_byte"].get(form.name, first)
+    large = max(0, size - measured["large_bytes"])
+    return int(first * (size - large) + further * large)
+
+
+def inflated_bytes(trace: TraceFile) -> int:
+    """Return the size of a trace after decompression, as its end states it, else as is likely, bytes."""
+    if remote.is_remote(trace.path):
+        return trace.size * (_LIKELY_RATIO if trace.path.suffix == ".gz" else 1)
+    with contextlib.suppress(OSError), trace.path.open("rb") as stream:
+        if stream.read(2) != GZIP_MAGIC:
+            return trace.size
+        stream.seek(-4, 2)
+        return max(int.from_bytes(stream.read(4), "little"), _KNOWN_RATIO * trace.size)
+    return trace.size
+
+
+_WATCHING: ContextVar[Callable[[float], None] | None] = ContextVar("watching", default=None)
+"""Called with the part of the trace at work that is read; set by `watch_reading` alone."""
+
+
+@contextlib.contextmanager
+def watch_reading(show: Callable[[float], None]) -> Iterator[None]:
+    """Let `show` know how much of a trace is read, from 0 to 1, while it is read in this thread."""
+    token = _WATCHING.set(show)
+    try:
+        yield
+    finally:
+        _WATCHING.reset(token)
+
+
+_STATED: ContextVar[int | None] = ContextVar("memory", default=None)
+"""The bound that the user set, bytes; set by `use_memory` alone."""
+
+
+@contextlib.contextmanager
+def use_memory(count: int | None) -> Iterator[None]:
+    """Let each trace take so many bytes of memory until the end of the block; None for the usual bound."""
+    token = _STATED.set(count)
+    try:
+        yield
+    finally:
+        _STATED.reset(token)
+
+
+def stated_bound() -> int | None:
+    """Return the bound that the user set, bytes; None where none was set."""
+    return _STATED.get()
+
+
+def memory_bound(trace: TraceFile) -> int:
+    """Return how much memory a trace may take, bytes."""
+    if (stated := _STATED.get()) is not None:
+        return stated
+    size = min(inflated_bytes(trace), _MOST_RATIO * trace.size)
+    return max(LEAST_BOUND_BYTES, min(int(_TIMES * _footprint(trace.form, size)), memory_budget_bytes()))
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one trace takes while it is read."""
+
+    trace: TraceFile
+    bound: int
+    size: int
+    """Bytes that the file is likely to have after decompression."""
+    read: int = 0
+    """Bytes read, after decompression."""
+    held: int = 0
+    """Bytes that readers said to hold."""
+    zeros: int = 0
+    """Bytes right before `read` that are zero."""
+
+    def note_read(self, block: bytes) -> None:
+        """Count bytes of the file; InputError where so many take too much memory, or too many are zero."""
+        self.read += len(block)
+        self.zeros = 0 if block.strip(b"\0") else self.zeros + len(block)
+        if self.zeros > storage.MOST_ZEROS:
+            raise storage.unwritten(self.read - self.zeros, self.zeros, self.trace.relative)
+        if show := _WATCHING.get():
+            show(min(1.0, self.read / max(1, self.size)))
+        if _footprint(self.trace.form, self.read) > self.bound:
+            raise self._refusal(f"its first {amount(self.read)} alone")
+
+    def note_held(self, count: int) -> None:
+        """Count memory; InputError where it becomes too much."""
+        self.held += count
+        if self.held > self.bound:
+            raise self._refusal("what it holds")
+
+    def _refusal(self, what: str) -> InputError:
+        message = f"is refused: {what} would take more than {amount(self.bound)} of memory, the bound"
+        return InputError(f"{message} that --memory raises", where=self.trace.relative, fix=_RAISE)
+
+
+def _raised(needed: int) -> str:
+    """Return what `--memory` takes as more than the bytes that are needed."""
+    return amount(1.1 * needed).replace(" ", "").replace(",", "")
+
+
+_RAISE = "give --memory 8GB, for instance, if you trust the file and the machine has as much"
+
+_AT_WORK: ContextVar[_Account | None] = ContextVar("account", default=None)
+"""Of the trace that is being read; set by `bounded` alone."""
+
+
+@contextlib.contextmanager
+def bounded(trace: TraceFile) -> Iterator[None]:
+    """Hold what reads a trace in the block to its bound.
+
+    Raises InputError at once where the size of the file alone shows that it would take more.
+    """
+    bound, needed = memory_bound(trace), needed_bytes(trace)
+    if needed > bound:
+        message = (
+            f"is not read: {amount(inflated_bytes(trace))} of it would take about {amount(needed)} of "
+            f"memory, and the bound is {amount(bound)}; --memory {_raised(needed)} raises it"
+        )
+        raise InputError(message, where=trace.relative, fix=_RAISE)
+    token = _AT_WORK.set(_Account(trace, bound, inflated_bytes(trace)))
+    try:
+        yield
+    finally:
+        _AT_WORK.reset(token)
+
+
+def hold(count: int) -> None:
+    """Count bytes that the reader at work now holds; InputError where they are more than it may take."""
+    if account := _AT_WORK.get():
+        account.note_held(count)
+
+
+def hold_rows(kind: str, count: int, *, on_disk: bool = False) -> None:
+    """Count rows of a table that the reader at work has made, which may lie on disk for now."""
+    measured = _footprints()
+    each = measured["memory_per_row"].get(kind, measured["memory_per_row"]["other"])
+    hold(int(count * each * (measured["share_of_row_on_disk"] if on_disk else 1)))
+
+
+def hold_json(text: bytes) -> None:
+    """Count what a JSON text takes as objects of Python, before it is parsed."""
+    containers = text.count(b"{") + text.count(b"[")
+    hold(len(text) + _CONTAINER_BYTES * containers + _ITEM_BYTES * text.count(b","))
+
+
+class _CountedStream:
+    """A stream whose bytes count for the trace at work."""
+
+    def __init__(self, stream: BinaryIO, account: _Account) -> None:
+        self._stream = stream
+        self._account = account
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, or all that is left, asked for in pieces."""
+        if size is not None and size >= 0:
+            block = self._stream.read(size)
+            self._account.note_read(block)
+            return block
+        return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def open_trace(path: Path) -> Iterator[BinaryIO]:
+    """Open a trace decompressed, whose bytes count for the trace at work."""
+    with storage.open_file(path) as stream:
+        account = _AT_WORK.get()
+        yield cast("BinaryIO", _CountedStream(stream, account)) if account else stream
