@@ -59,13 +59,15 @@ def serve(
     check_installed()
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
-    from ccl_bench.leaderboard.publishing.worker import run_workers
+    from ccl_bench.leaderboard.publishing.worker import log_protection, run_workers
     from ccl_bench.leaderboard.web.server import listening, run_server
 
     if workers < 0:
         raise UsageError(f"--workers {workers} is negative", fix="give 0 or more")
     store = open_current_store(data, database)
     reconcile(store, load_settings(store.data))
+    if workers:
+        log_protection(store)
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
         sys.stdout.write(f"{address}{root_path.rstrip('/')}/\n")
         sys.stdout.flush()

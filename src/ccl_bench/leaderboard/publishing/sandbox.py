@@ -1,13 +1,11 @@
-"""The process in which a published run is measured anew: it imports little, and has limits.
+"""The process in which a published run is measured anew: it imports little, and is confined.
 
 `recompute` starts it with two files: what is asked, and where the answer goes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import resource
-import signal
 import sys
 from pathlib import Path
 
@@ -15,12 +13,13 @@ import msgspec
 
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.leaderboard.publishing.confinement import confine, installation
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.report_data import Series
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
-_PR_SET_PDEATHSIG = 1
-"""Number of the call by which a Linux process asks for a signal when its parent dies; see prctl(2)."""
+_MOST_OPEN = 1024
+"""Files and pipes open at once."""
 
 
 class SandboxRequest(msgspec.Struct, frozen=True):
@@ -50,9 +49,9 @@ REQUEST, ANSWER = msgspec.json.Decoder(SandboxRequest), msgspec.json.Decoder(San
 
 
 def main(request: Path, answer: Path) -> None:
-    """Measure what is asked for and write the answer."""
+    """Measure what is asked for and write the answer, whose folder is all that is written to."""
     asked = REQUEST.decode(request.read_bytes())
-    _confine(asked)
+    _confine(asked, answer.parent)
     try:
         found = _measure(asked)
     except CclBenchError as error:
@@ -62,16 +61,15 @@ def main(request: Path, answer: Path) -> None:
     answer.write_bytes(msgspec.json.encode(found))
 
 
-def _confine(asked: SandboxRequest) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for limit, most in (
-        (resource.RLIMIT_AS, asked.memory_bytes),
-        (resource.RLIMIT_CPU, asked.cpu_seconds),
-        (resource.RLIMIT_FSIZE, asked.file_bytes),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(limit, (most, most))
+def _confine(asked: SandboxRequest, scratch: Path) -> None:
+    limits = {
+        resource.RLIMIT_AS: asked.memory_bytes,
+        resource.RLIMIT_CPU: asked.cpu_seconds,
+        resource.RLIMIT_FSIZE: asked.file_bytes,
+        resource.RLIMIT_NOFILE: _MOST_OPEN,
+        resource.RLIMIT_CORE: 0,
+    }
+    confine(limits, [*installation(), Path(asked.run), Path(asked.card)], [scratch])
 
 
 def _measure(asked: SandboxRequest) -> SandboxAnswer:

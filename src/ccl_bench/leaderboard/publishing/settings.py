@@ -1,4 +1,4 @@
-"""What the operator of a leaderboard decides: limits, quarantine, storage that may be read."""
+"""What the operator of a leaderboard decides: limits, quarantine, sandbox, storage that may be read."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For recomputing one run."""
     recompute_bytes: Positive = 8 * GIB
     """Of memory for it."""
+    sandbox: Literal["available", "required"] = "available"
+    """What recomputing is confined by: what the machine has, or all of it; without that, no worker works."""
 
     @property
     def limits(self) -> Limits:

@@ -20,9 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
 from ccl_bench.base.counting import counted
-from ccl_bench.base.errors import CclBenchError
+from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import queue, tokens
+from ccl_bench.leaderboard.publishing.confinement import missing_protection
 from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads, upload_folder
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
@@ -32,6 +33,7 @@ from ccl_bench.leaderboard.publishing.publications import (
 )
 from ccl_bench.leaderboard.publishing.queue import JobState
 from ccl_bench.leaderboard.publishing.recompute import Interrupted, differences, fetch_run, recompute_run
+from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS
 from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.store import State, new_event, writing
 
@@ -65,9 +67,11 @@ class Worker:
         """Work until stopped, and return the number of finished jobs.
 
         With `until_empty` it stops when no job is due, with `parent` when that process is dead.
+        Raises InputError where the sandbox that the settings demand is not there.
         """
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._stop)
+        log_protection(self.store)
         done = 0
         while not self.is_stopping and parent in {None, os.getppid()}:
             try:
@@ -169,6 +173,15 @@ class Worker:
             self.store.record(
                 bundle.id, new_event(State.QUARANTINED, SERVER, f"recomputed numbers differ: {message}")
             )
+
+
+def log_protection(store: Store) -> None:
+    """Log what recomputing is not protected by; raise InputError where the operator demands all of it."""
+    missing = "; ".join(missing_protection())
+    tokens.log_event(store.data, "sandbox", missing=missing or "nothing")
+    if missing and load_settings(store.data).sandbox == "required":
+        fix = 'install what is missing, or set sandbox = "available"'
+        raise InputError(f"the sandbox lacks {missing}", where=str(store.data / SETTINGS), fix=fix)
 
 
 _STOP_TIMEOUT_S = 10.0

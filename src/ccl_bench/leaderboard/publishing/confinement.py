@@ -1,0 +1,218 @@
+"""What a process gives up before it reads a stranger's files: other files, system calls, more than its share.
+
+Landlock (landlock(7)) leaves it some folders, and seccomp (seccomp(2), by libseccomp) the system calls in
+`system_calls.toml`: no network, no other program, no signal to another process. Neither can be taken back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import tomllib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+"""Numbers of calls of prctl(2)."""
+
+
+def missing_protection() -> list[str]:
+    """Return what this machine lacks of the sandbox, in words; empty where it has all of it."""
+    lacks = []
+    if not _landlock_version():
+        lacks.append("Landlock: the kernel has none, or it is switched off")
+    if _seccomp() is None:
+        lacks.append(f"seccomp: {_SECCOMP} cannot be loaded")
+    return lacks
+
+
+def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Iterable[Path]) -> None:
+    """Leave this process what is stated, for the rest of its life.
+
+    `limits` are limits of `resource` -> how much at most. What `missing_protection` names is left out. Raises
+    OSError if anything else cannot be done, and where there already are threads, which would go free.
+    """
+    for limit, most in limits.items():
+        allowed = resource.getrlimit(limit)[1]
+        least = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+        resource.setrlimit(limit, (least, least))
+    if sys.platform != "linux":
+        return
+    if len(list(Path("/proc/self/task").iterdir())) != 1:
+        raise OSError("a process is confined before it starts threads")
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if _landlock_version():
+        _restrict_files(readable, writable)
+    if _seccomp() is not None:
+        _restrict_calls()
+
+
+def installation() -> list[Path]:
+    """Return what Python, its packages and the C library read while they run."""
+    system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
+    devices = ("/dev/null", "/dev/urandom")
+    return [Path(place) for place in (sys.prefix, sys.base_prefix, *sys.path, *system, *devices)]
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(call: int, value: int) -> None:
+    _checked(_libc().prctl(call, value, 0, 0, 0), "prctl")
+
+
+def _checked(status: int, what: str) -> int:
+    if status < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return status
+
+
+# ---- Landlock; names and numbers of linux/landlock.h ----
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+"""Numbers of the system calls, the same on every processor."""
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
+_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_OF_A_FILE = _WRITE_FILE | _READ_FILE | _TRUNCATE
+_READ = _READ_FILE | _READ_DIR
+_WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
+
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""Version -> how many rights about files it knows; later ones know no more."""
+_BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
+_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
+
+
+class _Ruleset(ctypes.Structure):
+    """`struct landlock_ruleset_attr`: what is refused unless a rule allows it."""
+
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneath(ctypes.Structure):
+    """`struct landlock_path_beneath_attr`: what is allowed below a folder."""
+
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def _landlock_version() -> int:
+    """Return the version of the interface; 0 without Landlock."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)))
+
+
+def _restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
+    version = _landlock_version()
+    handled = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
+    wanted = _Ruleset(handled, _BIND_TCP | _CONNECT_TCP, _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    made = _libc().syscall(_CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(size), 0)
+    rules = _checked(made, "landlock_create_ruleset")
+    try:
+        for rights, places in ((_READ, readable), (_READ | _WRITE, writable)):
+            for place in places:
+                _allow(rules, place, rights & handled)
+        _checked(_libc().syscall(_RESTRICT_SELF, rules, 0), "landlock_restrict_self")
+    finally:
+        os.close(rules)
+
+
+def _allow(rules: int, place: Path, rights: int) -> None:
+    """Add a rule; a place that does not exist needs none."""
+    try:
+        opened = os.open(place, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        given = _PathBeneath(rights if place.is_dir() else rights & _OF_A_FILE, opened)
+        added = _libc().syscall(_ADD_RULE, rules, _RULE_PATH_BENEATH, ctypes.byref(given), 0)
+        _checked(added, "landlock_add_rule")
+    finally:
+        os.close(opened)
+
+
+# ---- seccomp; names and numbers of seccomp.h ----
+
+_SECCOMP = "libseccomp.so.2"
+_ALLOW = 0x7FFF0000
+_NO_SUCH_CALL = 0x00050000 | 38
+"""Fail with ENOSYS: the C library then takes an older call, which may be among the allowed ones."""
+_EQUAL, _MASKED_EQUAL = 4, 7
+_CLONE_THREAD = 0x00010000
+_UNKNOWN = -1
+
+
+class _Comparison(ctypes.Structure):
+    """`struct scmp_arg_cmp`: what an argument must be."""
+
+    _fields_ = (
+        ("argument", ctypes.c_uint),
+        ("operator", ctypes.c_int),
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+    )
+
+
+@cache
+def _seccomp() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(_SECCOMP, use_errno=True)
+    except OSError:
+        return None
+    library.seccomp_init.restype = ctypes.c_void_p
+    library.seccomp_release.argtypes = library.seccomp_load.argtypes = [ctypes.c_void_p]
+    library.seccomp_rule_add_array.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p),
+    ]
+    return library
+
+
+def _restrict_calls() -> None:
+    """Allow the calls of the list, threads, a signal to itself, and to ask for its own limits."""
+    library = _seccomp()
+    if library is None:
+        return
+    text = resources.files(__package__).joinpath("system_calls.toml").read_text(encoding="utf-8")
+    allowed: list[tuple[str, list[_Comparison]]] = [
+        (name, []) for names in tomllib.loads(text).values() for name in names
+    ]
+    allowed += [
+        ("clone", [_Comparison(0, _MASKED_EQUAL, _CLONE_THREAD, _CLONE_THREAD)]),
+        ("tgkill", [_Comparison(0, _EQUAL, os.getpid())]),
+        ("prlimit64", [_Comparison(0, _EQUAL, 0), _Comparison(2, _EQUAL, 0)]),
+    ]
+    rules = library.seccomp_init(_NO_SUCH_CALL)
+    try:
+        for name, comparisons in allowed:
+            number = library.seccomp_syscall_resolve_name(name.encode())
+            if number == _UNKNOWN:
+                continue
+            given = (_Comparison * len(comparisons))(*comparisons)
+            _confirmed(library.seccomp_rule_add_array(rules, _ALLOW, number, len(comparisons), given), name)
+        _confirmed(library.seccomp_load(rules), "seccomp_load")
+    finally:
+        library.seccomp_release(rules)
+
+
+def _confirmed(status: int, what: str) -> None:
+    if status:
+        raise OSError(-status, f"{what}: {os.strerror(-status)}")
