@@ -31,7 +31,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs sources pictures logo wheels services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -111,8 +111,9 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 
-fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for twenty minutes, and hold the program to its promises
+fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
+	$(BIN)/python tests/trace/guided_native.py --seconds 300
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
 
@@ -145,10 +146,22 @@ man: $(CORE) ## Write the man pages of the commands again, from the help of each
 wheels: $(WHEELS) ## Build into dist/: wheels for Linux with the native reader, one without it, and the source
 	@PATH="$(abspath $(BIN)):$$PATH" bash .ci/wheels dist
 
+# Of a fresh environment, in which every file that was installed has a hash of hashes.txt.
+sbom: $(TEST) ## List what a user installs with all extras, each file held against its hash: dist/ccl-bench.cdx.json
+	rm -rf build/sbom
+	$(PYTHON) -m venv --without-pip build/sbom/venv
+	$(PIP) --python build/sbom/venv/bin/python install --quiet --require-hashes -r hashes.txt
+	$(PIP) wheel --quiet --no-deps --wheel-dir build/sbom .
+	$(PIP) --python build/sbom/venv/bin/python install --quiet --no-deps --no-index --find-links build/sbom ccl-bench
+	build/sbom/venv/bin/ccl-bench demo --output build/sbom/demo
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment build/sbom/venv --pyproject pyproject.toml --validate --output-reproducible \
+		--output-file dist/ccl-bench.cdx.json
+
 services: ## Install the Debian packages that the optional tests use (as root)
 	@bash .ci/services
 
-lock: ## Resolve every dependency anew and write constraints.txt
+lock: ## Resolve every dependency anew, and write constraints.txt and hashes.txt
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -156,6 +169,8 @@ lock: ## Resolve every dependency anew and write constraints.txt
 		--group test --group check --group docs
 	build/lock/bin/python -m pip freeze --exclude-editable | LC_ALL=C grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' \
 		| sed -E 's/[+][a-z0-9.]+$$//' > constraints.txt
+	build/lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header --all-extras \
+		--python-version 3.11 --constraint constraints.txt --output-file hashes.txt pyproject.toml
 	rm -rf build/lock
 
 clean: ## Remove what the other tasks made, the environment included

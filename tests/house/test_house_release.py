@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +68,8 @@ def test_two_builds_of_one_source_are_the_same_bytes(tmp_path: Path) -> None:
     one = _wheel_built_in(tmp_path / "one", source, mask=0o022, days=11_000)
     other = _wheel_built_in(tmp_path / "another place", source, mask=0o077, days=12_345)
     assert hashlib.sha256(one).digest() == hashlib.sha256(other).digest()
+    libraries = [name for name in zipfile.ZipFile(io.BytesIO(one)).namelist() if name.endswith("librows.so")]
+    assert len(libraries) == (shutil.which("gcc") is not None)
 
 
 def test_every_declared_dependency_is_pinned() -> None:

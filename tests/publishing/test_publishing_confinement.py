@@ -97,6 +97,7 @@ CALLS = {
     "starts a program": "subprocess.run([sys.executable, '--version'], capture_output=True)",
     "becomes a program": "os.execv('/bin/echo', ['echo', 'done'])",
     "signals the worker": "os.kill(os.getppid(), 0)",
+    "signals a thread of the worker": "checked(libc.tgkill(os.getppid(), os.getppid(), 0))",
     "is traced": "checked(libc.ptrace(0, 0, 0, 0))",
     "reads the memory of the worker": "checked(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
     "asks for a ring of calls": "checked(libc.syscall(425, 8, ctypes.create_string_buffer(120)))",

@@ -169,10 +169,6 @@ def sanitized(inputs: int, seed: int = 1, source: Path = NATIVE) -> subprocess.C
     """Run a campaign in a process of its own, with a library that stops at the first wrong access."""
     with tempfile.TemporaryDirectory() as folder:
         target = compiled(Path(folder), *SANITIZERS, source=source)
-        runtime = [
-            subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
-            for name in ("libasan.so", "libubsan.so")
-        ]
         command = [
             sys.executable,
             __file__,
@@ -183,8 +179,16 @@ def sanitized(inputs: int, seed: int = 1, source: Path = NATIVE) -> subprocess.C
             "--library",
             str(target),
         ]
-        watched = {"LD_PRELOAD": ":".join(runtime), "ASAN_OPTIONS": "detect_leaks=0"}
-        return subprocess.run(command, env=os.environ | watched, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=watching(), capture_output=True, text=True, check=False)
+
+
+def watching() -> dict[str, str]:
+    """Return the environment in which a library compiled with SANITIZERS can be loaded."""
+    runtime = [
+        subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    return os.environ | {"LD_PRELOAD": ":".join(runtime), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """The native reader and the decoder make the same tables of the same bytes."""
 
+import ctypes
 import gzip
 import shutil
 from unittest import mock
@@ -66,6 +67,8 @@ def test_ordinary_events_are_taken_natively(write):
         op("x", 1, tid="7"),
         op("x", 1, tid=Text("7.0")),
         op("x", 1, tid=True),
+        event("unheard", "x", True),
+        event("python_function", "x", 1, False),
         op("x", 1, **{"External id": "7"}),
         kernel("x", 1, grid=["1", 2, 3]),
         kernel("x", 1, grid="[1, 2, 3]"),
@@ -228,6 +231,39 @@ def test_the_recorded_runs_are_read_natively_and_alike(corpus, request):
     assert {file.name: refused(gzip.decompress(file.read_bytes())) for file in files} == dict.fromkeys(
         [file.name for file in files], 0
     )
+
+
+def _opened(words, tables):
+    native = reader.load_library()
+    given = (ctypes.c_int32 * sum(map(len, tables)))(*(number for table in tables for number in table))
+    handle = native.rows_open((reader.Word * len(words))(*words), len(words), given, len(tables))
+    native.rows_close(handle)
+    return handle
+
+
+def _word(length=1, role=0, slot=0):
+    return reader.Word(b"x" * 99, length, role, slot, 8)
+
+
+BEYOND_LIMITS = {
+    "tables": ([], [[1, 0]] * 17),
+    "no table": ([], []),
+    "columns": ([], [[33, *range(33)]]),
+    "less than no columns": ([], [[-1]]),
+    "a column's slot": ([], [[1, 64]]),
+    "a key's slot": ([_word(slot=64)], [[1, 0]]),
+    "a key's negative slot": ([_word(slot=-1)], [[1, 0]]),
+    "a role": ([_word(role=4)], [[1, 0]]),
+    "a negative role": ([_word(role=-1)], [[1, 0]]),
+    "a long word": ([_word(57)], [[1, 0]]),
+    "words": ([_word(n % 56, slot=0) for n in range(129)], [[1, 0]]),
+}
+
+
+@pytest.mark.parametrize(("words", "tables"), BEYOND_LIMITS.values(), ids=BEYOND_LIMITS)
+def test_what_is_beyond_a_limit_is_refused(words, tables):
+    assert _opened([_word(56, 3, 63)], [[32, *range(32)]] * 16) is not None
+    assert _opened(words, tables) is None
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch):

@@ -39,7 +39,7 @@ def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Itera
     """Leave this process what is stated, for the rest of its life.
 
     `limits` are limits of `resource` -> how much at most. What `missing_protection` names is left out. Raises
-    OSError if anything else cannot be done, and where there already are threads, which would go free.
+    OSError if anything else cannot be done, and where the process has other threads, which would go free.
     """
     for limit, most in limits.items():
         allowed = resource.getrlimit(limit)[1]

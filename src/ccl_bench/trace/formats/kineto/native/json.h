@@ -13,9 +13,6 @@
 #include <emmintrin.h>
 #endif
 
-#define MOST_DEPTH 64
-#define MOST_DIGITS 300 /* a longer number may be no finite double */
-
 typedef struct {
     const Byte *at;
     int64_t length;

@@ -9,10 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_WORDS 128
-#define PLACES 512
-#define LATEST_NS (UINT64_C(1) << 61) /* as in trace/values.py */
-
 typedef struct Entry {
     Word word;
     uint64_t first, last;
@@ -69,7 +65,7 @@ static Entry *known(Words *words, const Byte *at, int64_t length) {
 }
 
 static bool add_word(Words *words, const Word *word) {
-    if (words->count == MOST_WORDS || word->length < 0 || word->length > PADDING - 8) return false;
+    if (words->count == MOST_WORDS || word->length < 0 || word->length > LONGEST_WORD) return false;
     Entry *entry = &words->entries[words->count++];
     memcpy(entry->text, word->text, (size_t)word->length);
     entry->word = *word;
@@ -165,12 +161,15 @@ static const Byte *keep_number(Event *event, const Word *word, const Byte *at) {
     return at;
 }
 
-/* Reads a value that may be any scalar; one that is no number is odd, null is absent. */
+/* Reads a value that may be any scalar, as a time neither true nor false; one that is no number is odd, null
+ * is absent. */
 static const Byte *after_number_or_scalar(Event *event, const Word *word, const Byte *at) {
     Text text;
     if (*at == '-' || is_digit(*at)) return keep_number(event, word, at);
-    if (*at != 'n') event->odd |= bit(word->slot);
-    return *at == '"' ? after_kept_text(at + 1, &text) : after_literal(at);
+    if (*at == 'n') return after_literal(at);
+    event->odd |= bit(word->slot);
+    if (*at == '"') return after_kept_text(at + 1, &text);
+    return word->kind == TIME ? NULL : after_literal(at);
 }
 
 static const Byte *after_texts(Event *event, const Word *word, const Byte *at) {
@@ -232,7 +231,7 @@ static const Byte *after_new_key(Words *words, const Byte *at, Entry **entry) {
     Text key;
     if (!(at = after_key(at, &key, &is_high)) || is_high || key.is_odd) return NULL;
     *entry = known(words, key.at, key.length);
-    if (*entry || key.length > PADDING - 8) return at;
+    if (*entry || key.length > LONGEST_WORD) return at;
     const Word word = {.text = (const char *)key.at, .length = (int32_t)key.length, .kind = ANY};
     if (add_word(words, &word)) *entry = &words->entries[words->count - 1];
     return at;
@@ -392,6 +391,8 @@ void rows_close(Rows *rows) {
     free(rows);
 }
 
+static bool is_slot(int32_t slot) { return slot >= 0 && slot < MOST_SLOTS; }
+
 /* Words, then for each table the number of its columns and their slots. The last table takes
  * the categories that are not known. */
 Rows *rows_open(const Word *words, int32_t word_count, const int32_t *layout, int32_t table_count) {
@@ -400,15 +401,18 @@ Rows *rows_open(const Word *words, int32_t word_count, const int32_t *layout, in
     Words *roles[] = {&rows->event_keys, &rows->argument_keys, &rows->categories, &rows->prefixes};
     for (int32_t n = 0; n < word_count; n++) {
         const Word *word = &words[n];
+        if (word->role < 0 || word->role >= ROLES || !is_slot(word->slot)) return rows_close(rows), NULL;
         if (!add_word(roles[word->role], word)) return rows_close(rows), NULL;
         if (word->role <= ARGUMENT_KEY) rows->kinds[word->slot] = (uint8_t)word->kind;
     }
     for (; rows->table_count < table_count; rows->table_count++) {
         Table *table = &rows->tables[rows->table_count];
-        if (*layout > MOST_COLUMNS) return rows_close(rows), NULL;
+        if (*layout < 0 || *layout > MOST_COLUMNS) return rows_close(rows), NULL;
         table->width = *layout++;
-        for (int32_t n = 0; n < table->width; n++, layout++)
+        for (int32_t n = 0; n < table->width; n++, layout++) {
+            if (!is_slot(*layout)) return rows_close(rows), NULL;
             table->columns[n] = (Column){.slot = *layout, .format = rows->kinds[*layout] == REAL ? 'g' : 'l'};
+        }
     }
     rows->ignored = table_count - 1;
     return rows;

@@ -6,14 +6,10 @@
 
 #define REVISION 2
 
-#define MOST_SLOTS 64
-#define MOST_TABLES 16
-#define MOST_COLUMNS 32
-
 static inline uint64_t bit(int32_t number) { return UINT64_C(1) << number; }
 
 /* What a word given to rows_open stands for. */
-enum role { EVENT_KEY, ARGUMENT_KEY, CATEGORY, CALL_PREFIX };
+enum role { EVENT_KEY, ARGUMENT_KEY, CATEGORY, CALL_PREFIX, ROLES };
 
 /* What the value of a key must be, and what is kept of it. */
 enum kind { TEXT, TEXT_OR_NULL, WHOLE, REAL, TIME, PRODUCT, SCALAR, LIST, ANY, ARGUMENTS };

@@ -48,7 +48,7 @@ static bool has_room(Texts *texts, int64_t length) {
         texts->room = room;
     }
     bool is_full = 2 * (uint64_t)(texts->count + 1) > texts->mask;
-    return texts->count < INT32_MAX && (!is_full || rehashed(texts));
+    return texts->count < MOST_TEXTS && (!is_full || rehashed(texts));
 }
 
 int64_t texts_number(Texts *texts, const Byte *at, int64_t length) {

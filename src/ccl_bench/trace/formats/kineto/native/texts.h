@@ -6,12 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "limits.h"
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "words of text are compared as little-endian numbers"
 #endif
-
-/* Room for reading whole words past the end of a text. */
-#define PADDING 64
 
 typedef uint8_t Byte;
 
