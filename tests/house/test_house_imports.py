@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RULES = ROOT / "src" / "ccl_bench" / "diagnosis" / "rules"
 """One rule a file, each with its manual page: they are not counted."""
 
-MOST_MODULES = 480
+MOST_MODULES = 490
 LEAST_MEDIAN_LINES = 100
 
 

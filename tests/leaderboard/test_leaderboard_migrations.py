@@ -5,20 +5,31 @@ from __future__ import annotations
 import contextlib
 import importlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from commands import invoke
+from leaderboard_bundles import added, many, placed
+from sqlalchemy import MetaData, func, insert, inspect, select, text
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.leaderboard.store import METADATA, Store, open_store
-from ccl_bench.leaderboard.store.database import downgrade, migrate
+from ccl_bench.leaderboard.bundle.format import Bundle
+from ccl_bench.leaderboard.publishing import tokens
+from ccl_bench.leaderboard.publishing.audit import audit_store
+from ccl_bench.leaderboard.publishing.publications import reconcile
+from ccl_bench.leaderboard.publishing.settings import Settings
+from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.store import METADATA, Store, open_store, rows, writing
+from ccl_bench.leaderboard.store.database import downgrade, migrate, open_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from sqlalchemy import Engine
 
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("ccl_bench.leaderboard.store.tables")
@@ -81,3 +92,142 @@ def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> No
     with pytest.raises(InputError, match="is no directory") as refused:
         open_store(tmp_path / "nothing")
     assert "ccl-bench publish" in refused.value.fix
+
+
+RELEASED = ("0001", "0002")
+"""Revisions of the tables that a version before this one left behind."""
+ONLY_IN = {
+    "0002": {"tokens", "publications", "jobs", "uploads"},
+    "0003": {"log", "keys"},
+}
+"""Revision → tables that it brought."""
+TOKEN = f"cclb_{'a' * 12}_{'A' * 43}"
+"""A token as version 0.1.0 made it, without an expiry."""
+
+
+def _left_behind(data: Path, database: str | None, revision: str) -> list[str]:
+    """Write a data directory and its database as an older version left them, and return its runs."""
+    runs = placed(data, list(many(6)))
+    engine = open_engine(data, database)
+    migrate(engine)
+    downgrade(engine, revision)
+    bundles = [Bundle(data / "runs" / run) for run in runs]
+    _insert(engine, "workloads", [{**rows.workload_row(each.fields), "size": 1} for each in bundles])
+    _insert(engine, "runs", [rows.run_row(each) for each in bundles])
+    _insert(engine, "metric_values", [row for each in bundles for row in rows.value_rows(each)])
+    if revision >= "0002":
+        token = {
+            "id": "a" * 12,
+            "submitter": "ada",
+            "role": "submitter",
+            "created_at": "2026-01-01T00:00:00Z",
+        }
+        _insert(engine, "tokens", [{**token, "digest": tokens._digest(TOKEN)}])
+        publication = {"run": runs[0], "submitter": "ada", "recording": "f" * 64}
+        _insert(engine, "publications", [{**publication, "received_at": "2026-01-01T00:00:00.000000Z"}])
+        job = {"run": runs[0], "state": "verified", "attempts": 1, "message": "as it was"}
+        times = {"due_at": "2026-01-01T00:00:00Z", "queued_at": "2026-01-01T00:00:00Z"}
+        _insert(engine, "jobs", [{**job, **times}])
+        _insert(engine, "uploads", [{"submitter": "ada", "hour": "2026-01-01T00", "count": 1, "bytes": 9}])
+    engine.dispose()
+    return runs
+
+
+def _insert(engine: Engine, table: str, found: list[dict[str, Any]]) -> None:
+    """Insert rows into a table as it is, in whatever columns it has."""
+    metadata = MetaData()
+    metadata.reflect(engine, only=[table])
+    into = metadata.tables[table]
+    unique = {tuple(row[key.name] for key in into.primary_key): row for row in found}
+    kept = [{name: row[name] for name in row if name in into.columns} for row in unique.values()]
+    with writing(engine) as connection:
+        connection.execute(insert(into), kept)
+
+
+def _counts(engine: Engine) -> dict[str, int]:
+    metadata = MetaData()
+    metadata.reflect(engine)
+    with engine.connect() as connection:
+        return {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in metadata.tables.items()
+            if name != "alembic_version"
+        }
+
+
+@pytest.mark.parametrize("revision", RELEASED)
+def test_tables_of_every_released_version_are_upgraded_with_their_rows(
+    tmp_path: Path, database: str | None, revision: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    runs = _left_behind(data, database, revision)
+    engine = open_engine(data, database)
+    before = _counts(engine)
+    engine.dispose()
+    assert before["runs"] == 6
+    store = open_store(data, database)
+    assert _counts(store.engine) == dict.fromkeys(METADATA.tables, 0) | before
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    store.catch_up()
+    reconcile(store, Settings())
+    found = audit_store(store)
+    assert (found.runs, found.entries, found.problems) == (6, 6, [])
+    if revision == "0002":
+        _check_rows_of_0002(store, runs[0])
+    store.engine.dispose()
+
+
+def _check_rows_of_0002(store: Store, run: str) -> None:
+    """Find a token that still opens and expires within a year, and what was published and recomputed."""
+    assert tokens.authenticate(store.engine, TOKEN).submitter == "ada"
+    (row,) = tokens.list_tokens(store.engine)
+    left = datetime.fromisoformat(row.expires_at) - datetime.now(UTC)
+    assert timedelta(days=365) < left <= timedelta(days=366)
+    with store.engine.connect() as connection:
+        said = connection.execute(text("SELECT message FROM jobs WHERE run = :run"), {"run": run})
+        assert said.scalar_one() == "as it was"
+        whose = connection.execute(text("SELECT submitter FROM publications WHERE run = :run"), {"run": run})
+        assert whose.scalar_one() == "ada"
+
+
+@pytest.mark.parametrize("revision", RELEASED)
+def test_going_back_loses_what_the_manual_says_and_the_rest_comes_forward_again(
+    fresh: Store, revision: str
+) -> None:
+    for made in many(4):
+        added(fresh, made)
+    reconcile(fresh, Settings())
+    tokens.create_token(fresh.engine, "ada", Role.SUBMITTER)
+    before = _counts(fresh.engine)
+    lost = set().union(*(tables for step, tables in ONLY_IN.items() if step > revision))
+    downgrade(fresh.engine, revision)
+    assert _counts(fresh.engine) == {name: count for name, count in before.items() if name not in lost}
+    migrate(fresh.engine)
+    fresh.catch_up()
+    reconcile(fresh, Settings())
+    after = _counts(fresh.engine)
+    assert after == before | {"tokens": 1 if revision == "0002" else 0}
+    assert audit_store(fresh).problems == []
+
+
+def test_the_command_goes_back_and_says_so(small: Store) -> None:
+    run = added(small, next(many(1)))
+    done = invoke(["ccl-bench", "index", str(small.data), "--downgrade", "0002"])
+    assert (done.returncode, "revision 0002" in done.stdout) == (0, True), done.stderr
+    assert "log" not in inspect(small.engine).get_table_names()
+    with small.engine.connect() as connection:
+        assert connection.execute(text("SELECT id FROM runs")).scalar_one() == run
+    assert invoke(["ccl-bench", "index", str(small.data)]).returncode == 0
+    assert audit_store(small).problems == []
+
+
+def test_tables_of_a_newer_version_are_left_alone(fresh: Store) -> None:
+    with writing(fresh.engine) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(InputError, match="of a newer version of ccl-bench"):
+        migrate(fresh.engine)
+    with fresh.engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"

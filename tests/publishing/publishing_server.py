@@ -122,9 +122,9 @@ class Leaderboard:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def token(self, submitter: str, role: Role = Role.SUBMITTER, *, days: int | None = None) -> str:
+    def token(self, submitter: str, role: Role = Role.SUBMITTER) -> str:
         """Return a new token."""
-        return tokens.create_token(self.store.engine, submitter, role, days=days)
+        return tokens.create_token(self.store.engine, submitter, role)
 
     def asked(self, method: str, path: str, token: str | None = None, **how: Any) -> httpx.Response:
         """Return the answer to a call of the interface."""

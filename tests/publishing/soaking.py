@@ -28,6 +28,7 @@ from publishing_server import Leaderboard, children, killed, wait_for
 from sqlalchemy import select, update
 
 from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
+from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.queue import ENDED
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS
@@ -131,6 +132,7 @@ class Soak:
         assert set(listed.values()) == {1}, "a recording is listed twice"
         assert len(listed) == len({recording for _, recording in rows}), "a recording is not listed"
         assert not list((self.leaderboard.data / "uploads").glob("incoming-*"))
+        assert audit_store(self.leaderboard.store).problems == []
         assert "Traceback" not in self.leaderboard.reported, self.leaderboard.reported[-3000:]
 
 

@@ -18,6 +18,7 @@ from publishing_server import PATIENCE_S, Leaderboard, children, killed, wait_fo
 from sqlalchemy import select, update
 
 from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.publications import find_publication
 from ccl_bench.leaderboard.publishing.queue import JobState
 from ccl_bench.leaderboard.store import State, new_event, writing
@@ -100,6 +101,7 @@ def test_a_server_killed_while_many_publish_keeps_what_it_accepted(
     assert len(leaderboard.runs()) == len(set(answered)) == len(names)
     with leaderboard.store.engine.connect() as connection:
         assert sorted(connection.execute(select(PUBLICATIONS.c.submitter)).scalars()) == sorted(names)
+    assert audit_store(leaderboard.store).problems == []
 
 
 def test_what_a_server_died_before_doing_is_done_by_the_next(

@@ -14,10 +14,14 @@ from urllib.parse import urlsplit
 import pytest
 from commands import ROOT
 from publishing_archives import another, archive
+from sqlalchemy import update
 
 from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.store import writing
+from ccl_bench.leaderboard.store.database import timestamp
+from ccl_bench.leaderboard.store.tables import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +72,10 @@ def test_the_secret_half_of_a_token_cannot_be_swapped(leaderboard: Leaderboard) 
 
 
 def test_a_token_that_expired_or_was_revoked_opens_nothing(leaderboard: Leaderboard) -> None:
-    expired, revoked = leaderboard.token("ada", days=-1), leaderboard.token("ada")
+    expired, revoked = leaderboard.token("ada"), leaderboard.token("ada")
+    with writing(leaderboard.store.engine) as connection:
+        past = update(TOKENS).where(TOKENS.c.id == expired[5:17]).values(expires_at=timestamp(-1))
+        connection.execute(past)
     tokens.revoke_token(leaderboard.store.engine, revoked[5:17])
     for token in (expired, revoked):
         assert leaderboard.asked("GET", "publishing", token).status_code == 401
@@ -173,7 +180,7 @@ def test_whatever_its_own_description_allows_is_answered_as_it_says(
     program = Path(sys.executable).parent / "schemathesis"
     if not program.exists():
         pytest.skip("schemathesis is not installed: make test")
-    leaderboard = started("uploads_per_hour = 100000")
+    leaderboard = started("uploads_per_hour = 100000\ntoken_requests_per_minute = 1000000")
     run = leaderboard.sent(archive(bundle), leaderboard.token("ada")).json()["id"]
     (tmp_path / "schemathesis.toml").write_text(f'[parameters]\n"path.run" = "{run}"\n', encoding="utf-8")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

@@ -22,7 +22,7 @@ from ccl_bench.cli.measure import (
     validate,
     what_if,
 )
-from ccl_bench.cli.publish import integrations, leaderboard, runs
+from ccl_bench.cli.publish import integrations, leaderboard, runs, trust
 from ccl_bench.cli.record import collect, new
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ def app(program: str) -> App:
     made.command(runs.withdraw_command(program))
     made.command(runs.approve_command(program))
     made.command(leaderboard.token_command(program))
+    made.command(trust.keygen_command(program))
+    made.command(trust.key_command(program))
+    made.command(trust.verify_command(program))
+    made.command(trust.audit_command(program))
+    made.command(leaderboard.backup_command(program))
     made.command(leaderboard.worker_command(program))
     made.command(chakra.app(program))
     made.command(integrations.mcp_command(program))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_NEEDED = ("alembic", "fastapi", "psycopg", "python_multipart", "sqlalchemy", "uvicorn")
+_NEEDED = ("alembic", "cryptography", "fastapi", "psycopg", "python_multipart", "sqlalchemy", "uvicorn")
 
 
 def check_installed() -> None:

@@ -245,7 +245,7 @@ class _SiteWriter:
         bundle = open_bundle(self._store.folder / run)
         page = published_run_page(bundle, listed, to)
         self._write(_TOP.run(run), page)
-        for name in bundle.files:
+        for name in bundle.public_files:
             self._write(_TOP.file(run, name), bundle.bytes(name))
         if listed.run["has_report"]:
             try:

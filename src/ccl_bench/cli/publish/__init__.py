@@ -1,1 +1,1 @@
-"""Commands that publish: `runs` sends, withdraws and approves them, `leaderboard` serves them."""
+"""Commands that publish: `runs` sends and withdraws them, `leaderboard` serves, `trust` verifies."""

@@ -1,4 +1,4 @@
-"""The commands that run a leaderboard: `serve`, `site`, `index`, `token` and `worker`."""
+"""The commands that run a leaderboard: `serve`, `site`, `index`, `backup`, `token` and `worker`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,10 @@ def site(
 ABOUT_INDEX = """Rebuild the index of published runs from their files, and check each file.
 
 The files are authoritative: this restores the database whatever happened to it. A file that changed after \
-publication is detected by its hash.
+publication is detected by its hash. What is new in the histories of runs goes into the log.
+
+--downgrade takes the tables back to a form that an older version of ccl-bench knows, and keeps the runs. \
+Revision 0002 has neither log nor keys, 0001 neither tokens nor jobs; an upgrade does not bring them back.
 
 Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or database cannot.
 """
@@ -153,7 +156,16 @@ def index_command(program: str) -> App:
     return made
 
 
-def index(data: Data, /, *, database: Database = None) -> int:
+def index(
+    data: Data,
+    /,
+    *,
+    downgrade: Annotated[
+        Literal["0001", "0002"] | None,
+        Parameter(metavar="REVISION", help="Only take the tables back to a revision, for an older version."),
+    ] = None,
+    database: Database = None,
+) -> int:
     """Make the index anew."""
     from ccl_bench.cli.progress import progress_bar
     from ccl_bench.leaderboard.errors import check_installed
@@ -161,14 +173,59 @@ def index(data: Data, /, *, database: Database = None) -> int:
     check_installed()
     from ccl_bench.base.counting import counted
     from ccl_bench.leaderboard.store import open_store
+    from ccl_bench.leaderboard.store.database import downgrade as take_back
     from ccl_bench.report.console import show
 
     store = open_store(data, database)
+    if downgrade:
+        take_back(store.engine, downgrade)
+        show(f"the tables are those of revision {downgrade}")
+        return 0
     with progress_bar(1, "reading published runs") as progress:
         store.rebuild(progress=progress)
     report_refused(store)
     show(f"{counted(store.count, 'run')} in the index")
     return InputError.exit_status if store.refused else 0
+
+
+ABOUT_BACKUP = """Copy a leaderboard into a new directory while it is served: runs, traces, settings, index.
+
+An index in PostgreSQL is not copied: run pg_dump before. The copy is a data directory. After \
+ccl-bench index DIR it can be served, and ccl-bench audit DIR shows that nothing is missing.
+
+Exit status: 0; 2 wrong usage; 4 the directory already exists, or a directory or database cannot be used.
+"""
+
+
+def backup_command(program: str) -> App:
+    """Return the command."""
+    made = options.app("backup", ABOUT_BACKUP, [f"{program} backup leaderboard-data -o copy"])
+    made.default(backup)
+    return made
+
+
+def backup(
+    data: Data,
+    /,
+    *,
+    output: Annotated[str, Parameter(alias="-o", metavar="DIR", help="Directory to write into.")],
+    database: Database = None,
+) -> int:
+    """Copy the leaderboard."""
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.errors import check_installed
+
+    check_installed()
+    from ccl_bench.base.counting import counted
+    from ccl_bench.leaderboard.publishing.backup import write_backup
+    from ccl_bench.leaderboard.store import open_store
+    from ccl_bench.report.console import show
+
+    store = open_store(data, database)
+    with progress_bar(1, "copying runs") as progress:
+        runs = write_backup(store, Path(output), progress=progress)
+    show(f"{output}  {counted(runs, 'run')}")
+    return 0
 
 
 ABOUT_TOKENS = """Create a token for a submitter and print it; it is shown once, and only its hash is stored.
@@ -212,7 +269,7 @@ def token(
         Parameter(help="What they may do: publish; also approve and withdraw; also create tokens."),
     ] = "submitter",
     days: Annotated[
-        int | None, Parameter(metavar="N", help="Validity in days; unlimited by default.")
+        int | None, Parameter(metavar="N", help="Validity in days, at most 366; 90 by default.")
     ] = None,
     listing: Annotated[bool, Parameter(name="--list", help="List all tokens.")] = False,
     revoke: Annotated[str | None, Parameter(metavar="ID", help="Revoke a token.")] = None,
@@ -228,11 +285,10 @@ def token(
 
     if [submitter is not None, listing, revoke is not None].count(True) != 1:
         raise UsageError("a name, --list or --revoke is required", fix="give one of them")
-    if days is not None and days < 1:
-        raise UsageError(f"--days {days} is not positive", fix="give 1 or more")
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None:
-        made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=days)
+        valid = tokens.DEFAULT_DAYS if days is None else days
+        made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=valid)
         tokens.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
         sys.stdout.write(f"{made}\n")
     elif revoke is not None:
@@ -252,7 +308,7 @@ def _show_tokens(found: list[TokenRow]) -> None:
             row.submitter,
             row.role.value,
             row.created_at[:10],
-            (row.expires_at or "never")[:10],
+            row.expires_at[:10],
             _token_state(row),
         )
         for row in found

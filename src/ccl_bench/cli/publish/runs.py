@@ -41,6 +41,12 @@ To = Annotated[str, Parameter(metavar="PLACE", help="Address of a leaderboard, o
 TokenFile = Annotated[
     str | None, Parameter(metavar="FILE", help="File with the token, in place of CCL_BENCH_TOKEN.")
 ]
+Sign = Annotated[
+    str | None, Parameter(metavar="FILE", help="Sign the run with this secret key, made by ccl-bench keygen.")
+]
+TraceUrl = Annotated[
+    str | None, Parameter(metavar="URL", help="Public address of the traces, if they have one already.")
+]
 
 
 def publish_command(program: str) -> App:
@@ -68,15 +74,14 @@ def publish(
             "stores them there.",
         ),
     ] = None,
-    trace_url: Annotated[
-        str | None, Parameter(metavar="URL", help="Public address of the traces, if they have one already.")
-    ] = None,
+    trace_url: TraceUrl = None,
     dry_run: Annotated[
         bool,
         Parameter(
             help="Only list what would leave this machine, and what it discloses about people and machines."
         ),
     ] = False,
+    sign: Sign = None,
     token_file: TokenFile = None,
     workload_card: options.Card = None,
     database: Database = None,
@@ -104,6 +109,7 @@ def publish(
     )
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
         upload = _prepare(wanted, Path(scratch))
+        _sign(upload, sign, destination)
         return _show_preview(upload) if dry_run else _send(upload, destination, Path(scratch))
 
 
@@ -144,6 +150,16 @@ def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
     for name in upload.redacted:
         _say(f"{name}: published without environment, output, host and other processes")
     return upload
+
+
+def _sign(upload: Upload, key: str | None, destination: Destination) -> None:
+    if key is None:
+        return
+    from ccl_bench.leaderboard.bundle.minisign import read_secret_key
+    from ccl_bench.leaderboard.bundle.origin import sign_bundle
+
+    secret = read_secret_key(Path(key).expanduser())
+    sign_bundle(upload.bundle.folder, secret, destination.submitter(upload))
 
 
 def _show_preview(upload: Upload) -> int:

@@ -18,7 +18,7 @@ from isal.igzip_lib import IsalError
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.format import FILES, PROVENANCE, RUN_FOLDER, Limits, name_problem
+from ccl_bench.leaderboard.bundle.format import PROVENANCE, RUN_FOLDER, SENT, Limits, name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def write_archive(
 
 def _ordered_names(folder: Path) -> list[str]:
     """Return the bundle's files, first the one that says what the others are."""
-    return sorted((name for name in FILES if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
+    return sorted((name for name in SENT if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
 
 
 def _gzip_writer(raw: BinaryIO) -> BinaryIO:
@@ -166,7 +166,7 @@ def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, found: Unpacked, limi
     if info.size > limits.of(info.name):
         raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
     below = info.name.removeprefix(f"{RUN_FOLDER}/")
-    if info.name in FILES:
+    if info.name in SENT:
         _write_file(stream, info, found.bundle / info.name)
     elif below != info.name and not (problem := name_problem(below)):
         found.sha256[below] = _write_file(stream, info, found.run / below)

@@ -4,7 +4,10 @@ workload_card.yaml   the card as written
 results.json         the results, as `ccl-metrics --all --format json` prints them
 provenance.json      what was measured, with which versions, from which files
 report.json          optional: the report as data, as `ccl-bench report --format json` writes it
-history.json         the changes of state; the only file that changes, and the only one outside the hash
+history.json         the changes of state; the only file that changes
+origin.minisig       optional: the publisher's signature of the files above it
+
+History and signature lie beside what the hash covers.
 """
 
 from __future__ import annotations
@@ -35,9 +38,12 @@ if TYPE_CHECKING:
     from ccl_bench.card import CardReading
     from ccl_bench.comparison.comparability import Fields
 
-HISTORY = "history.json"
+HISTORY, ORIGIN = "history.json", "origin.minisig"
+_BESIDE = {HISTORY, ORIGIN}
+"""Files that the hash does not cover."""
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[0-9A-F]{16}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -74,6 +80,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why."""
     superseded_by: str | None = None
     """Run that replaces this one."""
+    key: str = ""
+    """Id of the key that signed the origin, where this event brought the signature."""
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
@@ -86,11 +94,12 @@ def new_event(
     note: str = "",
     *,
     superseded_by: str | None = None,
+    key: str = "",
     at: datetime | None = None,
 ) -> Event:
     """Return an event that happens at this moment, or `at` another."""
     moment = (at or datetime.now(UTC)).astimezone(UTC)
-    return Event(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by)
+    return Event(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by, key)
 
 
 def read_history(folder: Path) -> list[Event]:
@@ -112,7 +121,9 @@ def read_history(folder: Path) -> list[Event]:
 
 def _is_valid_event(found: Event) -> bool:
     has_time = not found.at or _TIME.fullmatch(found.at)
-    return bool(has_time and (found.superseded_by is None or _IDENTIFIER.fullmatch(found.superseded_by)))
+    has_key = not found.key or _KEY.fullmatch(found.key)
+    replaced = found.superseded_by is None or _IDENTIFIER.fullmatch(found.superseded_by)
+    return bool(has_time and has_key and replaced)
 
 
 def write_history(folder: Path, events: list[Event]) -> None:
@@ -134,7 +145,9 @@ def history_stamp(folder: Path) -> str:
 CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"
 REQUIRED = (CARD, RESULTS, PROVENANCE)
 FILES = (*REQUIRED, REPORT)
-"""Every file that a bundle may hold."""
+"""Every file that the hash of a bundle covers."""
+SENT = (*FILES, ORIGIN)
+"""Every file that a bundle travels with."""
 
 T = TypeVar("T")
 
@@ -212,6 +225,11 @@ class Bundle:
         """What became of it, oldest first."""
         return read_history(self.folder)
 
+    @property
+    def signed_by(self) -> str | None:
+        """Id of the key that signed its origin, which was verified when it came; None if it is unsigned."""
+        return next((event.key for event in reversed(self.history) if event.key), None)
+
     @cached_property
     def fields(self) -> Fields:
         """What was run: the card, with the facts of the run where they are known."""
@@ -224,8 +242,13 @@ class Bundle:
 
     @property
     def files(self) -> list[str]:
-        """Names of its files, sorted, history left out."""
-        return sorted(path.name for path in self.folder.iterdir() if path.name != HISTORY)
+        """Names of its files, sorted; those beside it are left out."""
+        return _hashed_names(self.folder)
+
+    @property
+    def public_files(self) -> list[str]:
+        """Names of the files that everybody may have: its own, and the signature."""
+        return [*self.files, *([ORIGIN] if (self.folder / ORIGIN).exists() else [])]
 
     def text(self, name: str) -> str:
         """Return the text of a file."""
@@ -248,16 +271,24 @@ def is_known_field(name: str) -> bool:
 
 
 def bundle_id(folder: Path) -> str:
-    """Return the hash that names a bundle: that of what `sha256sum` prints for its files, sorted by name."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != HISTORY)
-    lines = [f"{storage.sha256(folder / name)}  {name}\n" for name in names]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    """Return the hash that names a bundle: that of the list of its hashes."""
+    return hashlib.sha256(hash_list(folder)).hexdigest()
+
+
+def hash_list(folder: Path) -> bytes:
+    """Return what `sha256sum` prints for the files of a bundle, sorted by name."""
+    lines = [f"{storage.sha256(folder / name)}  {name}\n" for name in _hashed_names(folder)]
+    return "".join(lines).encode()
+
+
+def _hashed_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name not in _BESIDE)
 
 
 def open_bundle(folder: Path) -> Bundle:
     """Return the bundle in a folder of its name, or raise InputError where files are not what they were."""
     for path in folder.iterdir():
-        if path.name not in {*FILES, HISTORY} or path.is_symlink() or not path.is_file():
+        if path.name not in {*SENT, HISTORY} or path.is_symlink() or not path.is_file():
             raise InputError("does not belong in a bundle", where=str(path), fix="remove it")
     for name in REQUIRED:
         if not (folder / name).exists():
@@ -304,7 +335,7 @@ class Limits:
     text_bytes: int = 16 * MIB
     """Of the results, and of the report."""
     small: Mapping[str, int] = field(
-        default_factory=lambda: MappingProxyType({CARD: 256 * KIB, PROVENANCE: 4 * MIB})
+        default_factory=lambda: MappingProxyType({CARD: 256 * KIB, PROVENANCE: 4 * MIB, ORIGIN: 16 * KIB})
     )
     """File → limit of its own."""
 

@@ -12,7 +12,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.leaderboard.bundle.build import build_bundle, input_files
-from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS, RUN_FOLDER, Limits
+from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, PROVENANCE, REPORT, RESULTS, RUN_FOLDER, Limits
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, links_outside, refuse_secrets, stage_run
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
@@ -113,6 +113,7 @@ def _refuse_links(outside: list[str]) -> None:
 
 _FILE_DESCRIPTIONS = {
     CARD: "the card as written",
+    ORIGIN: "your name, the time, and your signature of the files above",
     PROVENANCE: "versions, environment, and the SHA-256 of every file of the run",
     REPORT: "the report as data",
     RESULTS: "every number with its details",
@@ -131,7 +132,7 @@ def preview(upload: Upload) -> Group:
 
 
 def _file_rows(upload: Upload) -> Iterator[tuple[str, str, str]]:
-    for name in upload.bundle.files:
+    for name in upload.bundle.public_files:
         yield name, f"{(upload.bundle.folder / name).stat().st_size:,}", _FILE_DESCRIPTIONS[name]
     formats = {trace.file: trace.format for trace in upload.bundle.provenance.traces}
     for name, path in sorted(upload.run_files.items()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import CclBenchError, InputError
-from ccl_bench.leaderboard.bundle.format import CARD, PROVENANCE, REPORT, RESULTS
+from ccl_bench.leaderboard.bundle.format import CARD, REPORT
 from ccl_bench.leaderboard.pages.render import (
     hardware_text,
     name_and_version,
@@ -75,7 +75,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         provenance=bundle.provenance,
         traces=[(trace, size(trace.size)) for trace in bundle.provenance.traces],
         events=bundle.history,
-        files=[CARD, RESULTS, PROVENANCE, *([REPORT] if run["has_report"] else [])],
+        files=bundle.public_files,
     )
 
 
@@ -87,6 +87,7 @@ def _identity(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "run", run["name"]
     by = f" by {run['submitter']}" if run["submitter"] else ""
     yield "submitted", f"{run['submitted_at'].replace('T', ' ').replace('Z', ' UTC')}{by}"
+    yield "origin", f"signed with the key {run['signed_by']}" if run["signed_by"] else "unsigned"
     yield "measured with", f"ccl-bench {run['tool_version']}"
 
 

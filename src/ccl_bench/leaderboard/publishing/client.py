@@ -182,6 +182,9 @@ class Destination(Protocol):
     def metrics(self) -> Collection[str] | None:
         """Metrics that are known there; None where all are."""
 
+    def submitter(self, upload: Upload) -> str:
+        """Return the name under which an upload is published there."""
+
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
         """Take an upload; files of the run are published with it if it has some and no address for them."""
 
@@ -202,12 +205,17 @@ class ServerDestination:
         """Metrics that it knows."""
         return self.terms.metrics
 
+    def submitter(self, upload: Upload) -> str:  # noqa: ARG002  the token says who
+        """Return the name that the token is bound to."""
+        if self.terms.submitter is None:
+            fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
+            raise UsageError("publishing needs a token", where=self.leaderboard.address, fix=fix)
+        return self.terms.submitter
+
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
         """Send an upload."""
         where = self.leaderboard.address
-        if self.terms.submitter is None:
-            fix = f"ask its operator for one, and put it into {TOKEN_VARIABLE}"
-            raise UsageError("publishing needs a token", where=where, fix=fix)
+        self.submitter(upload)
         archive = scratch / "bundle.tar.gz"
         write_archive(archive, upload.bundle.folder, upload.sent)
         size, most = archive.stat().st_size, self.terms.archive_bytes
@@ -227,6 +235,12 @@ class DirectoryDestination:
     database: str | None = None
     metrics: Collection[str] | None = None
 
+    def submitter(self, upload: Upload) -> str:
+        """Return the contributor that the card names."""
+        from ccl_bench.leaderboard.store.rows import single_line
+
+        return single_line(upload.bundle.card.card.contributor or "", 64)
+
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
         """Put an upload into the directory, which is created if it is missing."""
         from ccl_bench.leaderboard.bundle.format import Bundle
@@ -234,14 +248,12 @@ class DirectoryDestination:
         from ccl_bench.leaderboard.publishing.settings import load_settings
         from ccl_bench.leaderboard.publishing.tokens import Caller, Role
         from ccl_bench.leaderboard.store import open_store
-        from ccl_bench.leaderboard.store.rows import single_line
 
         store = open_store(self.data, self.database, create=True)
-        submitter = single_line(upload.bundle.card.card.contributor or "", 64)
         with upload_folder(store.data) as folder:
             bundle = Bundle(shutil.copytree(upload.bundle.folder, folder / "bundle"))
             run_files = _copy_files(upload.sent, folder / "run") if upload.sent else None
-            owner = Caller(submitter, Role.ADMIN)
+            owner = Caller(self.submitter(upload), Role.ADMIN)
             found = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
         store.engine.dispose()
         place = str(self.data / store.folder.name / found.run)

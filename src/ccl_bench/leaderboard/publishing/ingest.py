@@ -12,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy import select
 
 from ccl_bench.comparison import unknown_fields
@@ -21,9 +22,11 @@ from ccl_bench.leaderboard.bundle.format import bundle_id
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.publishing import queue
+from ccl_bench.leaderboard.publishing.keys import check_origin
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
     UPLOADS_FOLDER,
+    find_publication,
     listed_publications,
     publication_lock,
     register_publication,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.bundle.origin import Origin
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.publishing.tokens import Caller
     from ccl_bench.leaderboard.store import Event, Store
@@ -119,6 +123,7 @@ def ingest_bundle(
     A process killed anywhere leaves nothing or a whole bundle: the files of the run are moved first, then the
     bundle in one step, and another process can complete the registration.
     """
+    origin = check_origin(store.engine, bundle.folder, caller.submitter)
     run = bundle_id(bundle.folder)
     recording = recording_hash(bundle.provenance, run)
     remarks = _ranking_remarks(bundle)
@@ -126,9 +131,13 @@ def ingest_bundle(
         _refuse_recording_of_others(store, caller, recording, run)
         if run_files is not None:
             _keep_run_files(run_files, store.data / TRACES_FOLDER / run)
-        _, is_new = store.add(bundle.folder, _first_event(store, settings, caller))
+        first = _first_event(store, settings, caller)
+        signed = msgspec.structs.replace(first, key=origin.signature.key_id if origin else "")
+        _, is_new = store.add(bundle.folder, signed)
         is_maintainer = caller.may(Role.MAINTAINER)
         replaced = register_publication(store, settings, run, replaces_anyones=is_maintainer)
+        if origin:
+            _attach_origin(store, caller, run, origin)
         state = store.bundle(run).history[-1].state
     if state is State.QUARANTINED:
         remarks.append("it is shown once a maintainer has approved it")
@@ -160,6 +169,18 @@ def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, ru
         fix="ask a maintainer if they are yours",
         status=HTTPStatus.CONFLICT,
     )
+
+
+def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> None:
+    """Sign a run that its submitter published before, unsigned or with another key."""
+    bundle, key = store.bundle(run), origin.signature.key_id
+    with store.engine.connect() as connection:
+        known = find_publication(connection, run)
+    if bundle.signed_by == key or known is None or known.submitter != caller.submitter:
+        return
+    event = new_event(bundle.history[-1].state, caller.submitter, "its origin was signed", key=key)
+    event = msgspec.structs.replace(event, superseded_by=bundle.history[-1].superseded_by)
+    store.sign(run, origin.signature.text, event)
 
 
 def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:

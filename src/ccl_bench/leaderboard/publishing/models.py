@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ccl_bench.leaderboard.publishing.tokens import DEFAULT_DAYS, MAX_DAYS
+
 
 class Verification(BaseModel):
     """The state of recomputing."""
@@ -62,7 +64,7 @@ class TokenWanted(BaseModel):
 
     submitter: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
     role: Literal["submitter", "maintainer", "admin"] = "submitter"
-    days: int | None = Field(default=None, ge=1, le=3650, description="Validity; null for ever.")
+    days: int = Field(default=DEFAULT_DAYS, ge=1, le=MAX_DAYS, description="Validity.")
 
 
 class TokenAnswer(BaseModel):
@@ -72,7 +74,7 @@ class TokenAnswer(BaseModel):
     submitter: str
     role: Literal["submitter", "maintainer", "admin"]
     created_at: str
-    expires_at: str | None
+    expires_at: str
     revoked_at: str | None
 
 

@@ -25,6 +25,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Whatever it says, bundles whose numbers the worker finds to be others are put there.
     """
+    requests_per_minute: Positive = 6000
+    """From one address, of whatever kind."""
+    token_requests_per_minute: Positive = 600
+    """With one token."""
     uploads_per_hour: Positive = 60
     """Of one submitter."""
     upload_bytes_per_hour: Positive = 50 * GIB

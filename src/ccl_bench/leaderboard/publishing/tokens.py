@@ -48,6 +48,8 @@ def log_event(data: Path, event: str, **said: str | int | None) -> None:
 _TOKEN = re.compile(r"cclb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DAY_S = 86400
+DEFAULT_DAYS, MAX_DAYS = 90, 366
+"""Validity of a token in days: where none is wanted, and at most."""
 
 
 class Role(StrEnum):
@@ -86,7 +88,7 @@ class TokenRow:
     submitter: str
     role: Role
     created_at: str
-    expires_at: str | None
+    expires_at: str
     revoked_at: str | None
 
 
@@ -100,8 +102,10 @@ def require_role(caller: Caller, role: Role) -> None:
         )
 
 
-def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None = None) -> str:
-    """Create a token and return it; it is stored nowhere."""
+def create_token(engine: Engine, submitter: str, role: Role, *, days: int = DEFAULT_DAYS) -> str:
+    """Create a token that expires after some days and return it; it is stored nowhere."""
+    if not 1 <= days <= MAX_DAYS:
+        raise UsageError(f"a token is valid for 1 to {MAX_DAYS} days, not {days}", fix="give another --days")
     if not _NAME.fullmatch(submitter):
         fix = "up to 64 letters, digits and . _ @ -, such as ada or ada@lab.example"
         raise UsageError(f"{submitter[:100]!r} is not a valid name of a submitter", fix=fix)
@@ -113,7 +117,7 @@ def create_token(engine: Engine, submitter: str, role: Role, *, days: int | None
         "role": role.value,
         "digest": _digest(token),
         "created_at": timestamp(),
-        "expires_at": None if days is None else timestamp(days * _DAY_S),
+        "expires_at": timestamp(days * _DAY_S),
     }
     with writing(engine) as connection:
         connection.execute(insert(TOKENS), [row])
@@ -129,7 +133,7 @@ def authenticate(engine: Engine, token: str) -> Caller | None:
         row = connection.execute(select(TOKENS).where(TOKENS.c.id == found[1])).mappings().first()
     digest = row["digest"] if row else "0" * 64
     is_right = hmac.compare_digest(digest, _digest(token))
-    if row is None or not is_right or row["revoked_at"] or (row["expires_at"] or "9") <= timestamp():
+    if row is None or not is_right or row["revoked_at"] or row["expires_at"] <= timestamp():
         return None
     return Caller(row["submitter"], Role(row["role"]), row["id"])
 

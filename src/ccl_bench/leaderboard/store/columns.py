@@ -91,6 +91,6 @@ SORTED_BY = (
 EXPORT_FIELDS = (
     *("id", "state", "submitted_at", "submitter", "name", "workload"),
     *(column.name for column in CARD_COLUMNS),
-    *("tool_version", "trace_url"),
+    *("tool_version", "trace_url", "signed_by"),
 )
 """Columns of a CSV before those of metrics."""

@@ -100,6 +100,7 @@ def locked(data: Path) -> Iterator[None]:
 def migrate(engine: Engine) -> None:
     """Bring the tables to the form that this version needs, one process at a time."""
     from alembic import command
+    from alembic.util import CommandError
 
     try:
         with _migrating(engine) as config:
@@ -109,6 +110,13 @@ def migrate(engine: Engine) -> None:
         address = engine.url.render_as_string(hide_password=True)
         raise InputError(
             f"the database cannot be used: {reason}", where=address, fix="check its address and permissions"
+        ) from error
+    except CommandError as error:
+        address = engine.url.render_as_string(hide_password=True)
+        raise InputError(
+            f"the database is of a newer version of ccl-bench: {error}",
+            where=address,
+            fix="install that version, and take the tables back with its ccl-bench index --downgrade",
         ) from error
 
 

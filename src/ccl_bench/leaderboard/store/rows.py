@@ -67,6 +67,7 @@ def run_row(bundle: Bundle) -> Row:
         "tool_version": single_line(made.tool_version),
         "trace_url": _text(made.trace_url or bundle.card.card.trace_url),
         "has_report": int((bundle.folder / REPORT).exists()),
+        "signed_by": bundle.signed_by,
         "history_stamp": history_stamp(bundle.folder),
     }
     row |= {column.name: _card_value(column, fields) for column in CARD_COLUMNS}

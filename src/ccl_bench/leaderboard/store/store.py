@@ -11,6 +11,7 @@ from sqlalchemy import delete, exists, func, insert, select, update
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import (
     ID,
+    ORIGIN,
     Bundle,
     Event,
     bundle_id,
@@ -20,8 +21,10 @@ from ccl_bench.leaderboard.bundle.format import (
     write_history,
 )
 from ccl_bench.leaderboard.store.database import locked, writing
+from ccl_bench.leaderboard.store.log import log_changes
 from ccl_bench.leaderboard.store.rows import Row, refresh_ranks, run_row, value_rows, workload_row
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +38,16 @@ FOLDER = "runs"
 """Folder of the bundles below the data directory."""
 _AT_ONCE = 100
 """Bundles that are read before they are written to the database together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadRun:
+    """The rows of a run, and its history."""
+
+    workload: Row
+    run: Row
+    values: list[Row]
+    history: list[Event]
 
 
 @dataclass(slots=True)
@@ -86,36 +99,52 @@ class Store:
             write_history(folder, [*read_history(folder), event])
         self.index([run])
 
+    def sign(self, run: str, signature: str, event: Event) -> None:
+        """Give a run a verified signature of its origin, in place of any other."""
+        folder = self.bundle(run).folder
+        with locked(self.data):
+            with write_atomically(folder / ORIGIN) as temporary:
+                temporary.write_text(signature, encoding="utf-8")
+                temporary.chmod(0o644)
+            write_history(folder, [*read_history(folder), event])
+        self.index([run])
+
     def index(self, runs: Iterable[str], *, progress: Progress | None = None) -> None:
         """Write runs into the index as they lie on disk; `refused` says which could not be, and why.
 
+        What is new in their histories goes into the log in the same transaction.
         `progress` is called with the number of runs that were read and their total.
         """
         waiting = list(runs)
         for start in range(0, len(waiting), _AT_ONCE):
             names = waiting[start : start + _AT_ONCE]
             with locked(self.data):
-                found = []
+                found = {}
                 for done, name in enumerate(names, start=start + 1):
-                    found.append(self._read(name))
+                    if read := self._read(name):
+                        found[name] = read
                     if progress:
                         progress(done, len(waiting))
                 with writing(self.engine) as connection:
                     touched = _forget(connection, names)
-                    touched |= _write(connection, [rows for rows in found if rows])
+                    touched |= _write(connection, list(found.values()))
                     refresh_ranks(connection, touched)
                     _drop_empty(connection, touched)
+                    seen = [name for name in names if name not in self.refused]
+                    log_changes(
+                        connection, {name: found[name].history if name in found else None for name in seen}
+                    )
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Rebuild the whole index from the files; readers see the old one or the new one."""
         with self.engine.connect() as connection:
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
-        self.index(sorted(indexed | self._on_disk()), progress=progress)
+        self.index(sorted(indexed | self.folders()), progress=progress)
 
     def catch_up(self, *, progress: Progress | None = None) -> None:
         """Bring the index up to date with what was put into, changed in or taken out of the folder."""
         self._looked_at = self._changed_at()
-        on_disk = {name: history_stamp(self.folder / name) for name in self._on_disk()}
+        on_disk = {name: history_stamp(self.folder / name) for name in self.folders()}
         with self.engine.connect() as connection:
             rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
             indexed = {row.id: row.history_stamp for row in rows}
@@ -133,7 +162,8 @@ class Store:
         with self.engine.connect() as connection:
             return connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
 
-    def _on_disk(self) -> set[str]:
+    def folders(self) -> set[str]:
+        """Return the names of the folders of bundles, whether they are on the board or not."""
         if not self.folder.is_dir():
             return set()
         return {path.name for path in self.folder.iterdir() if ID.fullmatch(path.name)}
@@ -141,14 +171,15 @@ class Store:
     def _changed_at(self) -> int:
         return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
 
-    def _read(self, run: str) -> tuple[Row, Row, list[Row]] | None:
-        """Return the rows of a run: of its workload, its own, and of its numbers."""
+    def _read(self, run: str) -> _ReadRun | None:
+        """Return what the database keeps of a run; None where it is gone or refused."""
         self.refused.pop(run, None)
         if not (self.folder / run).exists():
             return None
         try:
             bundle = open_bundle(self.folder / run)
-            return workload_row(bundle.fields), run_row(bundle), list(value_rows(bundle))
+            rows = workload_row(bundle.fields), run_row(bundle), list(value_rows(bundle))
+            return _ReadRun(*rows, bundle.history)
         except CclBenchError as error:
             self.refused[run] = error
             return None
@@ -163,15 +194,15 @@ def _forget(connection: Connection, runs: Sequence[str]) -> set[str]:
     return touched
 
 
-def _write(connection: Connection, found: Sequence[tuple[Row, Row, list[Row]]]) -> set[str]:
+def _write(connection: Connection, found: Sequence[_ReadRun]) -> set[str]:
     """Write rows and return the workloads that they belong to."""
-    workloads = {workload["key"]: workload for workload, _, _ in found}
+    workloads = {each.workload["key"]: each.workload for each in found}
     known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
     for key in known:
         connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
     missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
-    values = [row for _, _, rows in found for row in rows]
-    for table, rows in ((WORKLOADS, missing), (RUNS, [run for _, run, _ in found]), (VALUES, values)):
+    values = [row for each in found for row in each.values]
+    for table, rows in ((WORKLOADS, missing), (RUNS, [each.run for each in found]), (VALUES, values)):
         if rows:
             connection.execute(insert(table), rows)
     return set(workloads)

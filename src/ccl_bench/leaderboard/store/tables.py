@@ -1,7 +1,7 @@
 """The tables of the database.
 
-The index (workloads, runs, values) and the publications can be rebuilt from the bundles at any time; tokens,
-jobs and uploads live here only.
+The index (workloads, runs, values) and the publications can be rebuilt from the bundles at any time; the log,
+tokens, keys, jobs and uploads live here only.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ RUNS = Table(
     Column("tool_version", Text, nullable=False),  # of ccl-bench
     Column("trace_url", Text),
     Column("has_report", Integer, nullable=False),  # 1 where the bundle holds one
+    Column("signed_by", String(16)),  # id of the key that signed its origin
     Column("searched", Text, nullable=False),  # lower-case words
     Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
     Index(None, "state", "phase", "model"),
@@ -70,6 +71,19 @@ VALUES = Table(
     Index(None, "metric", "value"),
 )
 
+# What `log.Entry` describes; only appended to.
+LOG = Table(
+    "log",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("run", String(64), nullable=False),
+    *(Column(name, Text, nullable=False) for name in ("state", "at", "by", "note")),
+    *(Column(name, String(64), nullable=False) for name in ("superseded_by", "key")),
+    Column("logged_at", Text, nullable=False),
+    *(Column(name, String(64), nullable=False) for name in ("previous", "hash")),
+    Index(None, "run"),
+)
+
 
 # Times are ISO 8601 in UTC with microseconds, so that they sort as texts.
 TOKENS = Table(
@@ -80,7 +94,17 @@ TOKENS = Table(
     Column("role", String(16), nullable=False),
     Column("digest", String(64), nullable=False),  # SHA-256 of the token
     Column("created_at", Text, nullable=False),
-    Column("expires_at", Text),
+    Column("expires_at", Text, nullable=False),
+    Column("revoked_at", Text),
+)
+
+KEYS = Table(
+    "keys",
+    METADATA,
+    Column("id", String(16), primary_key=True),  # as minisign prints it
+    Column("submitter", String(64), nullable=False),
+    Column("public_key", Text, nullable=False),  # as one line of minisign
+    Column("created_at", Text, nullable=False),
     Column("revoked_at", Text),
 )
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, create_model
 from ccl_bench import __version__
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
+from ccl_bench.leaderboard.store.log import last_entry
 from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
 from ccl_bench.leaderboard.store.query_result import (
     export_csv,
@@ -73,6 +74,9 @@ class RunAnswer(_RunColumns):
     tool_version: str = Field(description="Version of ccl-bench.")
     trace_url: str | None
     has_report: bool
+    signed_by: str | None = Field(
+        description="Id of the publisher's key that signed the origin; null for an unsigned run."
+    )
     numbers: dict[str, NumberAnswer] = Field(description="Metric to number.")
 
 
@@ -93,6 +97,7 @@ class EventAnswer(BaseModel):
     by: str
     note: str
     superseded_by: str | None
+    key: str = Field(description="Id of the key that signed the origin, where this event brought it.")
 
 
 class RunDetails(BaseModel):
@@ -124,6 +129,15 @@ class Health(BaseModel):
     runs: int = Field(description="Runs in the index, in any state.")
 
 
+class LogHead(BaseModel):
+    """The last entry of the log of the board."""
+
+    entries: int = Field(description="Entries in the log.")
+    head: str | None = Field(
+        description="Number and hash of the last; keep it to hold a later log to it. Null without entries."
+    )
+
+
 class Refusal(BaseModel):
     """Why a call was refused."""
 
@@ -142,6 +156,14 @@ _LIST: dict[int | str, dict[str, Any]] = {200: {"model": list[RunAnswer], "descr
 def health(request: Request) -> Health:
     """Report whether the server and its database answer."""
     return Health(status="ok", version=__version__, runs=current_store(request).count)
+
+
+@router.get("/log")
+def log(request: Request) -> LogHead:
+    """Return the head of the log, in which every change of every run has an entry."""
+    with current_store(request).engine.connect() as connection:
+        last = last_entry(connection)
+    return LogHead(entries=last.number if last else 0, head=last.head if last else None)
 
 
 @router.get("/runs")
@@ -186,7 +208,9 @@ def run(request: Request, run: str) -> RunDetails:
         results=msgspec.to_builtins(bundle.results),
         provenance=msgspec.to_builtins(bundle.provenance),
         history=[
-            EventAnswer(state=e.state, at=e.at, by=e.by, note=e.note, superseded_by=e.superseded_by)
+            EventAnswer(
+                state=e.state, at=e.at, by=e.by, note=e.note, superseded_by=e.superseded_by, key=e.key
+            )
             for e in bundle.history
         ],
     )

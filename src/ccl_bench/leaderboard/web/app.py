@@ -23,6 +23,7 @@ from ccl_bench.leaderboard.web import api, page_routes
 from ccl_bench.leaderboard.web import publish_routes as publishing
 from ccl_bench.leaderboard.web.api import Refusal
 from ccl_bench.leaderboard.web.dependencies import page_links
+from ccl_bench.leaderboard.web.rate_limits import AddressLimit, RateLimiter
 from ccl_bench.leaderboard.web.security import SecurityHeaders
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def create_app(store: Store) -> FastAPI:
         responses={422: {"model": Refusal, "description": "The request is invalid."}},
     )
     app.state.store = store
+    app.state.token_limiter = RateLimiter()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.add_middleware(AddressLimit, data=store.data)
     app.add_middleware(SecurityHeaders)
     app.include_router(api.router)
     app.include_router(publishing.router)

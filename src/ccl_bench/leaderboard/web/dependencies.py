@@ -10,7 +10,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.pages.links import Links
+from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.publishing.tokens import Caller, Role, authenticate, require_role
+from ccl_bench.leaderboard.web.rate_limits import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +45,15 @@ def optional_caller(request: Request, given: BearerToken) -> Caller | None:
     if found is None:
         raise _unauthorized("the token is forged, revoked or expired")
     request.state.caller = found
+    _limit_token(request, found)
     return found
+
+
+def _limit_token(request: Request, caller: Caller) -> None:
+    """Refuse a token that makes more calls than the settings allow."""
+    allowed = load_settings(request.app.state.store.data).token_requests_per_minute
+    if wait := request.app.state.token_limiter.take(caller.token, allowed):
+        raise too_many(f"the token {caller.token}", allowed, wait)
 
 
 OptionalCaller = Annotated[Caller | None, Depends(optional_caller)]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.format import CARD, FILES
+from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, SENT
 from ccl_bench.leaderboard.pages import compare as comparing
 from ccl_bench.leaderboard.pages import workload as of_workload
 from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
@@ -65,10 +65,10 @@ def run_report(request: Request, run: str) -> HTMLResponse:
 def run_file(request: Request, run: str, name: str) -> Response:
     """Give one file of a bundle, to be saved and never shown."""
     store, listed = _find_run(request, run)
-    if name not in FILES:
+    if name not in SENT:
         raise InputError(f"a bundle has no file {name}")
     raw = store.bundle(listed.run["id"]).bytes(name)
-    kind = "text/yaml" if name == CARD else "application/json"
+    kind = {CARD: "text/yaml", ORIGIN: "text/plain"}.get(name, "application/json")
     saved = f'attachment; filename="{listed.run["id"][:12]}-{name}"'
     return Response(raw, media_type=kind, headers={"content-disposition": saved})
 

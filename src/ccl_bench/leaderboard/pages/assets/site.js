@@ -141,7 +141,7 @@
     return element("tr", {},
       element("td", { class: "pick" }, element("input", { type: "checkbox", name: "run", value: bench.short(run), form: "compare", "aria-label": `Select ${name}, ${run.id.slice(0, 8)}` })),
       element("td", { class: "place" }, ...place),
-      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10)].filter(Boolean).join(", ")), brief(bench.hardware(run)), leading ? brief(`${leading.text} ${bench.site.metrics[ranking].unit}`) : null),
+      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10), run.signed_by ? "signed" : "unsigned"].filter(Boolean).join(", ")), brief(bench.hardware(run)), leading ? brief(`${leading.text} ${bench.site.metrics[ranking].unit}`) : null),
       element("td", {}, bench.hardware(run), nodes, under(bench.parallelism(run))),
       element("td", {}, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
       ...asked.columns.map((metric) => cell(bench.number(metric, run))));

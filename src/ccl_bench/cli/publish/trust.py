@@ -1,0 +1,226 @@
+"""The commands that show where published runs are from: `keygen`, `key`, `verify` and `audit`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.publish.leaderboard import Data, Database  # noqa: TC001  cyclopts looks them up
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+    from ccl_bench.leaderboard.publishing.audit import Audit
+    from ccl_bench.leaderboard.publishing.keys import KeyRow
+
+ABOUT_KEYGEN = """Make a key to sign runs: NAME.key stays on this machine, NAME.pub is for everybody.
+
+Both are files of minisign. The secret key has no password; only its owner can read it.
+
+Exit status: 0; 2 wrong usage; 4 a file cannot be written, or already exists.
+"""
+
+ABOUT_KEY = """Register the public key of a submitter, list keys, or revoke one.
+
+The leaderboard then accepts runs that the submitter signed with it, and shows them as signed. It refuses \
+signatures by any other key.
+
+Exit status: 0; 2 wrong usage, or the key is another's or revoked; 4 a file, key, directory or database \
+cannot be used.
+"""
+
+ABOUT_VERIFY = """Verify who published a bundle and that none of its files changed since, without a network.
+
+FOLDER holds the files of the bundle with origin.minisig, as a leaderboard serves them.
+
+Exit status: 0 it is signed with this key and unchanged; 2 wrong usage; 4 it is not, or cannot be read.
+"""
+
+ABOUT_AUDIT = """Audit a leaderboard: its log, and every run against the log.
+
+The log has an entry for every change of every run, each with the hash of the one before it. The audit \
+checks this chain, that each run on the board has its entries, and that files, histories and signatures are \
+those that were accepted. It prints the head of the log: given to a later audit with --head, it shows \
+that nothing was removed or rewritten since.
+
+Exit status: 0; 2 wrong usage; 4 something is wrong, or the directory or database cannot be used.
+"""
+
+
+def keygen_command(program: str) -> App:
+    """Return the command that makes keys."""
+    made = options.app("keygen", ABOUT_KEYGEN, [f"{program} keygen ada"])
+    made.default(keygen)
+    return made
+
+
+def keygen(
+    name: Annotated[str, Parameter(metavar="", help="Path of both files, without .key and .pub.")], /
+) -> int:
+    """Make a key."""
+    from ccl_bench.leaderboard.errors import check_installed
+
+    check_installed()
+    from ccl_bench.cli.runner import say
+    from ccl_bench.leaderboard.bundle.minisign import new_key
+
+    secret, public = Path(f"{name}.key"), Path(f"{name}.pub")
+    for path in (secret, public):
+        if path.exists():
+            raise InputError("already exists", where=str(path), fix="choose another name")
+    made = new_key()
+    made.write(secret)
+    made.public.write(public)
+    say(PROGRAM, f"the secret key is {secret}: keep it, and give the operator of the leaderboard {public}")
+    sys.stdout.write(f"{public}\n")
+    return 0
+
+
+def key_command(program: str) -> App:
+    """Return the command that registers keys."""
+    examples = [f"{program} key leaderboard-data ada ada.pub", f"{program} key leaderboard-data --list"]
+    made = options.app("key", ABOUT_KEY, examples)
+    made.default(key)
+    return made
+
+
+def key(
+    data: Data,
+    submitter: Annotated[str | None, Parameter(metavar="", help="Name of the submitter.")] = None,
+    file: Annotated[str | None, Parameter(metavar="", help="Their public key.")] = None,
+    /,
+    *,
+    listing: Annotated[bool, Parameter(name="--list", help="List all keys.")] = False,
+    revoke: Annotated[str | None, Parameter(metavar="ID", help="Revoke a key.")] = None,
+    database: Database = None,
+) -> int:
+    """Register, list or revoke keys."""
+    from ccl_bench.leaderboard.errors import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.bundle.minisign import read_public_key
+    from ccl_bench.leaderboard.publishing import keys, tokens
+    from ccl_bench.leaderboard.publishing.moderation import OPERATOR
+    from ccl_bench.leaderboard.store import open_store
+
+    if [submitter is not None, listing, revoke is not None].count(True) != 1:
+        raise UsageError("a name with a file, --list or --revoke is required", fix="give one of them")
+    if submitter is not None and file is None:
+        raise UsageError("the public key is missing", fix="give its file after the name")
+    store = open_store(data, database, create=submitter is not None)
+    if submitter is not None and file is not None:
+        given = read_public_key(Path(file))
+        keys.register_key(store.engine, submitter, given)
+        said = {"key": given.id, "submitter": submitter, "by": OPERATOR.submitter}
+        tokens.log_event(store.data, "key-registered", **said)
+        sys.stdout.write(f"{given.id}\n")
+    elif revoke is not None:
+        keys.revoke_key(store.engine, revoke)
+        tokens.log_event(store.data, "key-revoked", key=revoke, by=OPERATOR.submitter)
+    else:
+        _show_keys(keys.list_keys(store.engine))
+    store.engine.dispose()
+    return 0
+
+
+def _show_keys(found: list[KeyRow]) -> None:
+    from ccl_bench.report.console import aligned, show
+
+    rows = [
+        (
+            row.id,
+            row.submitter,
+            row.created_at[:10],
+            row.public_key,
+            f"revoked {row.revoked_at[:10]}" if row.revoked_at else "",
+        )
+        for row in found
+    ]
+    show(aligned(("ID", "SUBMITTER", "REGISTERED", "KEY", ""), rows))
+
+
+def verify_command(program: str) -> App:
+    """Return the command that verifies bundles."""
+    made = options.app("verify", ABOUT_VERIFY, [f"{program} verify downloaded --key ada.pub"])
+    made.default(verify)
+    return made
+
+
+def verify(
+    folder: Annotated[str, Parameter(metavar="", help="Folder of the bundle.")],
+    /,
+    *,
+    key: Annotated[str, Parameter(metavar="FILE", help="Public key of the publisher.")],
+) -> int:
+    """Verify a bundle."""
+    from ccl_bench.leaderboard.errors import check_installed
+
+    check_installed()
+    from ccl_bench.leaderboard.bundle.minisign import read_public_key
+    from ccl_bench.leaderboard.bundle.origin import verify_bundle
+    from ccl_bench.report.console import show
+
+    public = read_public_key(Path(key))
+    origin = verify_bundle(Path(folder), public)
+    show(f"{origin.run}  signed by {origin.publisher} at {origin.at} with the key {public.id}")
+    return 0
+
+
+def audit_command(program: str) -> App:
+    """Return the command that audits."""
+    made = options.app("audit", ABOUT_AUDIT, [f"{program} audit leaderboard-data"])
+    made.default(audit)
+    return made
+
+
+def audit(
+    data: Data,
+    /,
+    *,
+    head: Annotated[
+        str | None,
+        Parameter(metavar="NUMBER:HASH", help="Head of an earlier audit, which the log must contain."),
+    ] = None,
+    form: options.TextOrJson = "text",
+    database: Database = None,
+) -> int:
+    """Audit a leaderboard."""
+    from ccl_bench.leaderboard.errors import check_installed
+
+    check_installed()
+    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.leaderboard.publishing.audit import audit_store
+    from ccl_bench.leaderboard.store import open_store
+
+    store = open_store(data, database)
+    with progress_bar(1, "checking runs") as progress:
+        found = audit_store(store, head=head, progress=progress)
+    store.engine.dispose()
+    if form == "json":
+        import msgspec
+
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    else:
+        _show_audit(found)
+    return InputError.exit_status if found.problems else 0
+
+
+def _show_audit(found: Audit) -> None:
+    from ccl_bench.base.counting import counted
+    from ccl_bench.cli.runner import say
+    from ccl_bench.report.console import show
+
+    for problem in found.problems:
+        say(PROGRAM, f"{problem.where}: {problem.message}")
+    if found.unlisted:
+        unlisted = counted(found.unlisted, "folder")
+        say(PROGRAM, f"{unlisted} of bundles not on the board: ccl-bench index puts them there")
+    signed = f"{found.signed} of them signed"
+    show(f"{counted(found.runs, 'run')}, {signed}; {counted(found.entries, 'entry', 'entries')} in the log")
+    if found.head:
+        show(f"head {found.head}")

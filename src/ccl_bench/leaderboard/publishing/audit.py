@@ -1,0 +1,183 @@
+"""Audit a board: its log is whole, every row has its entries, every bundle is what was accepted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
+from ccl_bench.leaderboard.bundle.format import open_bundle, read_history
+from ccl_bench.leaderboard.bundle.minisign import parse_public_key
+from ccl_bench.leaderboard.bundle.origin import read_origin
+from ccl_bench.leaderboard.store import log
+from ccl_bench.leaderboard.store.tables import KEYS, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlalchemy import Connection
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.bundle.format import Bundle
+    from ccl_bench.leaderboard.store import Store
+    from ccl_bench.leaderboard.store.log import Entry
+
+_HEAD = re.compile(r"([1-9]\d{0,8}):([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something on the board that is not as it was accepted."""
+
+    where: str
+    """Entry of the log, such as `entry 12`, or identifier of a run."""
+    message: str
+
+
+@dataclass(slots=True)
+class Audit:
+    """What an audit found."""
+
+    entries: int = 0
+    head: str | None = None
+    """The last entry, to be kept for the next audit."""
+    runs: int = 0
+    """Rows on the board."""
+    signed: int = 0
+    """Rows whose signature was verified."""
+    unlisted: int = 0
+    """Folders of bundles that neither board nor log has: put there since, or the database was lost."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the board."""
+
+    id: str
+    state: str
+    signed_by: str | None
+
+
+def audit_store(store: Store, *, head: str | None = None, progress: Progress | None = None) -> Audit:
+    """Audit a store; nothing is changed. `head` is that of an earlier audit, which the log must contain.
+
+    `progress` is called with the number of runs that were checked and their total.
+    """
+    wanted = _parsed_head(head)
+    with _snapshot(store) as connection:
+        found = Audit()
+        changes = _read_log(connection, found, wanted)
+        rows = {row.id: _Row(*row) for row in connection.execute(_ROWS)}
+        keys = {row.id: row.public_key for row in connection.execute(select(KEYS.c.id, KEYS.c.public_key))}
+    found.runs = len(rows)
+    found.unlisted = len(store.folders() - rows.keys() - changes.keys())
+    listed = sorted(rows.keys() | changes.keys())
+    for done, run in enumerate(listed, start=1):
+        problem = _run_problem(store, run, rows.get(run), changes.get(run, []), keys)
+        if problem:
+            found.problems.append(Problem(run, problem))
+        elif run in rows and rows[run].signed_by:
+            found.signed += 1
+        if progress:
+            progress(done, len(listed))
+    return found
+
+
+_ROWS = select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by)
+
+
+def _snapshot(store: Store) -> Connection:
+    """Return a connection that sees the database at one moment, whoever writes meanwhile."""
+    connection = store.engine.connect()
+    if connection.dialect.name == "postgresql":
+        return connection.execution_options(isolation_level="REPEATABLE READ")
+    return connection
+
+
+def _parsed_head(head: str | None) -> tuple[int, str] | None:
+    if head is None:
+        return None
+    parts = _HEAD.fullmatch(head)
+    if parts is None:
+        raise UsageError(f"{head[:100]!r} is no head of a log", fix="give NUMBER:HASH, as an audit prints it")
+    return int(parts[1]), parts[2]
+
+
+def _read_log(connection: Connection, found: Audit, wanted: tuple[int, str] | None) -> dict[str, list[Entry]]:
+    """Note where the chain is broken, and return the entries of each run that was not removed since."""
+    changes: dict[str, list[Entry]] = {}
+    previous = log.START
+    for entry in log.entries(connection):
+        problems = _entry_problems(entry, found.entries, previous, wanted)
+        found.problems += [Problem(f"entry {entry.number}", problem) for problem in problems]
+        found.entries, found.head, previous = entry.number, entry.head, entry.hash
+        if entry.state == log.REMOVED:
+            changes.pop(entry.run, None)
+        else:
+            changes.setdefault(entry.run, []).append(entry)
+    if wanted and found.entries < wanted[0]:
+        missing = "the log ends before the entry that --head names: entries were removed"
+        found.problems.append(Problem(f"entry {wanted[0]}", missing))
+    return changes
+
+
+def _entry_problems(
+    entry: Entry, before: int, previous: str, wanted: tuple[int, str] | None
+) -> Iterator[str]:
+    """Yield what is wrong with an entry, which follows entry number `before` with the hash `previous`."""
+    if entry.number != before + 1:
+        yield f"the one before it is entry {before}: what was between them was removed"
+    elif entry.previous != previous:
+        yield "it does not follow from the entry before it"
+    if entry.hash != entry.expected_hash:
+        yield "it was changed: its hash is another"
+    if wanted and wanted[0] == entry.number and wanted[1] != entry.hash:
+        yield "it is not the entry that --head names: the log was rewritten"
+
+
+def _run_problem(
+    store: Store, run: str, row: _Row | None, changes: list[Entry], keys: Mapping[str, str]
+) -> str:
+    """Return what is wrong with a run; empty where nothing is."""
+    if not changes:
+        return "it is on the board, and the log does not say that it was accepted"
+    try:
+        bundle = open_bundle(store.folder / run)
+        history = read_history(bundle.folder)
+    except FileNotFoundError:
+        return "the log says that it was accepted, and its files are gone"
+    except CclBenchError as error:
+        return error.message
+    logged = [{name: getattr(entry, name) for name in _CHANGE} for entry in changes]
+    if [log.event_fields(event) for event in history[: len(logged)]] != logged:
+        return "its history is not the one in the log"
+    if row is None:
+        return "the log says that it was accepted, and it is not on the board"
+    if row.state != changes[-1].state:
+        return f"the board says {row.state}, and the log {changes[-1].state}"
+    key = next((entry.key for entry in reversed(changes) if entry.key), None)
+    if row.signed_by != key:
+        return f"the board says signed by {row.signed_by or 'nobody'}, and the log {key or 'nobody'}"
+    return _origin_problem(bundle, key, keys) if key else ""
+
+
+_CHANGE = ("state", "at", "by", "note", "superseded_by", "key")
+"""Fields that an entry of the log has from the history of its run."""
+
+
+def _origin_problem(bundle: Bundle, key: str, keys: Mapping[str, str]) -> str:
+    """Return why the signature of a bundle does not hold; empty where it does."""
+    if key not in keys:
+        return f"it is signed with the key {key}, which is not registered"
+    try:
+        origin = read_origin(bundle.folder)
+        if origin is None:
+            return "its signature is gone"
+        origin.verify(bundle.folder, parse_public_key(keys[key]))
+    except InputError as error:
+        return error.message
+    return ""

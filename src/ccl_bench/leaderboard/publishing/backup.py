@@ -1,0 +1,71 @@
+"""Copy a board while it is served: first the database, then the files that it speaks of.
+
+What is accepted in between is in the files only, and the index of the copy finds it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING, cast
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.leaderboard.bundle.format import HISTORY, SENT
+from ccl_bench.leaderboard.publishing import settings
+from ccl_bench.leaderboard.publishing.publications import TRACES_FOLDER
+from ccl_bench.leaderboard.store import locked
+from ccl_bench.leaderboard.store.database import FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.store import Store
+
+
+def write_backup(store: Store, target: Path, *, progress: Progress | None = None) -> int:
+    """Copy a board into a new directory, and return the number of its runs.
+
+    The index is copied where it is SQLite; a database elsewhere has programs of its own for that. `progress`
+    is called with the number of runs that are copied and their total.
+    """
+    try:
+        target.mkdir(parents=True)
+    except FileExistsError as error:
+        raise InputError("already exists", where=str(target), fix="choose another directory") from error
+    if store.engine.dialect.name == "sqlite":
+        _copy_index(store, target / FILE)
+    runs = sorted(store.folders())
+    for done, run in enumerate(runs, start=1):
+        _copy_run(store, run, target)
+        if progress:
+            progress(done, len(runs))
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(store.data / settings.FILE, target / settings.FILE)
+    return len(runs)
+
+
+def _copy_index(store: Store, target: Path) -> None:
+    """Copy the index as it is at one moment, while others write."""
+    source = store.engine.raw_connection()
+    try:
+        with contextlib.closing(sqlite3.connect(target)) as copy:
+            cast("sqlite3.Connection", source.driver_connection).backup(copy)
+    finally:
+        source.close()
+
+
+def _copy_run(store: Store, run: str, target: Path) -> None:
+    """Copy a bundle as it is between two changes, and the files of its run; one that is gone is left out."""
+    folder, copy = store.folder / run, target / store.folder.name / run
+    with locked(store.data):
+        if not folder.exists():
+            return
+        copy.mkdir(parents=True)
+        for name in (*SENT, HISTORY):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy2(folder / name, copy / name)
+    traces = store.data / TRACES_FOLDER / run
+    if traces.is_dir():
+        shutil.copytree(traces, target / TRACES_FOLDER / run)

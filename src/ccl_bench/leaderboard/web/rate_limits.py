@@ -1,0 +1,100 @@
+"""Limits on the rate of requests, of each address and each token.
+
+Each has a bucket of as many requests as a minute allows, which fills up again evenly over the minute. Each
+server process counts what it answers itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import math
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_MINUTE_S = 60.0
+_MOST_KEPT = 100_000
+"""Callers whose buckets are kept; the one that called longest ago is forgotten first."""
+
+
+@dataclass(slots=True)
+class RateLimiter:
+    """The buckets of some callers."""
+
+    now: Callable[[], float] = time.monotonic
+    """Seconds of a clock that never goes back."""
+    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+    """Caller → requests that are left, and when they were."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, caller: str, per_minute: int) -> int:
+        """Take one request of a caller, and return 0; or the whole seconds until one is allowed."""
+        with self._lock:
+            now = self.now()
+            left, then = self._buckets.pop(caller, (float(per_minute), now))
+            left = min(per_minute, left + (now - then) * per_minute / _MINUTE_S)
+            is_allowed = left >= 1
+            self._buckets[caller] = (left - is_allowed, now)
+            if len(self._buckets) > _MOST_KEPT:
+                self._buckets.popitem(last=False)
+        return 0 if is_allowed else math.ceil((1 - left) * _MINUTE_S / per_minute)
+
+
+class AddressLimit:
+    """Answers 429 where an address calls too often, before anything else looks at the request."""
+
+    def __init__(self, app: ASGIApp, data: Path) -> None:
+        self.app = app
+        self._data = data
+        self._limiter = RateLimiter()
+        self._settings = Settings()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; where the settings cannot be read, the last good ones hold."""
+        with contextlib.suppress(InputError):
+            self._settings = load_settings(self._data)
+        wait = 0
+        if scope["type"] == "http" and scope.get("client"):
+            address = network_of(scope["client"][0])
+            wait = self._limiter.take(address, self._settings.requests_per_minute)
+        if not wait:
+            await self.app(scope, receive, send)
+            return
+        refused = too_many("this address", self._settings.requests_per_minute, wait)
+        said = {"detail": refused.message, "fix": refused.fix}
+        await JSONResponse(said, refused.status, refused.headers)(scope, receive, send)
+
+
+def network_of(address: str) -> str:
+    """Return what counts as one caller: an address of IPv4, or the /64 of an address of IPv6."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+
+
+def too_many(who: str, allowed: int, wait_s: int) -> RequestRefused:
+    """Return the refusal of a caller that calls too often."""
+    return RequestRefused(
+        f"{who} makes more than {allowed:,} requests a minute",
+        fix=f"try again in {wait_s} s",
+        status=HTTPStatus.TOO_MANY_REQUESTS,
+        headers={"retry-after": str(wait_s)},
+    )
