@@ -1,8 +1,8 @@
 """How much memory reading a trace is likely to take, how much it may, and the refusal beyond that.
 
 A trace may take 1 GB, or half more than traces of its kind and size take if that is larger, and never more
-than the machine has left. `--memory` sets another bound. Readers count what they hold with `hold`, as they go:
-a small file that stands for far more than its size is refused before memory is full.
+than the machine has left. `--memory` sets another bound. Readers count what they hold with `hold`, while they
+read: a small file that stands for far more than its size is refused before memory is full.
 """
 
 from __future__ import annotations
