@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench import analysis, storage
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.base.csv_text import INERT, INERT_PATTERN
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.lazy_polars import pl
 from ccl_bench.base.registry import did_you_mean
@@ -244,7 +245,14 @@ def _write(table: pl.DataFrame, path: Path, form: TableForm, schema: dict[str, o
         return
     lists = [name for name, kind in table.schema.items() if kind.is_nested()]
     joined = (pl.col(name).list.eval(pl.element().cast(pl.String)).list.join(" ") for name in lists)
-    table.with_columns(joined).write_csv(path)
+    texts = [name for name, kind in table.schema.items() if _is_text(kind)]
+    inert = (pl.col(name).cast(pl.String).str.replace_all(INERT_PATTERN, INERT) for name in texts)
+    table.with_columns(joined).with_columns(inert).write_csv(path)
+
+
+def _is_text(kind: pl.DataType) -> bool:
+    inner = kind.inner if isinstance(kind, pl.List) else kind
+    return isinstance(inner, pl.String | pl.Categorical)
 
 
 def schema_of(table: Table) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from ccl_bench import __version__
+from ccl_bench.base.csv_text import INERT_PATTERN
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
 from ccl_bench.leaderboard.pages.compare import compare_page
@@ -81,6 +82,7 @@ def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
         "badges": BADGES,
         "directions": DIRECTIONS,
         "fields": EXPORT_FIELDS,
+        "formula": INERT_PATTERN,
     }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import tables_behind
+from ccl_bench.base.csv_text import csv_lines
 from ccl_bench.catalog.assumptions import assumed_of
 
 if TYPE_CHECKING:
@@ -53,12 +52,9 @@ def names(listed: Iterable[Entry]) -> str:
 
 def as_csv(listed: Iterable[Entry]) -> str:
     """Return the catalogue as CSV with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("metric", "unit", "better", "aliases", "summary"))
-    for entry in listed:
-        writer.writerow((entry.metric, entry.unit, entry.better, " ".join(entry.aliases), entry.summary))
-    return text.getvalue()
+    head = ("metric", "unit", "better", "aliases", "summary")
+    rows = ((each.metric, each.unit, each.better, " ".join(each.aliases), each.summary) for each in listed)
+    return "".join(csv_lines([head, *rows]))
 
 
 def as_json(listed: Iterable[Entry]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.counting import counted
+from ccl_bench.base.csv_text import csv_lines
 from ccl_bench.report.formatting import exact, plain, short
 
 if TYPE_CHECKING:
@@ -51,27 +50,15 @@ def values(results: Sequence[Result]) -> str:
 
 def as_csv(results: Iterable[Result]) -> str:
     """Return results as CSV with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for result in results:
-        ranks = " ".join(map(str, result.ranks))
-        findings = " ".join(dict.fromkeys(finding.code for finding in result.findings))
-        writer.writerow(
-            (
-                result.metric,
-                number(result),
-                result.unit,
-                result.better,
-                result.status,
-                result.reason,
-                result.fix,
-                result.window,
-                ranks,
-                findings,
-            )
-        )
-    return text.getvalue()
+    return "".join(csv_lines([CSV_COLUMNS, *map(_cells, results)]))
+
+
+def _cells(result: Result) -> tuple[object, ...]:
+    """Return a result as the cells of `CSV_COLUMNS`."""
+    ranks = " ".join(map(str, result.ranks))
+    findings = " ".join(dict.fromkeys(finding.code for finding in result.findings))
+    said = (result.unit, result.better, result.status, result.reason, result.fix, result.window)
+    return (result.metric, number(result), *said, ranks, findings)
 
 
 def table(results: Iterable[Result]) -> Aligned:

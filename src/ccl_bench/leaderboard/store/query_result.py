@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from dataclasses import asdict, dataclass, field
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, and_, case, cast, func, literal, select, union_all
 
+from ccl_bench.base.csv_text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics
@@ -20,7 +19,7 @@ from ccl_bench.report.formatting import exact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sqlalchemy import Column, Connection, Engine, Select
+    from sqlalchemy import CTE, Column, Connection, Engine, Select
     from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.store.query import RunQuery
@@ -78,14 +77,24 @@ def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | 
     """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
     where = where_clauses(query)
     total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
-    asked = _order(select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(*where), query)
+    # Runs are sorted by what orders them alone, and their other columns read for one page.
+    asked = _order(select(RUNS.c.id).where(*where), query)
     asked = asked.limit(query.size).offset((query.page - 1) * query.size)
-    rows = [dict(row) for row in connection.execute(asked).mappings()]
+    ids = list(connection.execute(asked).scalars())
+    rows = _rows(connection, ids)
     wanted = None if columns is None else {*columns, query.sort}
     numbers = find_numbers(connection, [row["id"] for row in rows], wanted)
     return QueryResult(
         [ListedRun(row, row.pop("label"), row.pop("size"), numbers.get(row["id"], {})) for row in rows], total
     )
+
+
+def _rows(connection: Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of some runs, in this order, with what is known of their workloads."""
+    asked = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(RUNS.c.id.in_(ids))
+    asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
+    rows = {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
+    return [rows[run] for run in ids if run in rows]
 
 
 def find_numbers(
@@ -143,15 +152,16 @@ def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
 
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the values that each column may be narrowed down to, each with the runs that are left then."""
+    names = (*TEXT_FILTERS, *NUMBER_FILTERS)
+    alike = _matching(query, "", names)
+    sources = {name: _matching(query, name, (name,)) if _narrows(query, name) else alike for name in names}
     parts = [
-        select(
-            literal(name).label("name"), cast(RUNS.c[name], String).label("value"), func.count().label("runs")
-        )
-        .where(*where_clauses(query, but=name), RUNS.c[name].is_not(None))
-        .group_by(RUNS.c[name])
-        for name in (*TEXT_FILTERS, *NUMBER_FILTERS)
+        select(literal(name).label("name"), cast(rows.c[name], String).label("value"), func.count())
+        .where(rows.c[name].is_not(None))
+        .group_by(rows.c[name])
+        for name, rows in sources.items()
     ]
-    found: dict[str, list[tuple[str, int]]] = {name: [] for name in (*TEXT_FILTERS, *NUMBER_FILTERS)}
+    found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for name, value, runs in connection.execute(union_all(*parts)):
         found[name].append((value, runs))
     return {
@@ -160,6 +170,16 @@ def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tu
         )
         for name, values in found.items()
     }
+
+
+def _narrows(query: RunQuery, name: str) -> bool:
+    return getattr(query, name) not in (None, [])
+
+
+def _matching(query: RunQuery, but: str, names: Sequence[str]) -> CTE:
+    """Return some columns of the runs that a query finds without one of its filters, for many readers."""
+    columns = [RUNS.c[name] for name in names]
+    return select(*columns).where(*where_clauses(query, but=but)).cte(f"matching_{but}")
 
 
 def count_phases(connection: Connection) -> dict[str, int]:
@@ -253,8 +273,6 @@ def _starts_with(column: Column[str], beginning: str) -> Any:
 _EXPORT_PAGE = 500
 _HIDDEN = {"searched", "history_stamp", "is_rankable"}
 """Columns of the index that are of no use outside it."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings that make a spreadsheet take text for a formula."""
 
 
 def run_as_dict(listed: ListedRun) -> dict[str, Any]:
@@ -280,20 +298,17 @@ def iterate_runs(engine: Engine, query: RunQuery) -> Iterator[ListedRun]:
 
 def export_csv(engine: Engine, query: RunQuery, metrics: list[str]) -> Iterator[str]:
     """Yield the answer as CSV: a row for each run, a column for each metric, and one for each rank."""
-    line = io.StringIO()
-    writer = csv.writer(line, lineterminator="\n")
     head = [name for metric in metrics for name in (metric, f"{metric} rank", f"{metric} ranked")]
-    writer.writerow([*EXPORT_FIELDS, *head])
-    for listed in iterate_runs(engine, query):
-        cells: list[Any] = [_escape_formula(listed.run[name]) for name in EXPORT_FIELDS]
-        for metric in metrics:
-            number = listed.numbers.get(metric)
-            cells += [exact(number.value), number.place, number.ranked] if number else ["", "", ""]
-        writer.writerow(cells)
-        yield line.getvalue()
-        line.seek(0)
-        line.truncate()
-    yield line.getvalue()
+    yield from csv_lines([[*EXPORT_FIELDS, *head]])
+    yield from csv_lines(_csv_cells(listed, metrics) for listed in iterate_runs(engine, query))
+
+
+def _csv_cells(listed: ListedRun, metrics: list[str]) -> list[Any]:
+    cells: list[Any] = [listed.run[name] for name in EXPORT_FIELDS]
+    for metric in metrics:
+        number = listed.numbers.get(metric)
+        cells += [exact(number.value), number.place, number.ranked] if number else ["", "", ""]
+    return cells
 
 
 def export_json(engine: Engine, query: RunQuery) -> Iterator[str]:
@@ -303,8 +318,3 @@ def export_json(engine: Engine, query: RunQuery) -> Iterator[str]:
         yield f"{before}\n{json.dumps(run_as_dict(listed), allow_nan=False)}"
         before = ","
     yield "[]\n" if before == "[" else "\n]\n"
-
-
-def _escape_formula(value: Any) -> Any:
-    """Return text that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -214,11 +214,12 @@
   const saved = (name, kind, text) => element("a", { href: URL.createObjectURL(new Blob([text], { type: kind })), download: name }, name.endsWith("csv") ? "CSV" : "JSON");
   const downloads = (asked, runs) => {
     const fields = bench.site.fields;
-    const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-    const harmless = (value) => (typeof value === "string" && /^[=+\-@]/.test(value) ? `'${value}` : String(value ?? ""));
-    const lines = runs.map((run) => [...fields.map((name) => quoted(harmless(run[name]))), ...asked.columns.map((metric) => String(bench.number(metric, run)?.value ?? ""))].join(","));
+    const formula = new RegExp(bench.site.formula, "g");
+    const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    const cell = (value) => quoted(typeof value === "string" ? value.replace(formula, "$1'$2") : String(value ?? ""));
+    const lines = runs.map((run) => [...fields.map((name) => cell(run[name])), ...asked.columns.map((metric) => String(bench.number(metric, run)?.value ?? ""))].join(","));
     const plain = runs.map((run) => ({ ...Object.fromEntries(fields.map((name) => [name, run[name]])), numbers: Object.fromEntries(asked.columns.map((metric) => [metric, bench.number(metric, run)])) }));
-    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(quoted)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1))];
+    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(cell)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1))];
   };
 
   const show = async () => {
