@@ -96,6 +96,7 @@ logo: $(CORE) ## Draw assets/logo.svg and assets/logo.png from the logo of the p
 
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/leaderboard.py
 
 scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of Dask (13 GB of disk)
 	$(BIN)/python benchmarks/scale.py --dask 2

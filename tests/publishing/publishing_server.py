@@ -47,6 +47,8 @@ class Leaderboard:
     database: str | None = None
     workers: int = 0
     address: str = ""
+    options: tuple[str, ...] = ()
+    """Further options of the command."""
     store: Store = field(init=False)
     _server: subprocess.Popen[str] | None = None
     _here: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -58,6 +60,7 @@ class Leaderboard:
         """Start the server as a process, on the port that it had before."""
         port = self.address.rpartition(":")[2].rstrip("/") or "0"
         command = [PROGRAM, "serve", self.data, "--port", port, "--workers", str(self.workers)]
+        command += self.options
         with (self.data / "serve.log").open("ab") as log:
             self._server = subprocess.Popen(
                 [*command, *(["--database", self.database] if self.database else [])],

@@ -49,6 +49,14 @@ def serve(
     port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,
     database: Database = None,
     root_path: Annotated[str, Parameter(metavar="PATH", help="Path prefix of a proxy, such as /bench.")] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="ADDRESS",
+            negative="",
+            help="Address or network of a proxy that states who calls; may repeat.",
+        ),
+    ] = None,
     workers: Annotated[
         int, Parameter(metavar="N", help="Worker processes that recompute runs from their traces.")
     ] = 1,
@@ -60,10 +68,11 @@ def serve(
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
     from ccl_bench.leaderboard.publishing.worker import log_protection, run_workers
-    from ccl_bench.leaderboard.web.server import listening, run_server
+    from ccl_bench.leaderboard.web.server import check_proxies, listening, run_server
 
     if workers < 0:
         raise UsageError(f"--workers {workers} is negative", fix="give 0 or more")
+    check_proxies(trusted_proxy or ())
     store = open_current_store(data, database)
     reconcile(store, load_settings(store.data))
     if workers:
@@ -71,7 +80,7 @@ def serve(
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
         sys.stdout.write(f"{address}{root_path.rstrip('/')}/\n")
         sys.stdout.flush()
-        run_server(store, listener, root_path=root_path.rstrip("/"))
+        run_server(store, listener, root_path=root_path.rstrip("/"), proxies=trusted_proxy or ())
     return 0
 
 

@@ -106,7 +106,7 @@ def create_token(engine: Engine, submitter: str, role: Role, *, days: int = DEFA
     """Create a token that expires after some days and return it; it is stored nowhere."""
     if not 1 <= days <= MAX_DAYS:
         raise UsageError(f"a token is valid for 1 to {MAX_DAYS} days, not {days}", fix="give another --days")
-    if not _NAME.fullmatch(submitter):
+    if not _NAME.fullmatch(submitter) or _TOKEN.fullmatch(submitter):
         fix = "up to 64 letters, digits and . _ @ -, such as ada or ada@lab.example"
         raise UsageError(f"{submitter[:100]!r} is not a valid name of a submitter", fix=fix)
     number = secrets.token_hex(6)

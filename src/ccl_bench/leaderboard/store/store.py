@@ -38,6 +38,8 @@ FOLDER = "runs"
 """Folder of the bundles below the data directory."""
 _AT_ONCE = 100
 """Bundles that are read before they are written to the database together."""
+_CHANGES = ".changes"
+"""File that grows by a byte with each change of the index, for every process that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class Store:
                     log_changes(
                         connection, {name: found[name].history if name in found else None for name in seen}
                     )
+                with (self.data / _CHANGES).open("ab") as stream:
+                    stream.write(b".")
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Rebuild the whole index from the files; readers see the old one or the new one."""
@@ -155,6 +159,12 @@ class Store:
         """Catch up where a run was put into the folder since the last time, by whomever."""
         if self._changed_at() != self._looked_at:
             self.catch_up()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """What differs once the index, or what lies in its folder, has changed."""
+        changes = self.data / _CHANGES
+        return self._changed_at(), changes.stat().st_size if changes.exists() else 0
 
     @property
     def count(self) -> int:

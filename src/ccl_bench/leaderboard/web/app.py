@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,10 @@ from ccl_bench.leaderboard.web import api, page_routes
 from ccl_bench.leaderboard.web import publish_routes as publishing
 from ccl_bench.leaderboard.web.api import Refusal
 from ccl_bench.leaderboard.web.dependencies import page_links
+from ccl_bench.leaderboard.web.kept_answers import KeptAnswers
 from ccl_bench.leaderboard.web.rate_limits import AddressLimit, RateLimiter
 from ccl_bench.leaderboard.web.security import SecurityHeaders
+from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
@@ -32,7 +35,11 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 _LOG = logging.getLogger("ccl_bench.leaderboard")
+_SECRET = re.compile(r"(cclb_[0-9a-f]{12}_)[A-Za-z0-9_-]+")
+"""A token that somebody wrote into an address: its secret is never logged."""
 _ABOUT = "Published results of LLM training and inference, measured from their traces."
+_BODY_BYTES = 64 << 10
+"""Of every request but an upload, which has limits of its own."""
 
 
 def create_app(store: Store) -> FastAPI:
@@ -44,11 +51,14 @@ def create_app(store: Store) -> FastAPI:
         license_info={"name": "MIT"},
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would send the browser to whatever host the request named
+        max_body_size=_BODY_BYTES,
         responses={422: {"model": Refusal, "description": "The request is invalid."}},
     )
     app.state.store = store
     app.state.token_limiter = RateLimiter()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.add_middleware(KeptAnswers, store=store)
     app.add_middleware(AddressLimit, data=store.data)
     app.add_middleware(SecurityHeaders)
     app.include_router(api.router)
@@ -118,9 +128,11 @@ def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     caller = getattr(request.state, "caller", None)
     said = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
     said["client"] = request.client.host if request.client else None
+    said |= {"reason": reason}
+    said = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in said.items()}
     said |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
-        tokens.log_event(request.app.state.store.data, "refused", status=int(status), reason=reason, **said)
+        tokens.log_event(request.app.state.store.data, "refused", status=int(status), **said)
 
 
 def _is_api_call(request: Request) -> bool:

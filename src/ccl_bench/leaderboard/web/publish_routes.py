@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _MAX_CONCURRENT = CapacityLimiter(4)
 """Archives that are unpacked and checked side by side; others wait, so that memory stays bounded."""
 
-_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503, 507)
+_STATUSES = (400, 401, 403, 404, 409, 413, 415, 422, 429, 503, 507)
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": HTTPStatus(status).phrase} for status in _STATUSES
 }
@@ -83,6 +84,7 @@ def terms(request: Request, caller: OptionalCaller) -> Terms:
     status_code=HTTPStatus.CREATED,
     responses={200: {"model": Acceptance, "description": "The same bundle existed already."}},
     openapi_extra=_ARCHIVE,
+    max_body_size=sys.maxsize,  # receive_body holds it to the limit of the settings
 )
 async def publish(request: Request, response: Response, caller: AnyCaller) -> Acceptance:
     """Take in a bundle; the answer is 201 for a new one, 200 for one that already exists."""

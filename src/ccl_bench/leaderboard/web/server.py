@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -11,14 +12,19 @@ import uvicorn
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.web.app import create_app
+from ccl_bench.leaderboard.web.protocol import BoundedProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ccl_bench.leaderboard.store import Store
 
 _SHUTDOWN_TIMEOUT_S = 10
 """Time for requests to finish after a request to stop."""
+_BACKLOG = 100
+"""Connections that wait to be accepted, and that are accepted at once."""
+_UNSENT_BYTES = 16 << 10
+"""Bytes of an answer that the kernel takes before the client does, so that `protocol` sees how slow it is."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -41,20 +47,41 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
     """Yield a listening socket and its address for a browser."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=512)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot listen on {host}:{port}: {reason}", fix="choose another --port") from error
     with listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         found = listener.getsockname()[1]
         yield listener, f"http://{f'[{host}]' if ':' in host else host}:{found}"
 
 
-def run_server(store: Store, listener: socket.socket, *, root_path: str = "") -> None:
-    """Serve a store on a socket until the process is stopped."""
+def check_proxies(proxies: Sequence[str]) -> None:
+    """Raise UsageError for what is not the address of a proxy or of its network."""
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            fix = "give an address such as 10.0.0.7, or a network such as 10.0.0.0/24"
+            raise UsageError(f"--trusted-proxy {proxy[:100]!r} is not an address", fix=fix) from error
+
+
+def run_server(
+    store: Store, listener: socket.socket, *, root_path: str = "", proxies: Sequence[str] = ()
+) -> None:
+    """Serve a store on a socket until the process is stopped.
+
+    `proxies` are addresses that are believed about who calls (`X-Forwarded-For`, `X-Forwarded-Proto`).
+    """
     config = uvicorn.Config(
         create_app(store),
+        http=BoundedProtocol,
+        ws="none",
+        backlog=_BACKLOG,
         root_path=root_path,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         log_level="info",
         access_log=False,
         server_header=False,

@@ -1,8 +1,7 @@
-"""Receive an upload: limits on rate and size, and a time limit between blocks."""
+"""Receive an upload within limits on number and size; `protocol` ends one that is too slow."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -75,8 +74,6 @@ def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tu
     return sums[0], sums[1]
 
 
-BLOCK_TIMEOUT_S = 60.0
-"""Time without a byte after which an upload fails."""
 _READ_ON_BYTES = 16 << 20
 """Bytes read beyond the limit, so that the client receives the reason and no broken connection."""
 _RESERVE_BYTES = 256 << 20
@@ -141,21 +138,13 @@ async def receive_body(request: Request, target: Path, limit: int) -> int:
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(BLOCK_TIMEOUT_S):
-                block = await anext(stream)
-        except StopAsyncIteration:
-            return
-        except TimeoutError as error:
-            what = f"no data arrived for {BLOCK_TIMEOUT_S:.0f} s"
-            raise RequestRefused(what, fix="send it again", status=HTTPStatus.REQUEST_TIMEOUT) from error
-        except ClientDisconnect as error:
-            raise RequestRefused(
-                "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
-            ) from error
-        yield block
+    try:
+        async for block in request.stream():
+            yield block
+    except ClientDisconnect as error:
+        raise RequestRefused(
+            "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
+        ) from error
 
 
 def too_large(limit: int) -> RequestRefused:

@@ -1,0 +1,88 @@
+"""Answers to readers, kept until the index changes: what needs the whole table is computed once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from ccl_bench.leaderboard.store import Store
+
+MOST_BYTES = 32 << 20
+"""Of all answers together; those that nobody has asked for the longest are dropped first."""
+_LARGEST_BYTES = MOST_BYTES // 8
+_PAGES = ("/runs/", "/workloads", "/compare", "/api/v1/runs/", "/api/v1/workloads")
+_TABLES = {"/", "/api/v1/runs"}
+
+_Key = tuple[str, bytes, bool]
+
+
+class KeptAnswers:
+    """Answers a question that was answered already, since the index last changed, with the same bytes.
+
+    Requests for one answer that is being made wait for it, so that it is made once. Only pages and tables
+    that everyone may read are kept, and only where they were found.
+    """
+
+    def __init__(self, app: ASGIApp, store: Store) -> None:
+        self._app = app
+        self._store = store
+        self._version = store.version
+        self._answers: OrderedDict[_Key, list[Message]] = OrderedDict()
+        self._bytes = 0
+        self._making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if not _may_be_kept(scope):
+            await self._app(scope, receive, send)
+            return
+        is_packed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
+        key = (scope["path"], scope["query_string"], is_packed)
+        answer = self._kept(key)
+        if answer is None:
+            lock = self._making.setdefault(key, asyncio.Lock())
+            async with lock:
+                answer = self._kept(key) or await self._made(key, scope, receive)
+        for message in answer:
+            await send(message)
+
+    def _kept(self, key: _Key) -> list[Message] | None:
+        version = self._store.version
+        if version != self._version:
+            self._version, self._bytes = version, 0
+            self._answers.clear()
+        if key in self._answers:
+            self._answers.move_to_end(key)
+        return self._answers.get(key)
+
+    async def _made(self, key: _Key, scope: Scope, receive: Receive) -> list[Message]:
+        answer: list[Message] = []
+        before = self._version
+
+        async def collect(message: Message) -> None:
+            answer.append(message)
+
+        await self._app(scope, receive, collect)
+        size = _size(answer)
+        if before == self._version and answer[0]["status"] == 200 and size <= _LARGEST_BYTES:
+            self._answers[key] = answer
+            self._bytes += size
+            while self._bytes > MOST_BYTES:
+                self._bytes -= _size(self._answers.popitem(last=False)[1])
+        return answer
+
+
+def _may_be_kept(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return False
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path in _TABLES or path.startswith(_PAGES)
+
+
+def _size(answer: list[Message]) -> int:
+    return sum(len(message.get("body", b"")) for message in answer)

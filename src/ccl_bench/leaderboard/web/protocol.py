@@ -1,0 +1,123 @@
+"""The server's side of a connection: how many there are, how slow a client may be, and which HTTP is read."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+MAX_CONNECTIONS = 1000
+"""Connections that are held at once; fewer where the process may not open twice as many files."""
+PATIENCE_S = 20.0
+"""Time that a client may take for nothing."""
+MIN_BYTES_PER_S = 500
+"""Rate at which a client must send a request and take an answer; both are the defaults of mod_reqtimeout."""
+_CHECK_EVERY_S = 5.0
+_RESET = struct.pack("ii", 1, 0)
+"""`struct linger` of socket(7): do not wait for what was not sent."""
+
+_READ_DIFFERENTLY = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""A line that ends without CR, or goes on in the next one: a proxy may see other headers than h11."""
+
+
+class StrictConnection(h11.Connection):
+    """Reads requests that every proxy understands alike (RFC 9112: 2.2, 5.2, 6.1), and no others."""
+
+    def next_event(self) -> Any:
+        """Return the next part of a request; raise RemoteProtocolError for an ambiguous one."""
+        if self.their_state is h11.IDLE and _READ_DIFFERENTLY.search(self._head()):
+            raise h11.RemoteProtocolError("a line of the headers is folded, or does not end with CRLF")
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is said in two ways")
+        return event
+
+    def _head(self) -> bytes:
+        return self.trailing_data[0].partition(b"\r\n\r\n")[0]
+
+
+class BoundedProtocol(H11Protocol):
+    """Ends connections beyond a number, and those whose client keeps the server waiting.
+
+    A client begins each request and each answer with `PATIENCE_S`; bytes that it sends or takes earn it time
+    at `MIN_BYTES_PER_S`, never more than `PATIENCE_S`. Time that the server takes does not count.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = StrictConnection(h11.SERVER)
+        self._deadline = 0.0
+        self._unsent = 0
+        self._check: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Hold a new connection, or end it where there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > max_connections():
+            self._cut_off()
+            return
+        self._begin_waiting()
+        self._check = self.loop.call_later(_CHECK_EVERY_S, self._end_if_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        if self._check:
+            self._check.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sent; what it sends after the answer earns no time."""
+        if self.conn.our_state is not h11.DONE:
+            self._earn(len(data))
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of an answered one."""
+        self._begin_waiting()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes more of the answer."""
+        self._begin_waiting()
+        super().pause_writing()
+
+    def _begin_waiting(self) -> None:
+        self._deadline = self.loop.time() + PATIENCE_S
+
+    def _earn(self, count: int) -> None:
+        most = self.loop.time() + PATIENCE_S
+        self._deadline = min(most, self._deadline + count / MIN_BYTES_PER_S)
+
+    def _end_if_late(self) -> None:
+        unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        self._earn(max(0, unsent - self._unsent))
+        if not self._waits_for_client():
+            self._begin_waiting()
+        if self._deadline <= self.loop.time():
+            self._cut_off()
+            return
+        self._check = self.loop.call_later(_CHECK_EVERY_S, self._end_if_late)
+
+    def _cut_off(self) -> None:
+        """End the connection at once: without a reset the kernel would keep what the client does not take."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def _waits_for_client(self) -> bool:
+        is_sending = self.conn.their_state in {h11.IDLE, h11.SEND_BODY} and not self.flow.read_paused
+        return is_sending or self.flow.write_paused or self.transport.is_closing()
+
+
+def max_connections() -> int:
+    """Return the connections that this process may hold at once."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
