@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -42,5 +43,4 @@ def rest(line: socket.socket) -> bytes:
 
 def statuses(answers: bytes) -> list[int]:
     """Return the status of each answer in what a server sent."""
-    lines = answers.split(b"\r\n")
-    return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.")]
+    return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3}) ", answers)]

@@ -40,6 +40,8 @@ class StrictConnection(h11.Connection):
             names = {name for name, _ in event.headers}
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
                 raise h11.RemoteProtocolError("the length of the body is said in two ways")
+            if event.http_version not in {b"1.0", b"1.1"}:
+                raise h11.RemoteProtocolError("another version of HTTP")
         return event
 
     def _head(self) -> bytes:
