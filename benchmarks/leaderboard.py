@@ -24,6 +24,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "leaderboard")]
 from databases import create_database, postgresql  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
 
+from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
 from ccl_bench.leaderboard.store import open_store  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
 
@@ -95,6 +96,7 @@ def measured(server: str | None, runs: int, requests: int) -> Load:
     database = create_database(server, f"benchmark_{runs}") if server else None
     with tempfile.TemporaryDirectory() as data:
         store = open_store(Path(data), database)
+        (Path(data) / SETTINGS).write_text("requests_per_minute = 100_000_000\n", encoding="utf-8")
         filled(store, runs)
         store.engine.dispose()
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
