@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 ROWS = 5_000
 PHONE = 390
-QUESTIONS = 6
-"""What the table asks: phases, count, runs, numbers, choices of the filters, names of the metrics."""
+QUESTIONS = 7
+"""What the table asks: phases, count, order, runs, numbers, choices of the filters, names of the metrics."""
 
 REAL = Made(
     name="real", values={"throughput_tokens_sec": 1e7, "mfu": 55.0, "iteration_wall_clock_time": 0.5}, day=400

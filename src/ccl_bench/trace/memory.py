@@ -89,14 +89,18 @@ def _footprint(form: Format, size: int) -> int:
 
 
 def inflated_bytes(trace: TraceFile) -> int:
-    """Return the size of a trace after decompression, as its end states it, else as is likely, bytes."""
+    """Return the size of a trace after decompression, as its end states it, else as is likely, bytes.
+
+    The end of a file that is cut off states anything: no more counts than traces compress.
+    """
     if remote.is_remote(trace.path):
         return trace.size * (_LIKELY_RATIO if trace.path.suffix == ".gz" else 1)
     with contextlib.suppress(OSError), trace.path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:
             return trace.size
         stream.seek(-4, 2)
-        return max(int.from_bytes(stream.read(4), "little"), _KNOWN_RATIO * trace.size)
+        stated = int.from_bytes(stream.read(4), "little")
+        return min(max(stated, _KNOWN_RATIO * trace.size), _MOST_RATIO * trace.size)
     return trace.size
 
 
@@ -137,8 +141,7 @@ def memory_bound(trace: TraceFile) -> int:
     """Return how much memory a trace may take, bytes."""
     if (stated := _STATED.get()) is not None:
         return stated
-    size = min(inflated_bytes(trace), _MOST_RATIO * trace.size)
-    return max(LEAST_BOUND_BYTES, min(int(_TIMES * _footprint(trace.form, size)), memory_budget_bytes()))
+    return max(LEAST_BOUND_BYTES, min(int(_TIMES * needed_bytes(trace)), memory_budget_bytes()))
 
 
 @dataclass(slots=True)
