@@ -54,3 +54,15 @@ def test_other_operators_and_operators_without_arguments_are_distinguished():
     content = read(bare([event("cpu_op", name, start) for start, name in enumerate(names)]))
     assert content.table("products")["name"].to_list() == ["aten::mm"]
     assert content.table("cpu_ops").height == len(names)
+
+
+@pytest.mark.parametrize(
+    ("thread", "kept"), [("<script>", None), ("7", 7), (1.5, None), (1 << 70, None), (7, 7)]
+)
+def test_a_thread_that_is_no_number_is_unknown(thread, kept):
+    called = {"Collective name": "allreduce", "In msg nelems": 4, "dtype": "Float"}
+    events = [event("cpu_op", "aten::mm", tid=thread), event("cpu_op", "record_param_comms", **called)]
+    events[1]["tid"] = thread
+    content = read(bare(events))
+    assert content.table("products")["thread"].to_list() == [kept]
+    assert content.table("collectives")["thread"].to_list() == [kept]

@@ -11,7 +11,7 @@ from ccl_bench.base.lazy_polars import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
 from ccl_bench.trace.formats.kineto.tables import microseconds
-from ccl_bench.trace.values import FACTORS, column_of, matrix_sizes
+from ccl_bench.trace.values import FACTORS, column_of, matrix_sizes, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def product(event: Event) -> dict[str, object]:
     arg = event.args or NO_ARGS
     shapes, types = bytes(arg.input_dims), bytes(arg.input_type)
     known = _inputs if len(shapes) + len(types) <= _SHORT_BYTES else _inputs.__wrapped__
-    row = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": event.tid}
+    row = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": whole(event.tid)}
     return row | known(shapes, types, FACTORS[event.name])
 
 
