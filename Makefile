@@ -110,11 +110,13 @@ workloads: $(TEST) ## Train and record all seven workloads under a Slurm here, a
 soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
 	$(BIN)/python tests/publishing/soaking.py --minutes 10
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
+	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 
 fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 	$(BIN)/python tests/trace/guided_native.py --seconds 300
+	$(BIN)/python -m pytest -q tests/trace/guided_plants.py
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
 
