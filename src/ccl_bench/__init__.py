@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ccl_bench.trace.formats import Format as Format
     from ccl_bench.trace.formats import Identity as Identity
     from ccl_bench.trace.formats import register as register
+    from ccl_bench.trace.memory import use_memory as use_memory
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ PUBLIC = {
     "ComparedRuns": "ccl_bench.api",
     "Chart": "ccl_bench.api",
     "use_engine": "ccl_bench.engine",
+    "use_memory": "ccl_bench.trace.memory",
     "CclBenchError": "ccl_bench.base.errors",
     "UsageError": "ccl_bench.base.errors",
     "NotApplicable": "ccl_bench.base.errors",

@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from ccl_bench.trace.format import TraceFile
 
 
-def announce_large(traces: Iterable[TraceFile]) -> None:
-    """Print what becomes of each trace that is larger than the memory of this machine."""
-    from ccl_bench.base.free_memory import available_bytes
-    from ccl_bench.trace.memory import amount, inflated_bytes, memory_bound, needed_bytes
-
-    for trace in traces:
-        size, needed = inflated_bytes(trace), needed_bytes(trace)
-        if size > available_bytes() and needed <= memory_bound(trace):
-            what = f"{amount(size)} of events, more than the memory that is free"
-            how = f"it is read in pieces, which takes about {amount(needed)}"
-            sys.stderr.write(f"{trace.relative}: {what}; {how}\n")
-
-
 PATIENCE_S = 1.0
 """Time after which a bar appears."""
 
@@ -84,3 +71,16 @@ def progress_bar(total: int, about: str = "reading traces") -> Iterator[Progress
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         bar.stop()
+
+
+def announce_large(traces: Iterable[TraceFile]) -> None:
+    """Print what becomes of each trace that is larger than the memory of this machine."""
+    from ccl_bench.base.free_memory import available_bytes
+    from ccl_bench.trace.memory import amount, inflated_bytes, memory_bound, needed_bytes
+
+    for trace in traces:
+        size, needed = inflated_bytes(trace), needed_bytes(trace)
+        if size > available_bytes() and needed <= memory_bound(trace):
+            what = f"{amount(size)} of events, more than the memory that is free"
+            how = f"it is read in pieces, which takes about {amount(needed)}"
+            sys.stderr.write(f"{trace.relative}: {what}; {how}\n")

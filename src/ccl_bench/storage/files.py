@@ -123,20 +123,27 @@ def sha256(path: Path) -> str:
 
 
 def refuse_holes(path: Path) -> None:
-    """Raise InputError where a file has a hole of more than `MOST_ZEROS` bytes, which takes no reading."""
+    """Raise InputError where a file has a hole of more than `MOST_ZEROS` bytes, which takes no reading.
+
+    Where the file system does not say where holes are, it counts as without.
+    """
     if remote.is_remote(path):
         return
     with path.open("rb") as stream:
-        handle, end, size = stream.fileno(), 0, path.stat().st_size
-        while (hole := os.lseek(handle, end, os.SEEK_HOLE)) < size:
-            try:
-                end = os.lseek(handle, hole, os.SEEK_DATA)
-            except OSError:  # nothing is written after it
-                end = size
+        end, size = 0, path.stat().st_size
+        while end < size:
+            hole = _next_place(stream, end, os.SEEK_HOLE, otherwise=size)
+            end = _next_place(stream, hole, os.SEEK_DATA, otherwise=size)
             if end - hole > MOST_ZEROS:
                 raise unwritten(hole, end - hole, str(path))
-            if end == size:
-                return
+
+
+def _next_place(stream: BinaryIO, start: int, kind: int, *, otherwise: int) -> int:
+    """Return where the next hole or data begins, from `start` on; `otherwise` where there is none."""
+    try:
+        return os.lseek(stream.fileno(), start, kind)
+    except OSError:
+        return otherwise
 
 
 def unwritten(start: int, zeros: int, where: str) -> InputError:

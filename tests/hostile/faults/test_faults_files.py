@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -17,6 +18,8 @@ import pytest
 from faulty import EXPECTED_ENDS, METRIC, NAMED, small_run
 from faulty import metrics as metrics_of
 
+from ccl_bench import storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.cli import bench, metrics
 from ccl_bench.storage import gzip_file
 from ccl_bench.trace import discovery
@@ -268,3 +271,23 @@ def test_control_characters_in_a_name_do_not_reach_the_terminal(run: Path, capsy
     assert bench.main(["inspect", str(run)]) == 0
     said = capsys.readouterr()
     assert "\x1b" not in said.out + said.err
+
+
+def test_a_file_whose_holes_nobody_knows_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    path.write_bytes(b"{")
+    os.truncate(path, SPARSE_BYTES)
+    with pytest.raises(InputError, match="holds only zeros"):
+        storage.refuse_holes(path)
+
+    def unknown(*_: object) -> int:
+        raise OSError(errno.EINVAL, "this file system has no such call")
+
+    monkeypatch.setattr(os, "lseek", unknown)
+    storage.refuse_holes(path)
+
+
+def test_an_empty_file_has_no_hole(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    storage.refuse_holes(path)

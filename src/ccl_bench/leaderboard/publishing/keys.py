@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.bundle.minisign import WrongSignatureError, parse_public_key
 from ccl_bench.leaderboard.bundle.origin import read_origin
 from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing.revocation import revoke
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import KEYS
@@ -60,13 +60,7 @@ def register_key(engine: Engine, submitter: str, key: PublicKey) -> None:
 
 def revoke_key(engine: Engine, key_id: str) -> None:
     """Revoke a key: it signs nothing more, and what it signed before stays signed."""
-    with writing(engine) as connection:
-        known = connection.execute(select(KEYS.c.revoked_at).where(KEYS.c.id == key_id)).first()
-        if known is None:
-            fix = "list them to see their ids"
-            raise RequestRefused(f"there is no key {key_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
-        if known[0] is None:
-            connection.execute(update(KEYS).where(KEYS.c.id == key_id).values(revoked_at=timestamp()))
+    revoke(engine, KEYS, key_id, "key")
 
 
 def list_keys(engine: Engine) -> list[KeyRow]:

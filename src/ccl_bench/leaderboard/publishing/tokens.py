@@ -13,10 +13,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.errors import RequestRefused
+from ccl_bench.leaderboard.publishing.revocation import revoke
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import TOKENS
@@ -140,13 +141,7 @@ def authenticate(engine: Engine, token: str) -> Caller | None:
 
 def revoke_token(engine: Engine, token_id: str) -> None:
     """Revoke a token by its id; a revoked one stays revoked."""
-    with writing(engine) as connection:
-        known = connection.execute(select(TOKENS.c.revoked_at).where(TOKENS.c.id == token_id)).first()
-        if known is None:
-            fix = "list them to see their ids"
-            raise RequestRefused(f"there is no token {token_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
-        if known[0] is None:
-            connection.execute(update(TOKENS).where(TOKENS.c.id == token_id).values(revoked_at=timestamp()))
+    revoke(engine, TOKENS, token_id, "token")
 
 
 def list_tokens(engine: Engine) -> list[TokenRow]:
