@@ -60,7 +60,10 @@ def test_ordinary_events_are_taken_natively(write):
 @pytest.mark.parametrize(
     "odd",
     [
-        op('a "quoted" name', 1),
+        op(Text('"half \\ud83d of a pair"'), 1),
+        op(Text('"half \\ude00 of a pair"'), 1),
+        op(Text('"two first halves \\ud83d\\ud83d"'), 1),
+        op(Text('"no digits \\u12g4"'), 1),
         op("x", Text("1.2345")),
         op("x", Text("1e3")),
         op("x", "1"),
@@ -74,7 +77,7 @@ def test_ordinary_events_are_taken_natively(write):
         kernel("x", 1, grid="[1, 2, 3]"),
         kernel("x", 1, grid=[2**40, 2**40]),
         kernel("x", 1, **{"blocks per SM": "0.5"}),
-        op("x", 1, extra=Text('"\\ud83d\\ude00"')),
+        op("x", 1, extra=Text('"\\ud83d\\u0041"')),
         op("x", 1, extra=Text("[" * 80 + "]" * 80)),
         Text('{"ph": "X", "args": {"device": 1}, "args": {"stream": 1}}'),
         Text('{"ph": "X", "c\\u0061t": "cpu_op", "ts": 1, "dur": 1}'),
@@ -120,6 +123,28 @@ def test_names_may_hold_any_character():
     assert differences(raw) == differences(data) == []
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"a \"quoted\" name", 'a "quoted" name'),
+        (r"\\ \/ \b\f\n\r\t|", "\\ / \b\f\n\r\t|"),
+        (r"\u0041\u00e9\u00E9\u20ac\uffff\u0000", "A\u00e9\u00e9\u20ac\uffff\0"),
+        (r"\ud83d\ude00 \uD800\uDC00\udbff\udfff", "\U0001f600 \U00010000\U0010ffff"),
+        (r"nccl\u003aall_reduce", "nccl:all_reduce"),
+    ],
+)
+def test_escapes_in_names_are_read_natively(written, meant):
+    data = bare([op("first", 0), op(Text(f'"{written}"'), 1), op("last", 9)])
+    assert refused(data) == 0
+    assert names(read(data)) == ["first", meant, "last"]
+
+
+def test_escapes_in_categories_and_phases_are_read_natively():
+    data = bare([Text('{"ph": "\\u0058", "cat": "cpu\\u005fop", "name": "x", "ts": 1, "dur": 1, "tid": 1}')])
+    assert refused(data) == 0
+    assert names(read(data)) == ["x"]
+
+
 def test_bytes_that_are_no_text_are_left_to_the_salvage():
     data = bare([op("first", 0), op("name", 1), op("last", 2)]).replace(b"name", b"n\xffme", 2)
     assert differences(data) == []
@@ -127,7 +152,7 @@ def test_bytes_that_are_no_text_are_left_to_the_salvage():
 
 def test_pieces_read_either_way_are_put_together_in_the_order_of_the_file(monkeypatch):
     monkeypatch.setattr(values, "BLOCK_BYTES", 300)
-    odd = [op(f'odd "{n}"' if n % 3 == 0 else f"op{n}", 5) for n in range(60)]
+    odd = [op(f"op{n}", 5, extra=Text("[" * 80 + "]" * 80) if n % 3 == 0 else 0) for n in range(60)]
     data = compact(odd)
     assert 1 < refused(data) < 60
     assert names(read(data)) == [event["name"] for event in odd]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
@@ -19,6 +19,7 @@ from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, overlapping_ranges, ra
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_polars import pl
+from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
 from ccl_bench.schema import KEYS, TABLES
@@ -197,6 +198,16 @@ def read_trace(task: Task) -> TraceTables:
     wanted = tuple(name for name in task.wanted if contributes(task.trace.form, name))
     if not wanted:
         return TraceTables(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
+    kept = kept_tables.kept_file(task.trace, wanted, astuple(task.choice)) if task.use_cache else None
+    if kept and (answer := kept_tables.load_answer(kept, task.trace)):
+        return answer
+    answer = _read_trace(task, wanted)
+    if kept and answer.sha256:
+        kept_tables.save_answer(kept, answer)
+    return answer
+
+
+def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
     in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted) else ()
     raw = raw_needs((*wanted, *in_steps)) | {"devices"}
     try:

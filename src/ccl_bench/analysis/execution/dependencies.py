@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ccl_bench.base.lazy_numpy import np
 from ccl_bench.base.lazy_polars import pl
 
 if TYPE_CHECKING:

@@ -35,6 +35,9 @@ _SEPARATORS = (b"\n  },\n  {", b'},{"', b"},\n{", b"}, {", b"},\n")
 _CUTS_TRIED = 2
 """Separators looked at from the end of a buffer, which may lie just behind the last of them."""
 
+_LAST_BYTES = 8 << 10
+"""Bytes at the end of a buffer in which the last event mostly begins: only without one is more looked at."""
+
 
 @dataclass(slots=True)
 class Document:
@@ -69,15 +72,27 @@ def _skip_head(stream: BinaryIO, document: Document) -> bytes:
 
 
 def _cut(buffer: bytes) -> int:
-    """Return the position after the `}` of the last event that is surely whole, or 0."""
+    """Return the position after the `}` of the last event that is surely whole, or 0.
+
+    A writer that uses none of the usual separators must not make every search one of the whole buffer.
+    """
+    size = _LAST_BYTES
+    while not (end := _cut_behind(buffer, max(0, len(buffer) - size))) and size < len(buffer):
+        size *= 8
+    return end
+
+
+def _cut_behind(buffer: bytes, start: int) -> int:
+    """Return what `_cut` does of what begins at `start`, or 0."""
     for separator in _SEPARATORS:
         at = len(buffer)
         for _ in range(_CUTS_TRIED):
-            at = buffer.rfind(separator, 0, at)
-            if at >= 0 and BOUNDARY.match(buffer, end := at + separator.index(b"}")):
+            if (at := buffer.rfind(separator, start, at)) < 0:
+                break
+            if BOUNDARY.match(buffer, end := at + separator.index(b"}")):
                 return end + 1
     last = 0
-    for match in BOUNDARY.finditer(buffer):
+    for match in BOUNDARY.finditer(buffer, start):
         last = match.start() + 1
     return last
 

@@ -78,14 +78,58 @@ static bool is_hexadecimal(Byte digit) {
     return (digit >= '0' && digit <= '9') || ((digit | 0x20) >= 'a' && (digit | 0x20) <= 'f');
 }
 
-/* Reads an escape, from its backslash on. Halves of surrogate pairs are left to the other decoder. */
+/* The number that an escape such as \u00e9 at `at` states; -1 where it is none. */
+static int32_t escaped_number(const Byte *at) {
+    int32_t number = 0;
+    if (at[0] != '\\' || at[1] != 'u') return -1;
+    for (int digit = 2; digit < 6; digit++) {
+        if (!is_hexadecimal(at[digit])) return -1;
+        number = number << 4 | (at[digit] <= '9' ? at[digit] - '0' : (at[digit] | 0x20) - 'a' + 10);
+    }
+    return number;
+}
+
+static inline bool is_first_half(int32_t number) { return number >= 0xD800 && number <= 0xDBFF; }
+static inline bool is_second_half(int32_t number) { return number >= 0xDC00 && number <= 0xDFFF; }
+
+/* Reads an escape, from its backslash on. Half of a surrogate pair alone is left to the other decoder. */
 static const Byte *after_escape(const Byte *at) {
     if (at[1] && strchr("\"\\/bfnrt", at[1])) return at + 2;
-    if (at[1] != 'u') return NULL;
-    for (int digit = 2; digit < 6; digit++)
-        if (!is_hexadecimal(at[digit])) return NULL;
-    bool is_half = (at[2] | 0x20) == 'd' && at[3] >= '8';
-    return is_half ? NULL : at + 6;
+    int32_t number = escaped_number(at);
+    if (is_first_half(number)) return is_second_half(escaped_number(at + 6)) ? at + 12 : NULL;
+    return number < 0 || is_second_half(number) ? NULL : at + 6;
+}
+
+static Byte *put_character(Byte *to, int32_t number) {
+    const int32_t more = number < 0x80 ? 0 : number < 0x800 ? 1 : number < 0x10000 ? 2 : 3;
+    const Byte marks[] = {0, 0xC0, 0xE0, 0xF0};
+    *to++ = (Byte)(marks[more] | number >> 6 * more);
+    for (int32_t n = more - 1; n >= 0; n--) *to++ = (Byte)(0x80 | (number >> 6 * n & 0x3F));
+    return to;
+}
+
+/* Puts the characters of a text that `after_text` has read in the place of their escapes, which are longer. */
+static void unescape(Text *text) {
+    static const char NAMED[] = "bfnrt", MEANT[] = "\b\f\n\r\t";
+    const Byte *from = text->at, *end = from + text->length;
+    Byte *to = (Byte *)text->at;
+    while (from < end) {
+        if (*from != '\\') {
+            *to++ = *from++;
+        } else if (from[1] != 'u') {
+            const char *named = strchr(NAMED, from[1]);
+            *to++ = named ? (Byte)MEANT[named - NAMED] : from[1];
+            from += 2;
+        } else {
+            int32_t number = escaped_number(from);
+            bool is_pair = is_first_half(number);
+            if (is_pair) number = 0x10000 + ((number - 0xD800) << 10) + escaped_number(from + 6) - 0xDC00;
+            to = put_character(to, number);
+            from += is_pair ? 12 : 6;
+        }
+    }
+    text->length = to - text->at;
+    text->is_odd = false;
 }
 
 /* Reads a string from behind its first quote to behind its last. */

@@ -177,7 +177,7 @@ static const Byte *after_texts(Event *event, const Word *word, const Byte *at) {
     if (*at == 'n' && word->kind == TEXT_OR_NULL) return after_literal(at);
     if (*at != '"' || !(at = after_kept_text(at + 1, text))) return NULL;
     event->present |= bit(word->slot);
-    if (text->is_odd) event->odd |= bit(word->slot);
+    if (text->is_odd) unescape(text);
     return at;
 }
 
@@ -334,7 +334,6 @@ static bool add_event(Rows *rows, const Byte *begin, const Byte *end) {
     const Text *phase = &event->texts[PHASE], *category = &event->texts[CATEGORY_NAME];
     rows->events++;
     rows->twice += event->states_twice;
-    if (event->odd & (bit(PHASE) | bit(CATEGORY_NAME))) return false;
     if (!(event->present & bit(PHASE)) || !phase->length) return false;
     if (phase->length != 1) return true;
     int which = *phase->at == 'X' ? 0 : *phase->at == 's' ? 1 : *phase->at == 'f' ? 2 : -1;

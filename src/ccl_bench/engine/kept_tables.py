@@ -1,0 +1,177 @@
+"""Keep what one trace came to, so that the same question needs neither the trace nor the arithmetic again.
+
+What is kept lies in the folder of the trace's own kept tables, so it is named after the file and its times. Its
+name covers all else that it comes from: what was wanted, the chosen steps, what the run says of the trace, and
+the program itself. Tables of other packages are not kept, because nothing shows whether their code changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import ccl_bench
+from ccl_bench import storage
+from ccl_bench.analysis.derived import DERIVED, computation_order
+from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.base.lazy_polars import pl
+from ccl_bench.run.completeness import TraceTables
+from ccl_bench.trace import content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccl_bench.trace.format import TraceFile
+
+MOST_ANSWERS = 16
+"""Questions about one trace that are kept, the latest."""
+
+MOST_BYTES = 256 << 20
+"""Size of tables beyond which computing them again is no loss."""
+
+_SUFFIX = ".answer"
+
+_OF_NUMBERS = ("analysis", "base", "catalog", "engine", "result", "run", "schema", "trace")
+"""Packages that numbers of one trace come from."""
+
+
+class _Frame(msgspec.Struct, array_like=True):
+    """One table that is kept."""
+
+    device: int
+    """0 for the tables of the trace, n for those of its n-th further device."""
+    name: str
+    size: int
+    """Bytes."""
+
+
+class _Kept(msgspec.Struct):
+    """What is kept of a trace beside its tables: the fields of `TraceTables`."""
+
+    frames: list[_Frame]
+    devices_beside: int
+    check: int
+    """CRC-32 of the tables."""
+    findings: list[Finding]
+    sha256: str
+    rank: int | None
+    world_size: int | None
+    attributes: dict[str, str]
+    on_device: bool | None
+    sign_of_device: str
+    communicates: bool | None
+    steps_from: str
+    filled: frozenset[str]
+    devices: frozenset[str]
+    span_ns: tuple[int, int] | None
+    whole_steps: frozenset[int] | None
+    recorded_steps: tuple[int, ...]
+    range_names: tuple[str, ...]
+
+
+_FIELDS = [name for name in _Kept.__struct_fields__ if name not in {"frames", "devices_beside", "check"}]
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(_Kept)
+
+
+def kept_file(trace: TraceFile, wanted: Sequence[str], question: Sequence[object]) -> Path | None:
+    """Return where the answer to a question about a trace is kept; None where it is not to be kept.
+
+    `question` is all that the answer comes from beside the file, the wanted tables and the program.
+    """
+    modules = {DERIVED.get(name).compute.__module__ for name in computation_order(wanted)}
+    if not all(module.startswith(f"{ccl_bench.__name__}.") for module in modules):
+        return None
+    form = trace.form
+    stated = (trace.relative, trace.rank, trace.rank_source, trace.world_size, trace.iteration)
+    key = (_program(), tuple(wanted), tuple(question), stated, sorted(form.tables), form.step_marker)
+    try:
+        place = content.cache_folder(trace)
+    except OSError:
+        return None
+    return place / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}{_SUFFIX}"
+
+
+@cache
+def _program() -> tuple[str, ...]:
+    """Return what changes where the program does: sizes and times of its files, as for Python's byte code."""
+    own = Path(ccl_bench.__file__).parent
+    seen = hashlib.sha256()
+    for package in _OF_NUMBERS:
+        for folder, folders, files in os.walk(own / package):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(files):
+                status = os.stat(os.path.join(folder, name))
+                seen.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return ccl_bench.__version__, pl.__version__, seen.hexdigest()
+
+
+def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
+    """Return what is kept at `path`; None where nothing is, or it is damaged, and then it is removed."""
+    try:
+        written = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        return _unpacked(written, trace)
+    except (Exception, pl.exceptions.PanicException):  # damaged bytes may raise anything
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _unpacked(written: bytes, trace: TraceFile) -> TraceTables:
+    head, _, rest = written.partition(b"\n")
+    kept = _DECODER.decode(head)
+    if zlib.crc32(rest) != kept.check:
+        raise ValueError("other bytes than were kept")
+    tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(kept.devices_beside + 1)]
+    start = 0
+    for frame in kept.frames:
+        tables[frame.device][frame.name] = pl.read_ipc_stream(rest[start : start + frame.size])
+        start += frame.size
+    fields = {name: getattr(kept, name) for name in _FIELDS}
+    return TraceTables(trace, tables=tables[0], further=tables[1:], **fields)
+
+
+def save_answer(path: Path, answer: TraceTables) -> None:
+    """Keep what a trace came to at `path`; a cache that cannot be written is no error."""
+    if sum(table.estimated_size() for _, _, table in _frames(answer)) > MOST_BYTES:
+        return
+    with contextlib.suppress(*content.disk_errors()):
+        if path.parent.is_dir():
+            with storage.write_atomically(path) as temporary:
+                temporary.write_bytes(_packed(answer))
+            _forget_older(path.parent)
+
+
+def _packed(answer: TraceTables) -> bytes:
+    frames, rest = [], io.BytesIO()
+    for device, name, table in _frames(answer):
+        start = rest.tell()
+        table.write_ipc_stream(rest)
+        frames.append(_Frame(device, name, rest.tell() - start))
+    fields = {name: getattr(answer, name) for name in _FIELDS}
+    kept = _Kept(frames, len(answer.further), zlib.crc32(rest.getbuffer()), **fields)
+    return msgspec.json.encode(kept) + b"\n" + rest.getvalue()
+
+
+def _frames(answer: TraceTables) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    for device, tables in enumerate((answer.tables, *answer.further)):
+        for name, table in tables.items():
+            yield device, name, table
+
+
+def _forget_older(folder: Path) -> None:
+    """Remove all answers but the latest."""
+    kept = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}")]
+    for _, path in sorted(kept, reverse=True)[MOST_ANSWERS:]:
+        path.unlink(missing_ok=True)
