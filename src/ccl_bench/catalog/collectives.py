@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from ccl_bench.base.errors import NotApplicable, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog import load_data
+from ccl_bench.catalog.name_patterns import NamePattern
 
 SEARCHED = 16_384
 """Characters of a name that patterns are looked for in. Names from CUTLASS have up to 6,000; the time of a
@@ -169,7 +170,7 @@ def of_kernel(kernel_name: str) -> str | None:
         return None
     short = stem(kernel_name)
     for pattern, looks_at_stem, result in _kernel_rules():
-        if pattern.search(short if looks_at_stem else kernel_name[:SEARCHED]):
+        if pattern.is_in(short if looks_at_stem else kernel_name[:SEARCHED]):
             return None if result == "none" else result
     return None
 
@@ -179,9 +180,14 @@ def is_fused(kernel_name: str) -> bool:
     """Whether a GPU kernel both multiplies matrices and carries data between ranks."""
     short = stem(kernel_name)
     return any(
-        re.search(row["match"], short if row.get("in") == "stem" else kernel_name[:SEARCHED])
-        for row in load_data("collectives")["fused"]
+        pattern.is_in(short if looks_at_stem else kernel_name[:SEARCHED])
+        for pattern, looks_at_stem in _fused_rules()
     )
+
+
+@cache
+def _fused_rules() -> list[tuple[NamePattern, bool]]:
+    return [(NamePattern(row["match"]), row.get("in") == "stem") for row in load_data("collectives")["fused"]]
 
 
 @cache
@@ -205,9 +211,9 @@ def _launchers() -> list[dict[str, Any]]:
 
 
 @cache
-def _kernel_rules() -> list[tuple[re.Pattern[str], bool, str]]:
+def _kernel_rules() -> list[tuple[NamePattern, bool, str]]:
     rows = load_data("collectives")["kernel"]
-    return [(re.compile(row["match"]), row.get("in") == "stem", row["collective"]) for row in rows]
+    return [(NamePattern(row["match"]), row.get("in") == "stem", row["collective"]) for row in rows]
 
 
 @cache

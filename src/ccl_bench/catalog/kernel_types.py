@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from ccl_bench.catalog import load_data
 from ccl_bench.catalog.collectives import FUSED, SEARCHED, is_fused, of_kernel, stem
+from ccl_bench.catalog.name_patterns import NamePattern
 
 OTHER = "other"
 """The type of a kernel whose name shows no other."""
@@ -26,12 +26,12 @@ def kernel_type(name: str) -> str:
         return "communication"
     short = stem(name)
     for pattern, looks_at_stem, found in _rules():
-        if pattern.search(short if looks_at_stem else name[:SEARCHED]):
+        if pattern.is_in(short if looks_at_stem else name[:SEARCHED]):
             return found
     return OTHER
 
 
 @cache
-def _rules() -> list[tuple[re.Pattern[str], bool, str]]:
+def _rules() -> list[tuple[NamePattern, bool, str]]:
     rows = load_data("kernel_types")["rule"]
-    return [(re.compile(row["match"]), row.get("in") == "stem", row["type"]) for row in rows]
+    return [(NamePattern(row["match"]), row.get("in") == "stem", row["type"]) for row in rows]

@@ -1,6 +1,6 @@
 """Keep what one trace came to, so that the same question needs neither the trace nor the arithmetic again.
 
-What is kept lies in the folder of the trace's own kept tables, so it is named after the file and its times. Its
+An answer lies in the folder of the trace's raw tables, which is named after the file and its times. Its own
 name covers all else that it comes from: what was wanted, the chosen steps, what the run says of the trace, and
 the program itself. Tables of other packages are not kept, because nothing shows whether their code changed.
 """
@@ -110,7 +110,7 @@ def _program() -> tuple[str, ...]:
         for folder, folders, files in os.walk(own / package):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             for name in sorted(files):
-                status = os.stat(os.path.join(folder, name))
+                status = Path(folder, name).stat()
                 seen.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return ccl_bench.__version__, pl.__version__, seen.hexdigest()
 

@@ -1,0 +1,73 @@
+"""Regular expressions for names of kernels, each tried only where a word is there that every match holds.
+
+Names of templates are thousands of characters long, and an expression of many alternatives tries each of them
+at each character; to look for a word takes a thousandth of that.
+"""
+
+from __future__ import annotations
+
+import re
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
+
+_SHORTEST = 3
+"""Letters of a word that is looked for at least: shorter ones are in most names."""
+
+_COMMON = "kernel"
+"""A word that most names hold, in part or as a whole."""
+
+
+class NamePattern:
+    """A regular expression and the words of which every match holds one."""
+
+    __slots__ = ("_pattern", "_words")
+
+    def __init__(self, expression: str) -> None:
+        self._pattern = re.compile(expression)
+        self._words = needed_words(expression)
+
+    def is_in(self, name: str) -> bool:
+        """Whether the expression matches anywhere in a name."""
+        if self._words and name.isascii():
+            lowered = name.lower()
+            if not any(word in lowered for word in self._words):
+                return False
+        return self._pattern.search(name) is not None
+
+
+def needed_words(expression: str) -> frozenset[str]:
+    """Return words in small letters of which each match of ASCII holds one; none where there are no such."""
+    return _of_sequence(_parser.parse(expression)) or frozenset()
+
+
+def _of_sequence(parsed: Any) -> frozenset[str] | None:
+    """Return the words that are hardest to find of a sequence of parts, all of which must match."""
+    found: list[frozenset[str]] = []
+    run = ""
+    for kind, value in parsed:
+        if kind is _constants.LITERAL:
+            run += chr(value).lower()
+            continue
+        found.append(frozenset({run}))
+        run = ""
+        words = _of_part(kind, value)
+        found += [words] if words else []
+    found.append(frozenset({run}))
+    best = max(found, key=_rarity)
+    return best if _rarity(best) >= _SHORTEST else None
+
+
+def _rarity(words: frozenset[str]) -> int:
+    """Return how hard the commonest of some words is to find."""
+    return min(0 if word in _COMMON else len(word) for word in words)
+
+
+def _of_part(kind: Any, value: Any) -> frozenset[str] | None:
+    if kind is _constants.SUBPATTERN:
+        return _of_sequence(value[-1])
+    if kind is _constants.BRANCH:
+        branches = [_of_sequence(branch) or frozenset() for branch in value[1]]
+        return frozenset().union(*branches) if all(branches) else None
+    if kind is _constants.MAX_REPEAT and value[0] > 0:
+        return _of_sequence(value[-1])
+    return None
