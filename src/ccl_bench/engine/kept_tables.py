@@ -1,7 +1,7 @@
 """Keep what one trace came to, so that the same question needs neither the trace nor the arithmetic again.
 
 An answer lies in the folder of the trace's raw tables, which is named after the file and its times. Its own
-name covers all else that it comes from: what was wanted, the chosen steps, what the run says of the trace, and
+name covers all else that it comes from: what was wanted, the chosen steps, what the run says of a trace, and
 the program itself. Tables of other packages are not kept, because nothing shows whether their code changed.
 """
 
