@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.errors import NotMeasurable as NotMeasurable
     from ccl_bench.base.errors import UsageError as UsageError
     from ccl_bench.base.findings import Finding as Finding
-    from ccl_bench.base.lazy_polars import pl as pl
+    from ccl_bench.base.lazy_imports import pl as pl
     from ccl_bench.card import Card as Card
     from ccl_bench.card import read_card as read_card
     from ccl_bench.collect import Schedule as Schedule
@@ -55,7 +55,7 @@ PUBLIC = {
     "NotMeasurable": "ccl_bench.base.errors",
     "InputError": "ccl_bench.base.errors",
     "Finding": "ccl_bench.base.findings",
-    "pl": "ccl_bench.base.lazy_polars",
+    "pl": "ccl_bench.base.lazy_imports",
     "open_run": "ccl_bench.run",
     "Run": "ccl_bench.run",
     "Result": "ccl_bench.result",

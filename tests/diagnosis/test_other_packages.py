@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RULES = '''
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import diagnosis
 
 

@@ -9,7 +9,7 @@ from ccl_bench.analysis.device.markers import matching, on_cpu
 from ccl_bench.analysis.flops import costs, innermost
 from ccl_bench.analysis.intervals import assign_step, window_at
 from ccl_bench.analysis.nesting import innermost_at, nested, own_lengths
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _HOST = ("start_ns", "end_ns")
 

@@ -21,7 +21,7 @@ from ccl_bench.schema import TABLES, Column, Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
     Compute = Callable[..., pl.DataFrame]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.analysis.steps.steps import step_times as recorded_step_times
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 

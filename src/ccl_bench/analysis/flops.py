@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import assign_window, sum_per_window
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.dtypes import dtype
 
 FORWARD_PASSES = {"inference": 1, "training": 3}

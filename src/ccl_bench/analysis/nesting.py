@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _SPAN = ("start_ns", "end_ns")
 

@@ -10,7 +10,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.device.work import COMPUTING
 from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -8,7 +8,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.short_names import short_name
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, MEMORY
 from ccl_bench.analysis.intervals import clip, device_windows
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 MOST_PIECES = 2_000
 """Pieces of one trace at most, except where it has more streams."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import metrics
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.comparison.changes import TOLERANCE
 from ccl_bench.comparison.comparability import fields_of, known_field
 from ccl_bench.comparison.compare import Comparison, compare_runs, to_json

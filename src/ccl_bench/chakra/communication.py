@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.chakra.graph import make_communication, set_time
 from ccl_bench.chakra.protobuf import COMPUTE, VERSION, attribute, framed, message
 from ccl_bench.chakra.simulator import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.arguments import launched
 from ccl_bench.analysis.execution_trace.calls import call_operators
 from ccl_bench.analysis.execution_trace.linking import Link, link_operators, linkable_nodes, linkable_ops
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent

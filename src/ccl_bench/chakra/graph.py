@@ -22,7 +22,7 @@ from ccl_bench.trace.formats.execution_trace.communication import GROUPS, tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.chakra.device_timing import Timing, Work
 
 

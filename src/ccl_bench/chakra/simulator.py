@@ -13,7 +13,7 @@ import numpy as np
 
 from ccl_bench.analysis.communication.bandwidth import LEAST_R_SQUARED, WAIT_FREE
 from ccl_bench.base.errors import NotMeasurable, UsageError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import GIGA
 from ccl_bench.catalog.devices import device
 from ccl_bench.storage.files import replace_text

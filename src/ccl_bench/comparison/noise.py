@@ -21,7 +21,7 @@ from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.statistics import student_quantile
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

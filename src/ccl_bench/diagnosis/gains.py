@@ -11,7 +11,7 @@ import numpy as np
 
 from ccl_bench.analysis.statistics import student_quantile
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.diagnosis import Evidence, Opportunity
 from ccl_bench.whatif.answer import replay_recorded
 from ccl_bench.whatif.run_graph import VALUES

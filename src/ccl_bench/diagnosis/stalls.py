@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent
 from ccl_bench.diagnosis.verdict import on_common_clock
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.result.diagnosis import PARTS, Verdict

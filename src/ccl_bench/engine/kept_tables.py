@@ -22,7 +22,7 @@ import ccl_bench
 from ccl_bench import storage
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.trace import content
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
 from ccl_bench.base.free_memory import memory_budget_bytes
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.memory_budget import PROCESS_BYTES, WorkersDied, run_bounded
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
 from ccl_bench.trace import content

@@ -18,7 +18,7 @@ from ccl_bench.analysis.device.completeness import (
 from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, overlapping_ranges, range_names, select_steps
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables

@@ -11,7 +11,7 @@ from ccl_bench.analysis.derived import circles, computation_order, missing_table
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import way_out
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import (
     TIMED,
     load_tables,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
 from ccl_bench.base.findings import issue_of
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.compute import evaluate_metrics, with_other_source
 from ccl_bench.evaluate.load import load_tables, needed_inputs

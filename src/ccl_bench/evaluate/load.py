@@ -17,7 +17,7 @@ from ccl_bench.analysis.steps.findings import common_steps, step_findings, trans
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.common_clock import Clocks, clocks_of
 from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
 from ccl_bench.analysis.strip import fewer
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.shared.rows import label, step_labels
 from ccl_bench.result.drill_down import KINDS, Lane, Strip, StripName, StripRank

@@ -9,7 +9,7 @@ from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying
 from ccl_bench.analysis.communication.call_parts import PARTS
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

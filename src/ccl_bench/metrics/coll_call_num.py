@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import calls_in_steps, source_finding

@@ -12,7 +12,7 @@ from ccl_bench.metrics.shared.per_step import share_of_steps
 from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_in_percent
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics import Measurement
 
 

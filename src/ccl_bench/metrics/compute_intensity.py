@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.other_sources import source_finding
 from ccl_bench.metrics.shared.per_step import mean_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics.shared.monitored import Monitored, Rank
     from ccl_bench.side_files import DeviceSamples
     from ccl_bench.side_files.device_samples import Series

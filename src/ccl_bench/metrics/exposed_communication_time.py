@@ -19,7 +19,7 @@ from ccl_bench.analysis.communication.call_parts import (
 from ccl_bench.analysis.communication.messages import MESSAGES
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication

@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.per_step import RECORD_OPERATORS, phase_time, rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics import Measurement
 
 

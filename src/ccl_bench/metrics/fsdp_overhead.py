@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.rows import by_rank, ranks_in, window_of
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 _PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
 

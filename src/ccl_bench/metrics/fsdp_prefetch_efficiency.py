@@ -12,7 +12,7 @@ from ccl_bench.metrics.shared.rows import by_rank, ranks_in, window_of
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 
 @metric(unit="%", better="higher", revision=2)

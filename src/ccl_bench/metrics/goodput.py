@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.analysis.serving.benchmark import Benchmark
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 _STATE_THEM = "write slo_ttft_s, slo_tpot_s or slo_latency_s into run_metadata.json, such as 0.2"
 _QUANTITIES = ("ttft", "tpot", "latency")

@@ -10,7 +10,7 @@ from ccl_bench.metrics.shared.per_step import parts_by_rank, parts_by_step, shar
 from ccl_bench.metrics.shared.waiting import divided, of_steps
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics import Measurement
 
 

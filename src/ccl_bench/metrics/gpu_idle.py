@@ -8,7 +8,7 @@ from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared.per_step import share_of_steps
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics import Measurement
 
 

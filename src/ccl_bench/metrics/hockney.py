@@ -7,7 +7,7 @@ from typing import Any
 
 from ccl_bench.analysis.communication.bandwidth import WAIT_FREE, HockneyFit, fit_hockney
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

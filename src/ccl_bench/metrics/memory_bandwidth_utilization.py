@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotApplicable, NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.per_step import mean_of

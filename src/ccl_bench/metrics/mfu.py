@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis import flops
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.programs import mfu_of_programs

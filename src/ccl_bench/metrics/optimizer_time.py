@@ -10,7 +10,7 @@ from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import phase_time
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics import Measurement
 
 

@@ -20,7 +20,7 @@ from ccl_bench.metrics.shared.allocator import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 

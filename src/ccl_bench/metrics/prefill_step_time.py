@@ -10,7 +10,7 @@ from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import pass_times
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 
 @metric(unit="s", better="lower", applies=(checks.inference,), revision=2)

@@ -15,7 +15,7 @@ from ccl_bench.analysis.communication.stragglers import (
     waits_by_member,
 )
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.communication.stragglers import lags
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

@@ -11,7 +11,7 @@ from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_tim
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.result.details import ThroughputDetails
 
 

@@ -14,7 +14,7 @@ from ccl_bench.analysis.communication.exchanges import (
 )
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.rows import ranks_in

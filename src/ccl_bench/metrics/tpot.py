@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.serving.benchmark import times_per_output_token
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.serving import needed_benchmark, times

@@ -10,7 +10,7 @@ from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, metric

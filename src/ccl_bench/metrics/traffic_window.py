@@ -8,7 +8,7 @@ from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.communication.traffic import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _DIGITS = 18
 """Digits that a number of a step has at most: more would not fit into 64 bits."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.side_files import RankStepTimes
     from ccl_bench.trace.format import TraceFile
 

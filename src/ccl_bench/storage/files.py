@@ -15,7 +15,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.storage import remote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -157,6 +157,23 @@ def cache_directory() -> Path:
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
+
+
+def kept_text(name: str, make: Callable[[], str]) -> str:
+    """Return a text that takes long to make from the cache; made where it is not kept, or not as it was.
+
+    `name` names all that the text comes from. A cache that cannot be written is no error.
+    """
+    path = cache_directory() / "texts" / name
+    with contextlib.suppress(OSError):
+        digest, _, kept = path.read_bytes().partition(b"\n")
+        if digest == hashlib.sha256(kept).hexdigest().encode():
+            return kept.decode()
+    text = make()
+    with contextlib.suppress(OSError), write_atomically(path) as temporary:
+        written = text.encode()
+        temporary.write_bytes(hashlib.sha256(written).hexdigest().encode() + b"\n" + written)
+    return text
 
 
 @contextlib.contextmanager

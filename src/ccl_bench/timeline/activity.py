@@ -12,7 +12,7 @@ from ccl_bench.analysis.device.work import COMPUTING
 from ccl_bench.analysis.device.work import MEMORY as COPYING
 from ccl_bench.analysis.intervals import clip, subtract
 from ccl_bench.analysis.pipeline import moving, with_transfer
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.timeline.slices import (
     BUBBLE,
     COMMUNICATION,

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NoValue
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.timeline.slices import CRITICAL, slices
 from ccl_bench.whatif.answer import replay_recorded
 from ccl_bench.whatif.critical_path import UNEXPLAINED, find_paths

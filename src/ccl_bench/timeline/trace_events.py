@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.call_parts import WAITING
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.timeline.slices import BUBBLE, EXPOSED, LATE, TRACKS, WAIT
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ccl_bench import __version__, storage
 from ccl_bench.analysis.communication.common_clock import format_duration
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.timeline.load import load_common, load_ranks
 from ccl_bench.timeline.slices import assign_lanes
 from ccl_bench.timeline.trace_events import (

@@ -24,7 +24,7 @@ import msgspec
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import remote
 from ccl_bench.trace import memory

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from ccl_bench.base.lazy_numpy import np
+from ccl_bench.base.lazy_imports import np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import memory
 
 if TYPE_CHECKING:

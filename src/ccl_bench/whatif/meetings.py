@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.whatif.inferred_messages import infer_messages
 
 if TYPE_CHECKING:

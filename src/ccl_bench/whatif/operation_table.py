@@ -15,7 +15,7 @@ import numpy as np
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.whatif.event_graph import NEVER, CyclicGraphError, EventGraph
 from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, ScheduleError, depend
 

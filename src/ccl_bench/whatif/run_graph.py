@@ -10,7 +10,7 @@ import numpy as np
 
 from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.whatif.event_graph import NEVER, EventGraph
 from ccl_bench.whatif.meetings import find_meetings

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.whatif.critical_path import PathEvents, StepEvents
 from ccl_bench.whatif.ideal import IDEALISATION, comparable_values, ideal_values
 from ccl_bench.whatif.replays import Names, PathLabels, Replays

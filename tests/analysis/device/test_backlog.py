@@ -8,7 +8,7 @@ import pytest
 from local_traces import copy, kernel, launch, result, step, table, write
 
 from ccl_bench.analysis.device.breakdown import breakdown
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from ccl_bench.run import open_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 every_file = pytest.mark.parametrize(("name", "rank"), FILES, ids=lambda value: str(value))
 

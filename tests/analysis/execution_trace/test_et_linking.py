@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.execution_trace.findings import disagreements, et_agreement, unlinked
 from ccl_bench.analysis.execution_trace.linking import et_links, link_operators, linkable_nodes, linkable_ops
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ccl_bench.analysis.serving.benchmark import (
     times_to_first_token,
 )
 from ccl_bench.analysis.statistics import percentile
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace import formats

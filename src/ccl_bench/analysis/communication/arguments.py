@@ -7,7 +7,7 @@ certain about which one that is.
 from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import carried_out_by_gloo
 
 _FIT = ["kind", "elements"]

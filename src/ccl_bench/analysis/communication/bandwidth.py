@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.communication.message_size import UNEVEN
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.errors import NoValue
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import bus_factor, collectives
 
 if TYPE_CHECKING:

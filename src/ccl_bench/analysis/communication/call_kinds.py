@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.communication.bandwidth import factors
 from ccl_bench.analysis.communication.call_parts import PARTS, TRANSFER
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _KIND = ("collective", "dtype", "size_bytes", "dimension", "size")
 

@@ -14,7 +14,7 @@ from ccl_bench.analysis.communication.messages import MESSAGES
 from ccl_bench.analysis.communication.waits import attributable_waits
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals, subtract
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -13,7 +13,7 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.intervals import assign_step
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

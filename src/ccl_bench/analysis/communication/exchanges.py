@@ -9,7 +9,7 @@ from ccl_bench.analysis.communication.groups import with_groups
 from ccl_bench.analysis.communication.message_size import widths
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

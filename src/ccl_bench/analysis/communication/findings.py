@@ -8,7 +8,7 @@ from ccl_bench.analysis.communication.messages import MESSAGES
 from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import collectives as known_collectives
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.naming import GLOO
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.parallelism import described_dimension, mesh_order
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ stays null, which is *unattributed*.
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import collectives as known_collectives
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives, dtypes
 
 UNEVEN = "all_to_allv"

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ccl_bench.analysis.communication.groups import is_named_alike
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 MESSAGES = ("send", "recv")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.analysis.steps.steps import slowest, step_times
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ from ccl_bench.analysis.intervals import (
     merge_intervals,
     union_lengths,
 )
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _PPM = 1_000_000
 

@@ -9,7 +9,7 @@ from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
 
 if TYPE_CHECKING:

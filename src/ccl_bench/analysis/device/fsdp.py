@@ -6,7 +6,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 OWN = (
     r"^FSDP::|^FullyShardedDataParallel\._|^FullyShardedDataParallel\.rate_limiter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 LAUNCH_CALL = (
     r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.communication.naming import is_one_of
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 EVALUATE = "autograd::engine::evaluate_function: "
 """Prefix of the operator in which autograd runs one node of the backward graph."""

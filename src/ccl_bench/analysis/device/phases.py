@@ -6,7 +6,7 @@ from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION
 from ccl_bench.analysis.intervals import assign_window, clip, device_windows, merge_intervals
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ACCUMULATION, REDUCTION = "gradient_accumulation", "gradient_communication"

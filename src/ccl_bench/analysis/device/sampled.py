@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import assign_window, clip, device_windows, sum_per_window
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 SM_ACTIVE = "SM Active"
 

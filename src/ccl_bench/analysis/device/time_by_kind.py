@@ -12,7 +12,7 @@ from ccl_bench.analysis.intervals import (
     subtract,
     union_lengths,
 )
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 
 

@@ -11,7 +11,7 @@ from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
 
 COMPUTE, COMMUNICATION, FUSED, MEMORY = "compute", "communication", "fused", "memory"

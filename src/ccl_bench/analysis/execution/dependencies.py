@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_numpy import np
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import np, pl
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

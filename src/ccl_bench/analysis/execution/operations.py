@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, TORCH, gloo_ranges
 from ccl_bench.analysis.intervals import outermost
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 HOST, DEVICE, RANGE = "host", "device", "range"
 """Where it runs: on a thread, on a stream of a device, or on a thread of a communication library."""

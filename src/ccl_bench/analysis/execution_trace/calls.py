@@ -12,7 +12,7 @@ from ccl_bench.analysis.communication.traffic import with_dimensions
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import gloo_ranges
 from ccl_bench.analysis.execution_trace.linking import links_of_ranks
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.execution_trace.linking import LEAST_RATE
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _COMPARED = ("sent_bytes", "received_bytes")
 

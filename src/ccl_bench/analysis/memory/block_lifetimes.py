@@ -14,7 +14,7 @@ from ccl_bench.analysis.memory.allocator import (
     revert_segment_event,
     rounding,
 )
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

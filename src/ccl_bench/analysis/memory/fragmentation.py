@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.memory.allocator import Ranges, revert_segment_event
 from ccl_bench.analysis.memory.block_lifetimes import devices_in, events_of, segments_of
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

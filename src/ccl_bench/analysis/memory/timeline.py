@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.memory.block_lifetimes import BEFORE
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 UNKNOWN = "unknown"
 

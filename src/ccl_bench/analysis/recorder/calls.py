@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 _INPUT_ALONE = ("reduce", "_reduce_oop", "gather", "reduce_scatter", "reduce_scatter_v")
 """Operations whose outputs differ between ranks by design."""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP, UNFINISHED
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from ccl_bench.analysis.recorder.calls import prepared
 from ccl_bench.analysis.recorder.divergence import Found, collective_divergences
 from ccl_bench.analysis.recorder.groups import find_groups
 from ccl_bench.analysis.recorder.messages import message_divergences
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import UNFINISHED, Call, Divergence, Frame, Hang, Missing
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.recorder.groups import find_groups
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
     import numpy as np

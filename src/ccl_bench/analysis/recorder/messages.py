@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.recorder.divergence import Found
 from ccl_bench.analysis.recorder.groups import elements
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
 
 if TYPE_CHECKING:

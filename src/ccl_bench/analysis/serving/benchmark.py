@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.statistics import percentile, spread
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:

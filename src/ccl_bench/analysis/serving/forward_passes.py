@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.intervals import outermost, window_at
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("
 _GENERATED = r"_generation_\d+\((\d+)\)"

@@ -14,7 +14,7 @@ from ccl_bench.analysis.intervals import (
 )
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.choice import chosen_ranges
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 
 @derived(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.base.errors import UsageError
+import ccl_bench
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.cli import options
 
@@ -25,6 +26,10 @@ Exit status: 0; 2 wrong usage; 4 where the examples are not installed.
 RUN = "megatron-tp8-a100"
 
 FOLDER = "ccl-bench-demo"
+
+_PACKAGE = Path(ccl_bench.__file__).resolve().parent
+_PLACES = (_PACKAGE / "examples", _PACKAGE.parent.parent / "examples" / "runs")
+"""Where the example runs are: in the installed package, or in the checkout that it is used from."""
 
 
 def app(program: str) -> App:
@@ -44,7 +49,6 @@ def demo(
     """Show what the program makes of an example run."""
     from ccl_bench.report.console import Text, heading, indented, show
     from ccl_bench.report.diagnosis import diagnose_page
-    from ccl_bench.storage.examples import example_runs
 
     known = example_runs()
     if run not in known:
@@ -79,3 +83,12 @@ def _shown(path: Path) -> str:
     """Return a path below the working directory as one relative to it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def example_runs() -> dict[str, Path]:
+    """Return the example runs by name; raise InputError where the package was installed without them."""
+    for place in _PLACES:
+        if place.is_dir():
+            return {path.name: path for path in sorted(place.iterdir()) if path.is_dir()}
+    fix = "install a wheel of ccl-bench, or use a checkout"
+    raise InputError("the example runs are not installed", where=str(_PLACES[0]), fix=fix)

@@ -11,7 +11,7 @@ from ccl_bench.diagnosis.stalls import without_stalls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.result.diagnosis import Opportunity
 

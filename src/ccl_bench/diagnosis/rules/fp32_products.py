@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as catalog
 from ccl_bench.diagnosis import Silent, diagnosis
 

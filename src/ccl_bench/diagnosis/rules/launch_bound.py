@@ -14,7 +14,7 @@ from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.diagnosis.gains import Gains, Times
     from ccl_bench.result.diagnosis import Opportunity
 

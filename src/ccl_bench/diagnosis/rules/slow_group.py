@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.counting import numbers
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
 from ccl_bench.diagnosis.communication import of_rows, transfers
-from ccl_bench.diagnosis.wording import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

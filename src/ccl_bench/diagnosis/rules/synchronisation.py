@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
 from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
 from ccl_bench.diagnosis.stalls import without_intervals

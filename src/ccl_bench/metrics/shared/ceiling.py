@@ -11,7 +11,7 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:

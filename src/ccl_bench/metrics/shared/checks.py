@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotApplicable, NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics.shared.rows import RECORD, label, need_rows
 
 if TYPE_CHECKING:

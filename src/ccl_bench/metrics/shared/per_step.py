@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.device.phases import ACCUMULATION, BACKWARD, PHASES, REDUCTION, UNKNOWN
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.rows import (

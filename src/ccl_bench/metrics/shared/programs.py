@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import by_step, mean_of

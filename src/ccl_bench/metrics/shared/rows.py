@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 
 CALLS_OF_STEPS = "calls of steps"
 """The window of numbers that rest on the communication calls that belong to a step."""

@@ -8,7 +8,7 @@ from ccl_bench.analysis.serving.benchmark import OK, Benchmark, benchmark_of, di
 from ccl_bench.analysis.serving.forward_passes import MIXED
 from ccl_bench.analysis.statistics import evenly, percentile_curve, spread
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.catalog.serving_tools import lacks, meaning, title
 from ccl_bench.metrics import Measurement

@@ -13,7 +13,7 @@ from ccl_bench import __version__
 from ccl_bench.report import theme
 from ccl_bench.report.page_model import TITLES
 from ccl_bench.report.theme import CHART_CONFIG
-from ccl_bench.storage.kept_text import kept_text
+from ccl_bench.storage import kept_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory, quality
 from ccl_bench.trace.content import TraceContent

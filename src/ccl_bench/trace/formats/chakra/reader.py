@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.trace.formats.chakra.messages import Frames, Node
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7

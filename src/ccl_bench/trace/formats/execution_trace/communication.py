@@ -20,7 +20,7 @@ from ccl_bench.trace.process_groups import listed_groups, recorded_numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 OPERATOR = "record_param_comms"

@@ -23,7 +23,7 @@ from ccl_bench.trace.unpickling import unpickle
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 LARGEST_BYTES = 1 << 30
 """Largest dump, decompressed; 100,000 calls with their stacks take a tenth of it."""

@@ -13,7 +13,7 @@ from ccl_bench.trace.formats.kineto.pieces import repaired
 from ccl_bench.trace.values import LATEST_NS, whole
 
 if TYPE_CHECKING:
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 _MAX_METADATA = 64 << 20
 

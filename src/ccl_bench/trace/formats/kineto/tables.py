@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace.formats.kineto.events import CATEGORIES
 from ccl_bench.trace.values import LARGEST, LATEST_NS, decimals, integers, number
 

@@ -25,7 +25,7 @@ from ccl_bench.trace.unpickling import Unpickled, unpickle
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 TABLE_NAMES = (
     "memory_events",

@@ -13,7 +13,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives as catalogue
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys import host

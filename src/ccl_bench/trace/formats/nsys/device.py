@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.database import since_epoch
 from ccl_bench.trace.formats.nsys.processes import rows_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.database import since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of

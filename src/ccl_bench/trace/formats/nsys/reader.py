@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.nsys import communication, counters, device, host, network
 from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings

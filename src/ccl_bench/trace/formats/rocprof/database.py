@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.trace.sqlite import Database, Filter
 
 _AGAIN = "record it again with rocprofv3 --output-format json, and let the program end by itself"

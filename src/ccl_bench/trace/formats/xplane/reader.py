@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.trace.device_steps import Moment, Steps
     from ccl_bench.trace.formats.xplane.devices import Device
     from ccl_bench.trace.formats.xplane.host import Call

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.base.lazy_polars import pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace.formats.kineto import products, tables
 from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
 from ccl_bench.trace.formats.kineto.events import (

@@ -15,7 +15,7 @@ from ccl_bench import TABLES, Finding, Format, Identity, TraceContent, register
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.base.lazy_polars import pl
+    from ccl_bench.base.lazy_imports import pl
 
 _RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
 

@@ -1,13 +1,15 @@
-"""polars, imported at first use, so that listing and explaining cost no start-up time."""
+"""polars and numpy, imported at first use: listing and explaining need neither, most commands no numpy."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 else:
     # What polars frees goes back to the system soon: every metric of a rank of 5 GB then takes a sixth
@@ -26,6 +28,15 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    pl = _lazily("polars")
+    class _Numpy:
+        """Stands for numpy. A lazy loader would not do: threads may be the first to need it."""
 
-__all__ = ["pl"]
+        def __getattr__(self, name: str) -> object:
+            found = getattr(importlib.import_module("numpy"), name)
+            setattr(self, name, found)
+            return found
+
+    pl = _lazily("polars")
+    np = _Numpy()
+
+__all__ = ["np", "pl"]
