@@ -193,10 +193,10 @@ def main() -> int:
             print(f"the damaged run lies in {campaign.place}")
         else:
             shutil.rmtree(place)
-    found = campaign.report(time.monotonic() - began)
-    if chosen.report:
-        chosen.report.parent.mkdir(parents=True, exist_ok=True)
-        chosen.report.write_text(json.dumps(found, indent=2) + "\n")
+        found = campaign.report(time.monotonic() - began)
+        if chosen.report:
+            chosen.report.parent.mkdir(parents=True, exist_ok=True)
+            chosen.report.write_text(json.dumps(found, indent=2) + "\n")
     print(f"{found['cases']} cases in {found['seconds']} s, {len(found['broken'])} of them broke a promise")
     return 1 if found["broken"] else 0
 
