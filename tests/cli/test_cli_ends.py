@@ -125,7 +125,7 @@ def test_a_bug_shows_where_it_is(sharded: Path, monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ccl_bench.evaluate.compute.evaluate", broken)
+    monkeypatch.setattr("ccl_bench.api.measured_run.MeasuredRun.results", broken)
     with pytest.raises(ZeroDivisionError):
         main(["--trace", str(sharded), "--metric", "mfu"])
 
