@@ -25,6 +25,9 @@ ENDS = {0, 3, 4}
 
 CLOSE = 1e-9
 
+MISTAKE = "this is a mistake in the program"
+"""In the way out of a metric that ended with an error of Python; others fail by what a file states."""
+
 Results = dict[str, dict[str, Any]]
 
 
@@ -56,7 +59,7 @@ def breaches(answer: Answer, memory: int) -> Iterator[Breach]:
 def dishonesty(kind: str, before: Results, after: Results) -> Iterator[Breach]:
     """Yield each metric of which the result after damage is not what its kind allows."""
     for name, found in after.items():
-        if found["status"] == "failed":
+        if found["status"] == "failed" and MISTAKE in found["fix"]:
             yield Breach("failed", f"{name}: {found['reason']}")
         elif found["value"] is not None and not math.isfinite(found["value"]):
             yield Breach("silent", f"{name} is {found['value']}")

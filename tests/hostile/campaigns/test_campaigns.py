@@ -18,6 +18,8 @@ from judging import FACT, MUST_SHOW, NEUTRAL
 from subjects import made
 from watching import Answer, Watched
 
+from ccl_bench.evaluate import compute
+
 if TYPE_CHECKING:
     from subjects import Subject
 
@@ -137,8 +139,10 @@ def test_whatever_was_damaged_a_number_is_finite_and_no_metric_fails() -> None:
     assert promises(FACT, result(40.0), result(39.0)) == []
     assert promises(FACT, result(40.0), result(float("inf"))) == ["silent"]
     failed = result(None)
-    failed["mfu"]["status"] = "failed"
+    failed["mfu"] |= {"status": "failed", "fix": compute._SEE_TRACEBACK}
     assert promises(FACT, result(40.0), failed) == ["failed"]
+    failed["mfu"]["fix"] = "check tokens per step"
+    assert promises(FACT, result(40.0), failed) == []
 
 
 def test_results_are_read_from_what_a_command_prints() -> None:
