@@ -6,6 +6,7 @@ import csv
 import html as markup
 import io
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from sqlalchemy import update
 from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.store.tables import RUNS
 from ccl_bench.leaderboard.web.app import create_app
+from ccl_bench.leaderboard.web.server import listening
 from ccl_bench.report.render import html
 from ccl_bench.result import Result, ResultFinding
 
@@ -294,3 +296,10 @@ def test_the_trend_of_a_workload_goes_from_version_to_version(client: Client, sm
     page = client.get(f"/workloads/{_workload(client)}").text
     assert "From framework version 0.2.2 to 0.10.0 the best went from 20 to 33 tokens/s (+65.0 %)" in page
     assert page.count('class="dot c1"') == 4  # three runs, and the key
+
+
+def test_no_part_of_an_answer_waits_until_the_reader_has_acknowledged_another() -> None:
+    with listening("127.0.0.1", 0) as (listener, _), socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

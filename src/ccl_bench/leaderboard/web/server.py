@@ -53,6 +53,9 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         raise UsageError(f"cannot listen on {host}:{port}: {reason}", fix="choose another --port") from error
     with listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        # asyncio sets this where a socket names its protocol, which the standard library's do not: the second
+        # write of an answer would wait for the reader to acknowledge the first, 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found = listener.getsockname()[1]
         yield listener, f"http://{f'[{host}]' if ':' in host else host}:{found}"
 
