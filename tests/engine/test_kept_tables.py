@@ -192,7 +192,9 @@ def answers(trace: TraceFile) -> list[Path]:
     return sorted(content.cache_folder(trace).glob("*.answer"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "no head", "foreign", "a folder"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "empty", "flipped", "another head", "no head", "foreign", "a folder"]
+)
 def test_a_damaged_answer_is_computed_again(
     trace: TraceFile, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,10 +209,14 @@ def test_a_damaged_answer_is_computed_again(
         case "flipped":
             at = len(written) * 2 // 3
             path.write_bytes(written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :])
+        case "another head":
+            assert b'"rank":0' in written
+            path.write_bytes(written.replace(b'"rank":0', b'"rank":1', 1))
         case "no head":
             path.write_bytes(written[written.index(b"\n") :])
         case "foreign":
-            path.write_bytes(b'{"frames": [[3, "x", 9]], "check": 0}\n')
+            kept = b'{"frames": [[3, "x", 9]]}\n'
+            path.write_bytes(kept_tables._check(kept) + b"\n" + kept)
         case _:
             path.unlink()
             path.mkdir()
@@ -218,6 +224,31 @@ def test_a_damaged_answer_is_computed_again(
     assert_same(first, read_trace.read_trace(Task(trace, WANTED)))
     if damage != "a folder":
         assert not is_computed(Task(trace, WANTED), monkeypatch)
+
+
+def test_a_damaged_answer_that_may_not_be_removed_is_no_error(
+    trace: TraceFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = read_trace.read_trace(Task(trace, WANTED))
+    (path,) = answers(trace)
+    path.write_bytes(b"")
+
+    def refuse_removal(*_: object, **__: object) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr(type(path), "unlink", refuse_removal)
+    assert_same(first, read_trace.read_trace(Task(trace, WANTED)))
+
+
+def test_a_link_to_nowhere_beside_the_program_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / ".#steps.py").symlink_to("someone@somewhere.1:2")
+    monkeypatch.setattr(kept_tables.ccl_bench, "__file__", str(tmp_path / "__init__.py"))
+    kept_tables._program.cache_clear()
+    assert kept_tables._program()
+    kept_tables._program.cache_clear()
 
 
 def test_a_trace_that_cannot_be_read_has_no_answer(trace: TraceFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,6 @@ class _Kept(msgspec.Struct):
 
     frames: list[_Frame]
     devices_beside: int
-    check: int
-    """CRC-32 of the tables."""
     findings: list[Finding]
     sha256: str
     rank: int | None
@@ -77,7 +75,7 @@ class _Kept(msgspec.Struct):
     range_names: tuple[str, ...]
 
 
-_FIELDS = [name for name in _Kept.__struct_fields__ if name not in {"frames", "devices_beside", "check"}]
+_FIELDS = [name for name in _Kept.__struct_fields__ if name not in {"frames", "devices_beside"}]
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
 _DECODER = msgspec.json.Decoder(_Kept)
@@ -110,8 +108,9 @@ def _program() -> tuple[str, ...]:
         for folder, folders, files in os.walk(own / package):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             for name in sorted(files):
-                status = Path(folder, name).stat()
-                seen.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+                with contextlib.suppress(OSError):  # an editor's link to nowhere
+                    status = Path(folder, name).stat()
+                    seen.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return ccl_bench.__version__, pl.__version__, seen.hexdigest()
 
 
@@ -124,15 +123,17 @@ def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
     try:
         return _unpacked(written, trace)
     except (Exception, pl.exceptions.PanicException):  # damaged bytes may raise anything
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a cache that may only be read
+            path.unlink(missing_ok=True)
         return None
 
 
 def _unpacked(written: bytes, trace: TraceFile) -> TraceTables:
-    head, _, rest = written.partition(b"\n")
-    kept = _DECODER.decode(head)
-    if zlib.crc32(rest) != kept.check:
+    check, _, kept_bytes = written.partition(b"\n")
+    if check != _check(kept_bytes):
         raise ValueError("other bytes than were kept")
+    head, _, rest = kept_bytes.partition(b"\n")
+    kept = _DECODER.decode(head)
     tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(kept.devices_beside + 1)]
     start = 0
     for frame in kept.frames:
@@ -160,8 +161,13 @@ def _packed(answer: TraceTables) -> bytes:
         table.write_ipc_stream(rest)
         frames.append(_Frame(device, name, rest.tell() - start))
     fields = {name: getattr(answer, name) for name in _FIELDS}
-    kept = _Kept(frames, len(answer.further), zlib.crc32(rest.getbuffer()), **fields)
-    return msgspec.json.encode(kept) + b"\n" + rest.getvalue()
+    kept = _Kept(frames, len(answer.further), **fields)
+    kept_bytes = msgspec.json.encode(kept) + b"\n" + rest.getvalue()
+    return _check(kept_bytes) + b"\n" + kept_bytes
+
+
+def _check(kept_bytes: bytes) -> bytes:
+    return f"{zlib.crc32(kept_bytes):08x}".encode()
 
 
 def _frames(answer: TraceTables) -> Iterator[tuple[int, str, pl.DataFrame]]:
