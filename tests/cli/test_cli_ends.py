@@ -131,19 +131,19 @@ def test_a_bug_shows_where_it_is(sharded: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    def build() -> None:
+    def command(_: list[str]) -> int:
         raise ModuleNotFoundError("No module named 'cyclopts'", name="cyclopts")
 
-    assert runner.run("ccl-metrics", build, []) == 1  # type: ignore[arg-type]
+    assert runner.run("ccl-metrics", command, []) == 1
     assert "the package cyclopts is not installed" in capsys.readouterr().err
 
 
 def test_a_missing_module_of_our_own_is_a_bug() -> None:
-    def build() -> None:
+    def command(_: list[str]) -> int:
         raise ModuleNotFoundError("No module named 'ccl_bench.nowhere'", name="ccl_bench.nowhere")
 
     with pytest.raises(ModuleNotFoundError):
-        runner.run("ccl-metrics", build, [])  # type: ignore[arg-type]
+        runner.run("ccl-metrics", command, [])
 
 
 def test_characters_that_steer_a_terminal_are_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:

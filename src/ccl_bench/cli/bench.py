@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.cli import PROGRAM, runner
-
-if TYPE_CHECKING:
-    from cyclopts import App
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return runner.run(PROGRAM, _app, arguments)
+    return runner.run(PROGRAM, _call, arguments)
 
 
-def _app() -> App:
-    from ccl_bench.cli import commands
+def _call(words: list[str]) -> int:
+    from ccl_bench.cli import commands, parser
 
-    return commands.app(PROGRAM)
+    return parser.call(commands.app(PROGRAM), words)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ccl_bench.cli import runner
-
-if TYPE_CHECKING:
-    from cyclopts import App
+from ccl_bench.cli import kept_output, runner
 
 PROGRAM = "ccl-metrics"
 
 
 def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command and return its exit status."""
-    return runner.run(program, lambda: _app(program), arguments)
 
+    def call(words: list[str]) -> int:
+        question = kept_output.question_of(program, words) if arguments is None else None
+        if question and (output := kept_output.load_output(question)):
+            return runner.print_output(program, output)
+        from ccl_bench.cli import parser
+        from ccl_bench.cli.measure import metrics
 
-def _app(program: str) -> App:
-    from ccl_bench.cli.measure import metrics
+        return parser.call(metrics.app(program, question), words)
 
-    return metrics.app(program)
+    return runner.run(program, call, arguments)

@@ -37,10 +37,7 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
 
     `traces` are those in it: snapshots are not looked for where some are there.
     """
-    if remote.is_remote(root) or not root.is_dir() or window_in_path(root.absolute().name) is None:
-        return Above()
-    window = root.absolute()
-    trace_folder = next((folder for folder in window.parents if folder.name in _TRACES), None)
+    window, trace_folder = root.absolute(), _trace_folder(root)
     if trace_folder is None:
         return Above()
     run = trace_folder.parent
@@ -49,6 +46,19 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
     has_own = any("memory_segments" in trace.form.tables for trace in traces)
     inside = Path(_SNAPSHOTS) / window.relative_to(trace_folder)
     return Above(files, [] if has_own else _snapshots(run, inside))
+
+
+def run_above(root: Path) -> Path | None:
+    """Return the directory of the run whose window `root` is; None where it is no window of a run."""
+    trace_folder = _trace_folder(root)
+    return trace_folder and trace_folder.parent
+
+
+def _trace_folder(root: Path) -> Path | None:
+    window = root.absolute()
+    if remote.is_remote(root) or not root.is_dir() or window_in_path(window.name) is None:
+        return None
+    return next((folder for folder in window.parents if folder.name in _TRACES), None)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -159,21 +159,37 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
 
 
+def text_folder() -> Path:
+    """Return where texts are kept between commands."""
+    return cache_directory() / "texts"
+
+
 def kept_text(name: str, make: Callable[[], str]) -> str:
     """Return a text that takes long to make from the cache; made where it is not kept, or not as it was.
 
-    `name` names all that the text comes from. A cache that cannot be written is no error.
+    `name` names all that the text comes from.
     """
-    path = cache_directory() / "texts" / name
+    text = load_text(name)
+    if text is None:
+        text = make()
+        save_text(name, text)
+    return text
+
+
+def load_text(name: str) -> str | None:
+    """Return what the cache keeps under a name; None where it keeps nothing, or not what was written."""
     with contextlib.suppress(OSError):
-        digest, _, kept = path.read_bytes().partition(b"\n")
+        digest, _, kept = (text_folder() / name).read_bytes().partition(b"\n")
         if digest == hashlib.sha256(kept).hexdigest().encode():
             return kept.decode()
-    text = make()
-    with contextlib.suppress(OSError), write_atomically(path) as temporary:
-        written = text.encode()
+    return None
+
+
+def save_text(name: str, text: str) -> None:
+    """Keep a text in the cache; a cache that cannot be written is no error."""
+    written = text.encode()
+    with contextlib.suppress(OSError), write_atomically(text_folder() / name) as temporary:
         temporary.write_bytes(hashlib.sha256(written).hexdigest().encode() + b"\n" + written)
-    return text
 
 
 @contextlib.contextmanager

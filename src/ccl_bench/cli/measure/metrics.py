@@ -11,11 +11,14 @@ from cyclopts import App, Parameter
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.cli.runner import say
+from ccl_bench.cli.kept_output import Output, watch
+from ccl_bench.cli.runner import print_output, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ccl_bench.api import MeasuredRun
+    from ccl_bench.cli.kept_output import Question
     from ccl_bench.result import Result
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
@@ -69,8 +72,8 @@ Explain = Annotated[
 ]
 
 
-def app(program: str) -> App:
-    """Return the command, which calls itself `program` in messages."""
+def app(program: str, question: Question | None = None) -> App:
+    """Return the command, which calls itself `program` in messages; its output answers `question` later."""
     made = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
     made.usage = f"{program} [OPTIONS] RUN"
 
@@ -95,12 +98,17 @@ def app(program: str) -> App:
             return print_manual(explain)
         places = [*run, *([trace] if trace else ())]
         names = requested_metrics(metric or [], places, program, every=every)
-        with reading.open(one_run(places), card=workload_card, ceiling=ceiling) as measured:
+        place = one_run(places)
+        watched = watch(question, _watched_places(place, workload_card, ceiling))
+        with reading.open(place, card=workload_card, ceiling=ceiling) as measured:
             results = measured.results(names)
         chosen = form or ("table" if every or len(names) > 1 else "value")
-        status = print_results(results, chosen, program, every=every, why=why)
+        output = output_of(results, chosen, every=every, why=why)
+        status = print_output(program, output)
         if debug or len(results) == 1:
             print_tracebacks(measured.failures)
+        if watched and _is_lasting(measured, results):
+            watched.keep(output)
         return status
 
     return made
@@ -147,24 +155,45 @@ def one_run(places: Sequence[str]) -> str:
     return places[0]
 
 
-def print_results(
-    results: Sequence[Result], form: str, program: str, *, every: bool, why: bool = False
-) -> int:
-    """Print results, with remarks on stderr, and return the exit status that they come to."""
+def _watched_places(place: str, *named: str | None) -> list[str]:
+    """Return the files and folders that the numbers of a run come from; none where it is remote."""
+    from ccl_bench import storage
+    from ccl_bench.run.window_folder import run_above
+
+    given = [place, *(name for name in named if name)]
+    if any("://" in name for name in given):
+        return given
+    paths = [storage.to_path(name) for name in given]
+    return [str(path) for path in (*paths, run_above(paths[0])) if path]
+
+
+def _is_lasting(measured: MeasuredRun, results: Sequence[Result]) -> bool:
+    """Whether the same files give the same results: plug-ins may change, and memory may be free again."""
+    from ccl_bench import metrics
+    from ccl_bench.analysis.derived import DERIVED
+    from ccl_bench.run.completeness import UNREAD
+    from ccl_bench.trace import formats
+
+    findings = {finding.code for result in results for finding in result.findings}
+    findings |= {finding.code for finding in measured.run.findings}
+    has_plugins = any(known.has_plugins() for known in (metrics.METRICS, DERIVED, formats.load()))
+    return not (measured.failures or has_plugins or findings & {*UNREAD, "file-unreadable"})
+
+
+def output_of(results: Sequence[Result], form: str, *, every: bool, why: bool = False) -> Output:
+    """Return results as they are printed, remarks on them, and the exit status that they come to."""
     from ccl_bench.report import results as text
 
-    sys.stdout.write(_shown(results, form, every=every, why=why))
-    sys.stdout.flush()
+    remarks = []
     if every and form == "table" and not why and (counts := text.counts(results)):
-        say(program, counts)
-    for remark in text.remarks(results):
-        say(program, remark)
+        remarks.append(counts)
+    remarks += text.remarks(results)
     for result in results:
         if result.value is None and form == "value":
-            say(program, text.refusal(result))
+            remarks.append(text.refusal(result))
         elif result.fix and form == "table" and not every:
-            say(program, f"{result.metric}: fix: {result.fix}")
-    return exit_status(results)
+            remarks.append(f"{result.metric}: fix: {result.fix}")
+    return Output(_shown(results, form, every=every, why=why), remarks, exit_status(results))
 
 
 def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:

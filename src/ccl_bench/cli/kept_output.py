@@ -1,0 +1,157 @@
+"""Print again what the same command printed, where nothing that it read has changed since.
+
+Such an answer needs no parser, no trace and no arithmetic. It belongs to the words of the command, the folder
+and environment in which it ran, the program itself, and to each file of the run with its times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench import storage
+from ccl_bench.base.file_signature import UnwatchableError, file_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NO_CACHE = "--no-cache"
+
+MOST_OUTPUTS = 200
+"""Outputs that are kept, the latest."""
+
+MOST_CHARACTERS = 8 << 20
+"""Length of an output beyond which printing it anew is no loss."""
+
+SETTLED_NS = 2_000_000_000
+"""Age of a file below which another change may leave its times as they are."""
+
+_FOLDER = "outputs"
+_VARIABLES = (
+    *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLORTERM", "TZ", "PATH", "HOME"),
+    *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"),
+)
+"""Variables of the environment that an output may come from, beside those of Python, polars and ours."""
+
+_PREFIXES = ("CCL_BENCH_", "POLARS_", "PYTHON")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command prints, and the status that it ends with."""
+
+    text: str
+    """For stdout."""
+    remarks: list[str]
+    """For stderr, each under the program's name."""
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command in its surroundings, before the files that it reads are looked at."""
+
+    name: str
+    """The place of its output in the cache."""
+    asked_ns: int
+    """When it was asked, ns since the epoch."""
+
+
+def question_of(program: str, arguments: Sequence[str]) -> Question | None:
+    """Return what a command asks; None where its output is not to be kept."""
+    if NO_CACHE in arguments:
+        return None
+    try:
+        code, _ = file_signature([str(Path(__file__).parents[1])])
+        installed = [(name, Path(name).stat().st_mtime_ns) for name in sys.path if Path(name).exists()]
+        folder = Path.cwd()
+    except (UnwatchableError, OSError):
+        return None
+    used = {name: value for name, value in os.environ.items() if _is_used(name)}
+    key = (program, *arguments), folder, used, code, installed, sys.version, _user(), _terminal()
+    return Question(f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}", time.time_ns())
+
+
+def _is_used(name: str) -> bool:
+    return name in _VARIABLES or name.startswith(_PREFIXES)
+
+
+def _user() -> tuple[int, ...]:
+    """Return who asks: others may not be allowed to read the run."""
+    return (os.geteuid(), os.getegid()) if hasattr(os, "geteuid") else ()
+
+
+def _terminal() -> tuple[object, ...]:
+    """Return what the look of an output depends on."""
+    is_terminal = sys.stdout.isatty()
+    width = os.get_terminal_size(sys.stdout.fileno()).columns if is_terminal else None
+    return (is_terminal, width, sys.stdout.encoding)
+
+
+def load_output(question: Question) -> Output | None:
+    """Return what the command printed; None where it is not kept, or a file that it read has changed."""
+    kept = storage.load_text(question.name)
+    if kept is None:
+        return None
+    try:
+        read = json.loads(kept)
+        if file_signature(read["places"])[0] != read["signature"]:
+            return None
+        return Output(**read["output"])
+    except (UnwatchableError, ValueError, TypeError, KeyError):
+        return None
+
+
+@dataclass(slots=True)
+class Watch:
+    """The files that an output comes from, as they were before they were read."""
+
+    question: Question
+    places: list[str]
+    signature: str
+
+    def keep(self, output: Output) -> None:
+        """Keep the output where the files are still what they were; a full or closed cache is no error."""
+        if len(output.text) > MOST_CHARACTERS or _signature(self.question, self.places) != self.signature:
+            return
+        kept = {"places": self.places, "signature": self.signature, "output": asdict(output)}
+        storage.save_text(self.question.name, json.dumps(kept))
+        _forget_older()
+
+
+def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
+    """Return what observes the files and folders at `places`; None where that cannot be known.
+
+    It begins before they are read.
+    """
+    if question is None or any("://" in place for place in places):
+        return None
+    signature = _signature(question, places)
+    return (
+        Watch(question, [str(Path(place).absolute()) for place in places], signature) if signature else None
+    )
+
+
+def _signature(question: Question, places: Sequence[str]) -> str:
+    """Return the signature of files that have not changed just now; empty where there is none."""
+    try:
+        signature, latest = file_signature(places)
+    except UnwatchableError:
+        return ""
+    return signature if latest < question.asked_ns - SETTLED_NS else ""
+
+
+def _forget_older() -> None:
+    """Remove all outputs but the latest."""
+    folder = storage.text_folder() / _FOLDER
+    with contextlib.suppress(OSError):
+        kept = [(path.stat().st_mtime_ns, path) for path in folder.iterdir()]
+        for _, path in sorted(kept, reverse=True)[MOST_OUTPUTS:]:
+            path.unlink(missing_ok=True)
