@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.derived import derived as derived
-    from ccl_bench.api import Chart as Chart
-    from ccl_bench.api import ComparedRuns as ComparedRuns
-    from ccl_bench.api import MeasuredRun as MeasuredRun
-    from ccl_bench.api import compare as compare
-    from ccl_bench.api import open as open
+    from ccl_bench.api.charts import Chart as Chart
+    from ccl_bench.api.comparison import ComparedRuns as ComparedRuns
+    from ccl_bench.api.comparison import compare as compare
+    from ccl_bench.api.measured_run import MeasuredRun as MeasuredRun
+    from ccl_bench.api.measured_run import open as open
     from ccl_bench.base.errors import CclBenchError as CclBenchError
     from ccl_bench.base.errors import InputError as InputError
     from ccl_bench.base.errors import NotApplicable as NotApplicable
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 PUBLIC = {
-    "open": "ccl_bench.api",
-    "compare": "ccl_bench.api",
-    "MeasuredRun": "ccl_bench.api",
-    "ComparedRuns": "ccl_bench.api",
-    "Chart": "ccl_bench.api",
+    "open": "ccl_bench.api.measured_run",
+    "compare": "ccl_bench.api.comparison",
+    "MeasuredRun": "ccl_bench.api.measured_run",
+    "ComparedRuns": "ccl_bench.api.comparison",
+    "Chart": "ccl_bench.api.charts",
     "use_engine": "ccl_bench.engine",
     "use_memory": "ccl_bench.trace.memory",
     "CclBenchError": "ccl_bench.base.errors",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from results_by_hand import error, mean_of, result
 
-from ccl_bench.comparison.changes import Change, find_changes
-from ccl_bench.comparison.shares import judge_shares
+from ccl_bench.comparison.changes import Change, find_changes, judge_shares
 from ccl_bench.comparison.step_breakdown import Attribution, Part
 
 if TYPE_CHECKING:

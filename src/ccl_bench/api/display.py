@@ -6,9 +6,8 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.result import Result
+from ccl_bench.result import PAGES, Result
 from ccl_bench.result.diagnosis import Diagnosed, Verdict
-from ccl_bench.result.display import PAGES
 from ccl_bench.result.inspection import Inspection
 from ccl_bench.result.what_if import CriticalPath, WhatIf
 

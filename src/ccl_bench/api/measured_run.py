@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench.api import display
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ccl_bench.timeline import Written
     from ccl_bench.trace.format import TraceFile
     from ccl_bench.whatif import RunReplays
+
+display.register()
 
 
 def open(  # noqa: A001  it opens a run

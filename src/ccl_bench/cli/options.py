@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-    from ccl_bench.api import MeasuredRun
+    from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.engine import Progress
     from ccl_bench.result.step_choice import StepChoice
 
@@ -168,10 +168,10 @@ class Reading:
         self, place: str, *, card: str | None = None, config: str | None = None, ceiling: str | None = None
     ) -> Iterator[MeasuredRun]:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
-        from ccl_bench import api
+        from ccl_bench.api import measured_run
         from ccl_bench.cli.progress import announce_large
 
-        measured = api.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
+        measured = measured_run.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:
             announce_large(measured.traces)
             yield measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
@@ -11,8 +11,9 @@ from ccl_bench.comparison.noise import FEWEST, Interval, difference_interval, th
 from ccl_bench.comparison.run_results import samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ccl_bench.comparison.step_breakdown import Attribution
     from ccl_bench.result import Result
 
 TOLERANCE = 0.01
@@ -161,3 +162,33 @@ def _verdict(
         return "no change", ""
     share = f" of up to {100 * reach / abs(before):.0f} %" if before else ""
     return "cannot tell", f"a change{share} may hide in the noise"
+
+
+SHARES_OF_STEP = (
+    "communication_fraction",
+    "fsdp_overhead",
+    "gpu_idle",
+    "memory_transfer_overhead",
+    "straggler",
+)
+"""Metrics that are shares of the time of steps, of which less is better."""
+
+REMARK = "a larger share of a shorter step: the time itself did not grow"
+
+
+def judge_shares(
+    changes: Iterable[Change], found: Attribution | None, tolerance: float
+) -> tuple[Change, ...]:
+    """Return changes in which such a share is not called worse, since its time did not grow."""
+    return tuple(_judged(change, found, tolerance) for change in changes)
+
+
+def _judged(change: Change, found: Attribution | None, tolerance: float) -> Change:
+    is_share = change.metric in SHARES_OF_STEP and change.verdict == "worse"
+    if not is_share or found is None or found.is_within_noise or found.step.difference_s >= 0:
+        return change
+    before = (change.baseline or 0.0) * found.step.baseline_s
+    after = (change.other or 0.0) * found.step.other_s
+    if after > (1 + tolerance) * before:
+        return change
+    return replace(change, verdict="changed", remarks=(REMARK, *change.remarks))

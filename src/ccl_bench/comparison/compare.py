@@ -9,11 +9,10 @@ import msgspec
 
 from ccl_bench import __version__
 from ccl_bench.base.json_text import encode_json
-from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes
+from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes, judge_shares
 from ccl_bench.comparison.comparability import Comparability, judge_comparability
 from ccl_bench.comparison.noise import CONFIDENCE
 from ccl_bench.comparison.run_results import is_same_work
-from ccl_bench.comparison.shares import judge_shares
 from ccl_bench.comparison.step_breakdown import Attribution, attribute_step
 from ccl_bench.comparison.thresholds import Judgement, judge_threshold
 

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.serving.benchmark import within_objectives
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.catalog.serving_tools import title
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.serving import BENCHMARK_IT, need_success, needed_benchmark, rate, window_of
+from ccl_bench.metrics.shared.serving import (
+    BENCHMARK_IT,
+    need_success,
+    needed_benchmark,
+    rate,
+    title,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

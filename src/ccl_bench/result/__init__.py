@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
 from ccl_bench.base.json_text import encode_json
-from ccl_bench.result.display import Displayed
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA_VERSION = 1
 
@@ -20,6 +22,20 @@ WHOLE_TRACE = "whole trace"
 Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
 
 EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable": 3, "failed": 1}
+
+
+PAGES: dict[type, Callable[[Any], str]] = {}
+"""Kind of answer → what makes the page of it that a notebook shows; a higher package registers it."""
+
+
+class Displayed:
+    """An answer that notebooks show as its page, where one is registered."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str | None:
+        page = PAGES.get(type(self))
+        return page(self) if page else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
 from ccl_bench.base.json_text import encode_json
-from ccl_bench.result.display import Displayed
+from ccl_bench.result import Displayed
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")
 """Parts of a step, in order: an instant that is of several belongs to `compute`, then to `transfer`."""

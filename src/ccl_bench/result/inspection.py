@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.json_text import encode_json
+from ccl_bench.result import Displayed
 from ccl_bench.result.diagnosis import Verdict  # noqa: TC001
-from ccl_bench.result.display import Displayed
 
 SCHEMA_VERSION = 1
 

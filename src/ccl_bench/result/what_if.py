@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.json_text import encode_json
-from ccl_bench.result.display import Displayed
+from ccl_bench.result import Displayed
 
 if TYPE_CHECKING:
     from ccl_bench.base.findings import Finding

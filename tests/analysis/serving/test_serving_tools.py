@@ -21,7 +21,7 @@ from serving_files import (
 )
 
 from ccl_bench.catalog import load_data
-from ccl_bench.catalog.serving_tools import meaning
+from ccl_bench.metrics.shared.serving import meaning
 from ccl_bench.trace import formats
 
 RESULTS = {

@@ -92,7 +92,7 @@ def compare(
     force: options.Force = False,
 ) -> int:
     """Compare runs."""
-    from ccl_bench import api
+    from ccl_bench.api import comparison
     from ccl_bench.report.console import show
 
     for place in _given_again(run):
@@ -100,7 +100,7 @@ def compare(
     target = options.file_to_write(output, force=force) if output else None
     chosen = form or (form_of(output) if output else "text")
     with reading.in_use() as progress:
-        compared = api.compare(
+        compared = comparison.compare(
             *run,
             metric=metric,
             study=study or (),

@@ -17,7 +17,7 @@ from ccl_bench.cli.runner import print_output, say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccl_bench.api import MeasuredRun
+    from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.cli.kept_output import Question
     from ccl_bench.result import Result
 

@@ -15,7 +15,7 @@ from ccl_bench.cli import options
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.api import MeasuredRun
+    from ccl_bench.api.measured_run import MeasuredRun
 
 ABOUT = """Write the tables behind the numbers, all ranks in one file each, as Parquet or CSV.
 

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import api, diagnosis, metrics
+from ccl_bench import diagnosis, metrics
+from ccl_bench.api import measured_run
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import issue_of, way_out
 from ccl_bench.base.registry import did_you_mean
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ccl_bench.api import MeasuredRun
+    from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.comparison.changes import Change
     from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
     from ccl_bench.result import Result
@@ -250,7 +251,7 @@ class RunTools:
         return Answer(body, findings, [*calls, call("diagnose", run=run)])
 
     def _opened(self, run: str, steps: str) -> MeasuredRun:
-        return api.open(self._folders.run(run), steps=steps or None)
+        return measured_run.open(self._folders.run(run), steps=steps or None)
 
     def _listed(self, path: Path) -> dict[str, str]:
         name = self._folders.name(path)

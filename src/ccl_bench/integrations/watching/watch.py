@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ccl_bench.api import MeasuredRun
+from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.integrations import require
 from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, file_state

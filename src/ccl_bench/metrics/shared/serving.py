@@ -10,7 +10,7 @@ from ccl_bench.analysis.statistics import evenly, percentile_curve, spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.catalog.serving_tools import lacks, meaning, title
+from ccl_bench.catalog import load_data
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.rows import by_rank, ranks_in
 
@@ -31,6 +31,7 @@ OF_TRAINING = "if the run trains, write phase: training into the workload card; 
 _TOLERANCE = 1e-3
 """Share by which a latency that is put together from gaps may exceed the benchmark it is of."""
 
+_FIELDS = ("ttft", "latency", "tokens", "gaps", "differs")
 _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
@@ -47,6 +48,27 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
             fix += f"; or ask for {instead}"
         raise NotMeasurable(reason, fix=fix)
     return found
+
+
+def title(name: str) -> str:
+    """Return what a tool calls itself."""
+    return str(_row_of(name).get("title", name))
+
+
+def meaning(name: str) -> dict[str, str]:
+    """Return which field of a tool stands for which quantity; empty for a tool that is not known."""
+    row = _row_of(name)
+    return {key: str(row[key]) for key in _FIELDS if key in row}
+
+
+def lacks(name: str) -> str:
+    """Return why a tool measures none of the times that a user meets; empty where it measures some."""
+    return str(_row_of(name).get("lacks", ""))
+
+
+def _row_of(name: str) -> dict[str, object]:
+    rows: list[dict[str, object]] = load_data("serving_tools")["tool"]
+    return next((row for row in rows if row["name"] == name), {})
 
 
 def window_of(found: Benchmark) -> str:
