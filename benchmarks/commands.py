@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class Timed:
 def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> None:
     """Run a command once and add what it took; RuntimeError with its words where it fails."""
     environment = os.environ | ({_CACHE: str(cache)} if cache else {})
-    before, began = os.times(), time.perf_counter()
+    before, began = _children_s(), time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
     )
@@ -60,11 +61,17 @@ def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> 
     watching.start()
     _, said = process.communicate()
     timed.wall.append(time.perf_counter() - began)
-    after = os.times()
+    after = _children_s()
     watching.join()
     if process.returncode:
         raise RuntimeError(said.decode(errors="replace"))
-    timed.cpu.append(sum(after[2:4]) - sum(before[2:4]))
+    timed.cpu.append(after - before)
+
+
+def _children_s() -> float:
+    """Return the CPU time of all processes that this one started and that have ended, s."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _watch(process: int, timed: Timed) -> None:
@@ -82,18 +89,58 @@ def _metric(name: str, place: Path) -> list[str]:
     return [str(_PROGRAMS / "ccl-metrics"), "--trace", str(place), "--metric", name]
 
 
+NOTHING, FIRST, AGAIN, SECOND = "python -c pass", "first metric of a run", "the same again", "second metric"
+HELP = "ccl-bench --help"
+SETTLED_S = 2.5
+"""Age that a file must have before what was printed of it is kept."""
+
+
 def whole(file: Path, rounds: int) -> dict[str, Timed]:
-    """Return what whole commands take: nothing at all, the help, a first metric, a second one."""
-    nothing, help_page = Timed("python -c pass"), Timed("ccl-bench --help")
-    first, second = Timed("first metric of a run"), Timed("second metric of the run")
+    """Return what whole commands take: nothing at all, the help, a metric, the same again, another one."""
+    found = {name: Timed(name) for name in (NOTHING, HELP, FIRST, AGAIN, SECOND)}
+    time.sleep(SETTLED_S)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             cache = Path(folder, str(number))
-            measure(nothing, [sys.executable, "-c", "pass"])
-            measure(help_page, [str(_PROGRAMS / "ccl-bench"), "--help"])
-            measure(first, _metric("coll_call_num", file), cache)
-            measure(second, _metric("comm_comp_overlap", file), cache)
-    return {timed.name: timed for timed in (nothing, help_page, first, second)}
+            measure(found[NOTHING], [sys.executable, "-c", "pass"])
+            measure(found[HELP], [str(_PROGRAMS / "ccl-bench"), "--help"])
+            measure(found[FIRST], _metric("coll_call_num", file), cache)
+            measure(found[AGAIN], _metric("coll_call_num", file), cache)
+            measure(found[SECOND], _metric("comm_comp_overlap", file), cache)
+    return found
+
+
+COLD, WARM, REPORT = "--all, nothing kept", "--all, other form", "report, HTML"
+
+
+def every_metric(run: Path, rounds: int) -> dict[str, Timed]:
+    """Return what every metric of a run takes with an empty cache, what again, and what its report takes.
+
+    The second question asks for another form, so that nothing that was printed answers it.
+    """
+    found = {name: Timed(name) for name in (COLD, WARM, REPORT)}
+    every = [str(_PROGRAMS / "ccl-metrics"), str(run), "--all", "--jobs", "1", "--format"]
+    with tempfile.TemporaryDirectory() as folder:
+        report = [str(_PROGRAMS / "ccl-bench"), "report", str(run), "--jobs", "1", "--force"]
+        report += ["--output", str(Path(folder, "report.html"))]
+        for number in range(rounds):
+            cache = Path(folder, str(number))
+            measure(found[COLD], [*every, "json"], cache)
+            measure(Timed(""), report, cache)
+            measure(found[WARM], [*every, "csv"], cache)
+            measure(found[REPORT], report, cache)
+    return found
+
+
+def inspections(runs: Sequence[Path]) -> dict[str, Timed]:
+    """Return what `inspect` of each run takes whose output nobody sees as a page, by its folder."""
+    found = {}
+    for run in runs:
+        found[run.name] = Timed(run.name)
+        measure(
+            found[run.name], [str(_PROGRAMS / "ccl-bench"), "inspect", str(run), "--jobs", "1", "--no-cache"]
+        )
+    return found
 
 
 def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
@@ -106,13 +153,12 @@ def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
     return found
 
 
-def whole_table(file: Input, found: dict[str, Timed]) -> str:
+def timed_table(title: str, found: dict[str, Timed]) -> str:
     """Return what whole commands took as text."""
     rows = [
         (name, f"{timed.wall_s:.3f}", f"{timed.cpu_s:.3f}", f"{timed.peak_bytes / MEGA:.0f}")
         for name, timed in found.items()
     ]
-    title = f"whole processes; the run is {file.name}, {file.size / MEGA:.0f} MB of JSON"
     return f"{title}\n{aligned([('', 'wall s', 'CPU s', 'peak MB'), *rows])}"
 
 

@@ -66,6 +66,12 @@ def hta(files: Sequence[Path]) -> Load:
     return load
 
 
+def tracelens(files: Sequence[Path]) -> Load:
+    """Return TraceLens' way from files to its trees of events."""
+    analyzer = importlib.import_module("TraceLens.TreePerf").TreePerfAnalyzer
+    return lambda: [analyzer.from_file(profile_filepath=str(file)) for file in files]
+
+
 def json_load(files: Sequence[Path]) -> Load:
     """Return the standard library's way from files to objects."""
 
@@ -127,6 +133,41 @@ def duckdb(files: Sequence[Path]) -> Load:
     return load
 
 
+def digest(files: Sequence[Path]) -> Load:
+    """Return the SHA-256 of files, which every result states of its traces."""
+    import hashlib
+
+    def load() -> None:
+        for file in files:
+            with file.open("rb") as stream:
+                hashlib.file_digest(stream, "sha256")
+
+    return load
+
+
+def any_tables(files: Sequence[Path]) -> Load:
+    """Return ccl-bench's way from a file of any format to its raw tables."""
+    from ccl_bench.run import open_run
+    from ccl_bench.trace.content import read_content
+
+    traces = [trace for file in files for trace in open_run(file).traces]
+    return lambda: [read_content(trace, (), use_cache=False) for trace in traces]
+
+
+def pickle_load(files: Sequence[Path]) -> Load:
+    """Return the standard library's way from memory snapshots to objects. It runs what is in them."""
+    import pickle
+
+    def load() -> object:
+        found = []
+        for file in files:
+            with file.open("rb") as stream:
+                found.append(pickle.load(stream))
+        return found
+
+    return load
+
+
 def overlap(files: Sequence[Path]) -> Load:
     """Return ccl-bench's way from files to `comm_comp_overlap`, without its cache."""
     from ccl_bench.evaluate.compute import evaluate
@@ -151,15 +192,21 @@ def hta_overlap(files: Sequence[Path]) -> Load:
 CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "ccl-bench": ccl_bench,
     "HTA": hta,
+    "TraceLens": tracelens,
     "json.load": json_load,
     "orjson": orjson,
     "simdjson": simdjson,
     "DuckDB": duckdb,
     "inflate": inflate,
+    "SHA-256": digest,
+    "ccl-bench, tables": any_tables,
+    "pickle.load": pickle_load,
     "ccl-bench, overlap": overlap,
     "HTA, overlap": hta_overlap,
     "1 core": cores.ranks_on_one,
     "2 cores": cores.ranks_on_two,
+    "file, 1 core": cores.ranks_on_one,
+    "file, 2 cores": cores.ranks_on_two,
     "control, 1 core": lambda files: cores.control_on_one([_content(file) for file in files[:2]]),
     "control, 2 cores": lambda files: cores.control_on_two([_content(file) for file in files[:2]]),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,44 @@ def of_size(text: bytes, size: int, folder: Path) -> Path:
             stream.writelines(repetitions(text, copies))
         unfinished.rename(file)
     return file
+
+
+ESCAPED_EVERY = 1000
+"""One event of so many has an escape in its name in the layout `escapes`."""
+
+
+def layouts(text: bytes, folder: Path) -> list[Input]:
+    """Write a trace as tools write it again: one event a line, indented, compact, names with escapes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = json.loads(text)
+    written = {
+        "one event a line": lambda: _one_a_line(whole),
+        "json.dumps": lambda: json.dumps(whole),
+        "indent 2": lambda: json.dumps(whole, indent=2),
+        "indent 4": lambda: json.dumps(whole, indent=4),
+        "compact": lambda: json.dumps(whole, separators=(",", ":")),
+        "escapes": lambda: json.dumps(_with_escapes(whole)),
+    }
+    found = []
+    for name, make in written.items():
+        file = folder / f"{name.replace(' ', '-')}.json"
+        if not file.exists():
+            file.write_text(make(), encoding="utf-8")
+        found.append(sized(name, (file,)))
+    return found
+
+
+def _one_a_line(whole: dict[str, Any]) -> str:
+    head = json.dumps({key: value for key, value in whole.items() if key != "traceEvents"})[:-1]
+    return f'{head}, "traceEvents": [\n' + ",\n".join(map(json.dumps, whole["traceEvents"])) + "\n]}"
+
+
+def _with_escapes(whole: dict[str, Any]) -> dict[str, Any]:
+    events = [
+        event | {"name": f"{event['name']} \u00e9"} if number % ESCAPED_EVERY == 0 else event
+        for number, event in enumerate(whole["traceEvents"])
+    ]
+    return whole | {"traceEvents": events}
 
 
 def _strides(events: bytes) -> dict[bytes, int]:

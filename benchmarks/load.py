@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import inputs
 import peers
 import targets
 from measuring import Contestant, Figures, interleaved
-from printing import OURS, table
+from printing import MEGA, OURS, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,8 +30,14 @@ RANKS = 8
 SIZES = {"10 MB": 10**7, "1 GB": 10**9, "5 GB": 5 * 10**9}
 """Files of one rank by which growth with the size is measured."""
 
-_PEERS = ("HTA", "json.load", "orjson", "simdjson", "DuckDB")
-_COMMANDS = "commands"
+FEW_RANKS, MANY_RANKS = 4, 24
+"""Ranks of 10 MB between whose runs the cost of one more is measured."""
+COPIES_OF_LAYOUTS = 2
+"""Repetitions of the trace that is written again in several layouts: 20 MB."""
+
+_PEERS = ("HTA", "TraceLens", "json.load", "orjson", "simdjson", "DuckDB")
+_COMMANDS, _PIPES, _LARGE = "commands", "pipes", "1 GB"
+_ROUNDS_OF_RANKS = 3
 _CONTROL = "control, "
 _KINDS = {"one metric": ("--metric", "comm_comp_overlap"), "every metric": ("--all",)}
 
@@ -47,6 +53,10 @@ class Bench:
     """Input -> contestant -> what was measured."""
     timed: dict[str, dict[str, commands.Timed]] = field(default_factory=dict)
     """Kind of commands -> command -> what was measured."""
+    by_ranks: dict[int, dict[str, commands.Timed]] = field(default_factory=dict)
+    """Number of ranks -> command -> what was measured."""
+    others: list[Input] = field(default_factory=list)
+    """Files of other formats than Kineto's that were measured."""
 
     @property
     def cpus(self) -> list[int]:
@@ -59,22 +69,17 @@ class Bench:
         entering += [Contestant(name, self.peer, (self.cpus[0],)) for name in theirs]
         self._print(table(measured, self._figures(measured, entering), reference=ours[0], what=what))
 
-    def cores(self, measured: Input) -> None:
-        """Measure many ranks, and a control, on one core and on two, and print it."""
-        places = {f"{count} core" + "s" * (count > 1): tuple(self.cpus[:count]) for count in (1, 2)}
-        found = self._figures(
-            measured,
-            [
-                Contestant(kind + name, Path(sys.executable), cpus)
-                for kind in ("", _CONTROL)
-                for name, cpus in places.items()
-            ],
-            rounds=2 * self.options.rounds,
-        )
-        ours, control = ({kind + name: found[kind + name] for name in places} for kind in ("", _CONTROL))
-        self._print(table(measured, ours, reference="2 cores", what=", by ccl-bench"))
-        two = replace(measured, name="control", files=measured.files[:2], size=measured.size // RANKS * 2)
-        self._print(table(two, control, reference=f"{_CONTROL}2 cores"))
+    def cores(self, measured: Input, control: Sequence[Path], kind: str = "") -> None:
+        """Measure ours, called `kind` and the number of cores, and a control; print both."""
+        places = {"1 core": tuple(self.cpus[:1]), "2 cores": tuple(self.cpus[:2])}
+        entering = [Contestant(kind + name, Path(sys.executable), cpus) for name, cpus in places.items()]
+        found = self._figures(measured, entering, rounds=2 * self.options.rounds)
+        self._print(table(measured, found, reference=f"{kind}2 cores", what=", by ccl-bench"))
+        beside = inputs.sized(f"{measured.name}, control", tuple(control))
+        entering = [Contestant(_CONTROL + name, Path(sys.executable), cpus) for name, cpus in places.items()]
+        control_found = self._figures(beside, entering, rounds=2 * self.options.rounds)
+        self.figures[measured.name] |= control_found
+        self._print(table(beside, control_found, reference=f"{_CONTROL}2 cores"))
 
     def _figures(
         self, measured: Input, entering: Sequence[Contestant], *, rounds: int = 0
@@ -90,7 +95,8 @@ class Bench:
     def whole(self, file: Input) -> None:
         """Measure whole commands, and print it."""
         found = self.timed[_COMMANDS] = commands.whole(file.files[0], self.options.rounds)
-        self._print(commands.whole_table(file, found))
+        title = f"whole processes; the run is {file.name}, {file.size / MEGA:.0f} MB of JSON"
+        self._print(commands.timed_table(title, found))
 
     def sizes(self, files: Sequence[Input]) -> None:
         """Measure files of several sizes, and print it."""
@@ -98,11 +104,32 @@ class Bench:
             found = self.timed[kind] = commands.by_size(files, wanted)
             self._print(commands.size_table(files, found, kind))
 
-    def targets(self, one: Input, ranks: Input) -> Iterable[Target]:
+    def ranks(self, runs: dict[int, Path]) -> None:
+        """Measure every metric of runs with so many ranks, and print it."""
+        rounds = min(self.options.rounds, _ROUNDS_OF_RANKS)
+        for count, run in runs.items():
+            found = self.by_ranks[count] = commands.every_metric(run, rounds)
+            self._print(commands.timed_table(f"whole processes; {count} ranks of 10 MB", found))
+
+    def pipes(self, runs: Sequence[Path]) -> None:
+        """Measure `inspect` into a pipe, and print it."""
+        found = self.timed[_PIPES] = commands.inspections(runs)
+        self._print(commands.timed_table("inspect into a pipe, without the cache", found))
+
+    def targets(self, kineto: Sequence[Input], ranks: Input, file: Input) -> Iterable[Target]:
         """Yield what is aimed at, beside what was measured."""
-        yield from targets.of_loading(self.figures[one.name])
-        yield from targets.of_cores(self.figures[ranks.name])
+        one_metric = self.timed["one metric"]
         yield from targets.of_commands(self.timed[_COMMANDS])
+        yield from targets.of_ranks(self.by_ranks)
+        yield from targets.of_loading(self.figures, kineto)
+        if digest := self.figures.get(_LARGE, {}).get("SHA-256"):
+            yield from targets.of_digest(one_metric, digest, _LARGE)
+        scaling = self.figures[file.name]
+        yield from targets.of_cores(scaling, "one file on two cores", "file, 1 core", "file, 2 cores", 0.9)
+        scaling = self.figures[ranks.name]
+        yield from targets.of_cores(scaling, f"{RANKS} ranks on two cores", "1 core", "2 cores", 0.9)
+        yield from targets.of_formats(self.figures, self.others)
+        yield from targets.of_pipes(self.timed[_PIPES])
         for kind in _KINDS:
             yield from targets.of_memory(self.timed[kind], "5 GB", kind)
 
@@ -122,8 +149,24 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _made(options: argparse.Namespace) -> tuple[Input, Input, Input, list[Input]]:
-    """Return one repeated trace, the same compressed, one for each of several ranks, and some by size."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The files that are made of one real trace."""
+
+    one: Input
+    """The trace repeated: 59 MB."""
+    packed: Input
+    """The same compressed."""
+    ranks: Input
+    """The same once for each of several ranks."""
+    layouts: list[Input]
+    """20 MB of it as tools write it again."""
+    by_size: list[Input]
+    small_ranks: dict[int, Path]
+    """Number of ranks -> the run with as many of 10 MB."""
+
+
+def _made(options: argparse.Namespace) -> Made:
     folder: Path = options.work / "bench"
     text = gzip.decompress((options.corpus / inputs.SOURCE).read_bytes())
     files = inputs.of_ranks(inputs.repeated(text, 6), RANKS, folder / "nccl-args-x6")
@@ -134,8 +177,42 @@ def _made(options: argparse.Namespace) -> tuple[Input, Input, Input, list[Input]
     wanted = {name: size for name, size in SIZES.items() if size < 10**8 or not options.quick}
     places = {name: folder / name.replace(" ", "-") for name in wanted}
     sizes = [inputs.sized(name, (inputs.of_size(text, size, places[name]),)) for name, size in wanted.items()]
-    ranks = inputs.sized(f"{RANKS} ranks", files)
-    return one, inputs.sized(f"{one.name}, gzip", (packed,)), ranks, sizes
+    small = {count: folder / f"{count}-ranks" for count in (FEW_RANKS, MANY_RANKS)}
+    for count, place in small.items():
+        inputs.of_ranks(text, count, place)
+    return Made(
+        one,
+        inputs.sized(f"{one.name}, gzip", (packed,)),
+        inputs.sized(f"{RANKS} ranks", files),
+        inputs.layouts(inputs.repeated(text, COPIES_OF_LAYOUTS), folder / "layouts"),
+        [sizes[0], one, *sizes[1:]],
+        small,
+    )
+
+
+def _measure(bench: Bench, made: Made) -> list[Input]:
+    """Measure everything, and return the Kineto traces that were compared."""
+    quick, corpus = bench.options.quick, bench.options.corpus
+    bench.loads(made.one, [OURS], _PEERS)
+    bench.loads(made.packed, [OURS, "inflate"], _PEERS)
+    sets = [] if quick else list(inputs.corpus_sets(corpus))
+    for measured in sets:
+        bench.loads(measured, [OURS, "inflate"] if measured.compressed else [OURS], _PEERS)
+    for measured in made.layouts:
+        bench.loads(measured, [OURS], ("HTA", "TraceLens", "simdjson"))
+    bench.loads(
+        made.one, ["ccl-bench, overlap"], ["HTA, overlap"], ", from file to the overlap of communication"
+    )
+    for measured in made.by_size:
+        if measured.name == _LARGE:
+            bench.loads(measured, ["SHA-256"], [])
+    bench.cores(made.ranks, made.ranks.files[:2])
+    bench.cores(inputs.sized("one file", made.one.files), made.ranks.files[:2], "file, ")
+    bench.whole(made.one)
+    bench.ranks(made.small_ranks)
+    bench.pipes(sorted((corpus / "kineto").iterdir()))
+    bench.sizes(made.by_size)
+    return [made.one, made.packed, *sets, *made.layouts]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -145,17 +222,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     versions = {"python": platform.python_version()} | peers.versions(bench.peer)
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     print(f"{named}; {options.rounds} rounds\n")
-    one, packed, ranks, sizes = _made(options)
-    bench.loads(one, [OURS], _PEERS)
-    bench.loads(packed, [OURS, "inflate"], _PEERS)
-    for measured in () if options.quick else inputs.corpus_sets(options.corpus):
-        bench.loads(measured, [OURS, "inflate"] if measured.compressed else [OURS], _PEERS)
-    bench.loads(one, ["ccl-bench, overlap"], ["HTA, overlap"], ", from file to the overlap of communication")
-    bench.cores(ranks)
-    bench.whole(one)
-    bench.sizes([sizes[0], one, *sizes[1:]])
-    print(targets.table(bench.targets(one, ranks)))
-    print(targets.disturbance([*bench.figures[one.name].values(), bench.figures[ranks.name]["1 core"]]))
+    made = _made(options)
+    kineto = _measure(bench, made)
+    file = inputs.sized("one file", made.one.files)
+    print(targets.table(bench.targets(kineto, made.ranks, file)))
+    undisturbed = [*bench.figures[made.one.name].values(), bench.figures[made.ranks.name]["1 core"]]
+    print(targets.disturbance(undisturbed))
     if options.json:
         written = {"versions": versions, "loads": _plain(bench.figures), "commands": _plain(bench.timed)}
         options.json.write_text(json.dumps(written, indent=2) + "\n")

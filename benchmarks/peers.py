@@ -9,24 +9,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-REQUIREMENTS = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "orjson", "pysimdjson", "duckdb")
+REQUIREMENTS = (
+    *("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "orjson", "pysimdjson", "duckdb", "nsys-ai==0.3.0"),
+)
+TRACELENS = "git+https://github.com/AMD-AGI/TraceLens"
+"""TraceLens is in no registry of packages: `tracelens` there is another program."""
 _DONE = "requirements.txt"
 
 
 def interpreter(folder: Path) -> Path:
-    """Return the Python that has the peers installed, after installing them if need be."""
+    """Return the Python that has the peers installed, after installing them if need be.
+
+    Without TraceLens, where its repository cannot be reached, its rows say that it is missing.
+    """
     python, done = folder / "bin" / "python", folder / _DONE
     wanted = "\n".join(REQUIREMENTS)
     if not done.is_file() or done.read_text() != wanted:
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", TRACELENS], check=False)
         done.write_text(wanted)
     return python
 
 
 def versions(python: Path) -> dict[str, str]:
     """Return the installed version of each peer."""
-    names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson", "duckdb")
+    names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson", "duckdb", "nsys-ai")
     program = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
     found = subprocess.run([python, "-c", program, *names], check=True, capture_output=True, text=True)
     return dict(zip(names, found.stdout.split(), strict=True))

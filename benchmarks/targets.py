@@ -1,20 +1,25 @@
-"""The targets for speed and memory, and what was measured of each."""
+"""The targets for speed and memory, and what was measured of each: CPU time, and wall time beside it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from printing import OURS
+import commands
+from printing import MEGA, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from commands import Timed
+    from inputs import Input
     from measuring import Figures
 
 _UNDISTURBED = 1.15
 _GIGA = 1e9
+_MIB = 1 << 20
+_LARGE = 10**7
+"""Size of a file, bytes, from which on its load is compared with HTA's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,63 +29,170 @@ class Target:
     what: str
     aim: str
     measured: str
+    """By CPU time, or bytes."""
     is_reached: bool
+    wall: str = ""
+    """The same by wall time."""
     beside: str = ""
     """Figures of the same run that show what it means."""
 
 
-def of_loading(loads: dict[str, Figures]) -> Iterator[Target]:
-    """Yield what concerns the way from one file to tables, as ratios of CPU time on one core."""
-    ours = loads[OURS]
-    for peer, what, aim in (
-        ("HTA", "load time of HTA over ours", 25.0),
-        ("simdjson", "our rate over that of a bare simdjson parse", 0.3),
-    ):
-        theirs = loads[peer]
-        if not (ours.error or theirs.error):
-            ratio = theirs.cpu_s / ours.cpu_s
-            beside = f"CPU time: {peer} {theirs.cpu_s:.3f} s, {OURS} {ours.cpu_s:.3f} s"
-            yield Target(what, f">= {aim:g}", f"{ratio:.2f}", ratio >= aim, beside)
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """A ratio of two contestants on one input."""
+
+    input: str
+    cpu: float
+    wall: float
+    beside: str
 
 
-def of_cores(scaling: dict[str, Figures]) -> Iterator[Target]:
-    """Yield what two cores bring over one, of the best wall times: other programs only lengthen them."""
-    if not any(its.error for its in scaling.values()):
-        ours, control = (
-            min(scaling[f"{kind}1 core"].wall) / min(scaling[f"{kind}2 cores"].wall)
-            for kind in ("", "control, ")
-        )
-        what = "8 ranks: one core's time over that of two"
-        beside = f"two processes that share nothing: {control:.2f}"
-        yield Target(what, ">= 1.7", f"{ours:.2f}", ours >= 1.7, beside)
+def _ratios(
+    found: Mapping[str, Mapping[str, Figures]], over: str, under: str, names: Iterable[str]
+) -> Iterator[_Ratio]:
+    for name in names:
+        both = found.get(name, {})
+        if over in both and under in both and not (both[over].error or both[under].error):
+            first, second = both[over], both[under]
+            beside = f"{name}: CPU time of {over} {first.cpu_s:.3f} s, of {under} {second.cpu_s:.3f} s"
+            yield _Ratio(name, first.cpu_s / second.cpu_s, first.wall_s / second.wall_s, beside)
 
 
-def of_commands(whole: dict[str, Timed]) -> Iterator[Target]:
-    """Yield what concerns whole processes, in wall time."""
-    second = whole["second metric of the run"].wall_s
-    beside = f"the first metric, which reads the trace: {whole['first metric of a run'].wall_s:.2f} s"
-    yield Target(
-        "second metric of a run, whole process", "<= 0.6 s", f"{second:.2f} s", second <= 0.6, beside
+def of_loading(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
+    """Yield what concerns the way from one file to tables: the worst trace, on one core."""
+    known = list(measured)
+    large = [one.name for one in known if one.size >= _LARGE]
+    rows = (
+        ("load of HTA over ours, worst trace of 10 MB and more", "HTA", OURS, large, 30.0),
+        ("load of TraceLens over ours, worst trace", "TraceLens", OURS, large, 30.0),
+        ("our rate over that of bare simdjson, worst trace", "simdjson", OURS, [k.name for k in known], 0.7),
     )
-    start = whole["ccl-bench --help"].wall_s
-    beside = f"Python alone {whole['python -c pass'].wall_s:.2f} s"
-    yield Target("start of the command", "<= 0.3 s", f"{start:.2f} s", start <= 0.3, beside)
+    for what, over, under, names, aim in rows:
+        if ratios := list(_ratios(found, over, under, names)):
+            worst = min(ratios, key=lambda ratio: ratio.cpu)
+            yield _at_least(what, aim, worst.cpu, worst.wall, worst.beside)
 
 
-def of_memory(sizes: dict[str, Timed], largest: str, kind: str) -> Iterator[Target]:
+def of_formats(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
+    """Yield what concerns other formats: the rate, the time over that of a peer, and the memory."""
+    by_name = {one.name: one for one in measured}
+    for name, aim in RATES.items():
+        if name in by_name and not (ours := found[name][TABLES]).error:
+            rate, wall = (by_name[name].size / MEGA / seconds for seconds in (ours.cpu_s, ours.wall_s))
+            what = f"{name}, MB/s"
+            yield Target(what, f">= {aim:g}", f"{rate:.0f}", rate >= aim, f"{wall:.0f}")
+    for name, (over, under, aim) in OVER_PEER.items():
+        for ratio in _ratios(found, over, under, [name]):
+            yield _at_most(f"{name}: {over} over {under}", aim, ratio.cpu, ratio.wall, ratio.beside)
+    for name, aim in MEMORY.items():
+        if name in by_name and not (ours := found[name][TABLES]).error:
+            share = (ours.peak_bytes - ours.idle_bytes) / by_name[name].size
+            what = f"{name}: memory above that of an idle process, over the file"
+            yield Target(what, f"<= {aim:g}", f"{share:.2f}", share <= aim)
+
+
+TABLES = "ccl-bench, tables"
+RATES = {"nsys": 150.0, "Execution Trace": 300.0}
+"""Input → MB/s that are aimed at."""
+OVER_PEER = {
+    "nsys": ("ccl-bench, overlap", "nsys-ai, overlap", 1.0),
+    "serving": (TABLES, "orjson", 1.5),
+    "memory snapshot": (TABLES, "pickle.load", 2.0),
+}
+"""Input → ours, a peer, and the ratio of times that is aimed at."""
+MEMORY = {"nsys": 0.3, "serving": 2.0}
+"""Input → memory over the size of the file that is aimed at."""
+
+
+def of_cores(scaling: Mapping[str, Figures], what: str, one: str, two: str, aim: float) -> Iterator[Target]:
+    """Yield what two cores bring over one, beside two processes that share nothing.
+
+    Only wall times can show it: the best of the rounds, because other programs only lengthen them.
+    """
+    if any(its.error for its in scaling.values()):
+        return
+    pairs = ((one, two), ("control, 1 core", "control, 2 cores"))
+    ours, control = (min(scaling[a].wall) / min(scaling[b].wall) for a, b in pairs)
+    share = ours / control
+    beside = f"{ours:.2f} times as fast, two processes that share nothing {control:.2f} times"
+    yield Target(what, f">= {aim:g}", "", share >= aim, f"{share:.2f}", beside)
+
+
+def of_commands(whole: Mapping[str, Timed]) -> Iterator[Target]:
+    """Yield what concerns whole processes."""
+    nothing, again = whole[commands.NOTHING], whole[commands.AGAIN]
+    beside = ", ".join(f"{name} {whole[name].cpu_s:.3f} s" for name in (commands.NOTHING, *_QUESTIONS))
+    cpu, wall = again.cpu_s / nothing.cpu_s, again.wall_s / nothing.wall_s
+    yield _at_most("one metric, nothing changed, over `python -c pass`", 10.0, cpu, wall, beside)
+
+
+_QUESTIONS = (commands.AGAIN, commands.SECOND, commands.FIRST)
+
+
+def of_ranks(found: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:
+    """Yield what one more rank of 10 MB costs, and what a report costs more than every metric."""
+    fewer, more = min(found), max(found)
+    for what, name, aim in (
+        ("every metric, nothing kept, each rank of 10 MB", commands.COLD, 45.0),
+        ("every metric, tables kept, each rank", commands.WARM, 3.0),
+    ):
+        few, many = found[fewer][name], found[more][name]
+        cpu, wall = (
+            (after - before) / (more - fewer) * 1e3
+            for before, after in ((few.cpu_s, many.cpu_s), (few.wall_s, many.wall_s))
+        )
+        beside = f"{fewer} ranks {few.cpu_s:.2f} s, {more} ranks {many.cpu_s:.2f} s"
+        yield Target(what, f"<= {aim:g} ms", f"{cpu:.1f} ms", cpu <= aim, f"{wall:.1f} ms", beside)
+    report, every = found[fewer][commands.REPORT], found[fewer][commands.WARM]
+    cpu, wall = report.cpu_s - every.cpu_s, report.wall_s - every.wall_s
+    beside = f"{fewer} ranks: the report {report.cpu_s:.2f} s, every metric {every.cpu_s:.2f} s"
+    yield Target(
+        "HTML report over every metric", "<= 0.15 s", f"{cpu:+.2f} s", cpu <= 0.15, f"{wall:+.2f} s", beside
+    )
+
+
+def of_pipes(found: Mapping[str, Timed]) -> Iterator[Target]:
+    """Yield the memory of a command whose output goes into a pipe: the worst run."""
+    worst = max(found.values(), key=lambda timed: timed.peak_bytes)
+    peak = worst.peak_bytes / _MIB
+    yield Target(
+        "`inspect` into a pipe, worst run", "<= 110 MiB", f"{peak:.0f} MiB", peak <= 110, "", worst.name
+    )
+
+
+def of_digest(sizes: Mapping[str, Timed], digest: Figures, largest: str) -> Iterator[Target]:
+    """Yield one metric of a large file over the SHA-256 that its result states."""
+    if largest in sizes and not digest.error:
+        ours = sizes[largest]
+        beside = f"{ours.cpu_s:.2f} s, SHA-256 alone {digest.cpu_s:.2f} s"
+        ratios = ours.cpu_s / digest.cpu_s, ours.wall_s / digest.wall_s
+        yield _at_most(f"one metric of {largest}, cold, over its SHA-256", 2.0, *ratios, beside)
+
+
+def of_memory(sizes: Mapping[str, Timed], largest: str, kind: str) -> Iterator[Target]:
     """Yield the peak memory of the largest file."""
     if largest in sizes:
         timed = sizes[largest]
-        peak = timed.peak_bytes
-        beside = f"in {timed.wall_s:.0f} s"
+        peak, beside = timed.peak_bytes / _GIGA, f"in {timed.wall_s:.0f} s"
         what = f"memory for {kind} of one rank of {largest}"
-        yield Target(what, "<= 1.5 GB", f"{peak / _GIGA:.2f} GB", peak <= 1.5 * _GIGA, beside)
+        yield Target(what, "<= 1.5 GB", f"{peak:.2f} GB", peak <= 1.5, "", beside)
+
+
+def _at_least(what: str, aim: float, cpu: float, wall: float, beside: str) -> Target:
+    return Target(what, f">= {aim:g}", f"{cpu:.2f}", cpu >= aim, f"{wall:.2f}", beside)
+
+
+def _at_most(what: str, aim: float, cpu: float, wall: float, beside: str) -> Target:
+    return Target(what, f"<= {aim:g}", f"{cpu:.2f}", cpu <= aim, f"{wall:.2f}", beside)
 
 
 def table(targets: Iterable[Target]) -> str:
     """Return the targets as a Markdown table."""
-    rows = [("what", "target", "measured", "", "for comparison"), ("---",) * 5]
-    rows += [(t.what, t.aim, t.measured, "reached" if t.is_reached else "missed", t.beside) for t in targets]
+    rows = [("what", "target", "CPU", "wall", "", "for comparison"), ("---",) * 6]
+    rows += [
+        (t.what, t.aim, t.measured, t.wall, "reached" if t.is_reached else "missed", t.beside)
+        for t in targets
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -63,7 +63,7 @@ def _trace_folder(root: Path) -> Path | None:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.is_file())
+        return sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
     except OSError:
         return []
 
