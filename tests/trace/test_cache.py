@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from writing import compact, event, kernel
 
-from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import content, discovery
 from ccl_bench.trace.content import read_content
@@ -103,11 +102,14 @@ def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp_path, monkeypatch):
     trace = trace_in(tmp_path)
 
-    def overwritten(path):
-        trace_in(tmp_path, count=9)
-        return "0" * 64
+    read = content._read
 
-    monkeypatch.setattr(storage, "sha256", overwritten)
+    def overwritten(*given):
+        found = read(*given)
+        trace_in(tmp_path, count=9)
+        return found
+
+    monkeypatch.setattr(content, "_read", overwritten)
     assert read_content(trace, TABLES)[0].table("kernels").height == 3
     monkeypatch.undo()
     (now,) = discovery.discover_traces(trace.path).traces

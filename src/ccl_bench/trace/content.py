@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -251,9 +252,9 @@ def read_content(
         place = cache_folder(trace)
         if use_cache and (kept := load_cached(place, tables)):
             return kept
-        with remote.local_copy(trace.path) as path:
-            content = _read(trace, path)
-            sha256 = storage.sha256(path)
+        with remote.local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
+            hashed = beside.submit(storage.sha256, path)  # on another core, where there is one
+            content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
