@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pytest
 from injected import SHARDED, diagnosed
 
 from ccl_bench import diagnosis
+from ccl_bench.base import registry
 from ccl_bench.base.registry import Registry
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = f"[{diagnosis.GROUP}]\nstrange = strangers_rules\n"
     (tmp_path / "strange-1.dist-info" / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_installed", entry_points)
     fresh: Registry[diagnosis.Diagnosis] = Registry("diagnosis", diagnosis.GROUP)
     monkeypatch.setattr(diagnosis, "DIAGNOSES", fresh)
     monkeypatch.setattr(diagnosis, "load", lambda: fresh)

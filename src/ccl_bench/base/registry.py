@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -23,6 +23,12 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     """Return a hint naming the closest known words, or an empty string; `cutoff` is the least likeness."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+@cache
+def _installed() -> EntryPoints:
+    """Return the entry points of all packages: finding them takes as long as a small trace."""
+    return entry_points()
 
 
 class Registry(Generic[T]):
@@ -59,7 +65,7 @@ class Registry(Generic[T]):
 
     @cached_property
     def _entries(self) -> EntryPoints:
-        return entry_points(group=self.group)
+        return _installed().select(group=self.group)
 
     def load_plugins(self) -> None:
         """Import every plug-in of the entry-point group once."""
