@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import cache, cached_property
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ccl_bench.base.errors import UsageError
 
@@ -28,7 +28,7 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 @cache
 def _installed() -> EntryPoints:
     """Return the entry points of all packages: finding them takes as long as a small trace."""
-    return entry_points()
+    return cast("EntryPoints", entry_points())  # another type before Python 3.12, with the same method
 
 
 class Registry(Generic[T]):
