@@ -229,7 +229,7 @@ def read_text(name: Location, limit: int = MIB) -> str:
     return decode_text(raw)
 
 
-def decode_text(raw: bytes) -> str:
+def decode_text(raw: bytes | bytearray) -> str:
     """Return text in UTF-8 without its mark; what is no UTF-8 becomes U+FFFD.
 
     Python imports the codec `utf-8-sig` when it is first asked for, which fails after a change of user.

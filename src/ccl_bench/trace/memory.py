@@ -46,6 +46,9 @@ _CONTAINER_BYTES, _ITEM_BYTES = 64, 40
 
 _PIECE_BYTES = 16 << 20
 
+_COUNTED_BYTES = 1 << 18
+"""Bytes of a text whose characters are counted together: what they are compared to fits in a core's cache."""
+
 _UNITS = {"": 1, "B": 1, "K": 1e3, "M": 1e6, "G": GIGA, "T": 1e12}
 
 
@@ -225,10 +228,27 @@ def hold_rows(kind: str, count: int, *, on_disk: bool = False) -> None:
     hold(int(count * each * (measured["share_of_row_on_disk"] if on_disk else 1)))
 
 
-def hold_json(text: bytes) -> None:
+def hold_json(text: bytes | bytearray) -> None:
     """Count what a JSON text takes as objects of Python, before it is parsed."""
-    containers = text.count(b"{") + text.count(b"[")
-    hold(len(text) + _CONTAINER_BYTES * containers + _ITEM_BYTES * text.count(b","))
+    hold(len(text))
+    hold_values(text)
+
+
+def hold_values(text: bytes | bytearray) -> None:
+    """Count what the containers and items of JSON texts take as objects of Python."""
+    containers = _occurrences(text, b"{") + _occurrences(text, b"[")
+    hold(_CONTAINER_BYTES * containers + _ITEM_BYTES * _occurrences(text, b","))
+
+
+def _occurrences(text: bytes | bytearray, character: bytes) -> int:
+    """Return how often a character occurs; Python's own search starts anew after each one it finds."""
+    if len(text) < _COUNTED_BYTES:
+        return text.count(character)
+    import numpy as np
+
+    codes = np.frombuffer(text, np.uint8)
+    blocks = (codes[at : at + _COUNTED_BYTES] for at in range(0, len(codes), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(block == character[0])) for block in blocks)
 
 
 class _CountedStream:

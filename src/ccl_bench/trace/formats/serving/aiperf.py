@@ -5,8 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from msgspec import Struct
+from msgspec.json import Decoder
+
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.trace import memory
 from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
@@ -14,11 +19,12 @@ from ccl_bench.trace.formats.serving.json_values import (
     instant_ns,
     lines,
     one_value,
-    parse_json,
+    parsed,
     read_whole,
     seconds,
     text,
     tokens,
+    typed,
 )
 from ccl_bench.trace.formats.serving.recognition import is_aiperf_records
 from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
+    from ccl_bench.trace.formats.serving.json_values import Floats
 
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _TTFT = ("time_to_first_token", "ttft")
@@ -48,6 +55,8 @@ _OBJECTIVES = dict.fromkeys(_TTFT, "ttft") | {"inter_token_latency": "tpot", "re
 """Objectives that AIPerf states in ms."""
 _HEAD_BYTES = 256 << 10
 
+_WARM_UP = "warmup"
+
 _CANCELLED = 499
 """HTTP status of a request that the client gave up, which AIPerf uses for those it cancels itself."""
 
@@ -56,7 +65,8 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an AIPerf run."""
     raw, damage = read_whole(stream)
     rows = RequestRows("aiperf", file)
-    if not is_aiperf_records(raw[:_HEAD_BYTES]):
+    if not is_aiperf_records(bytes(raw[:_HEAD_BYTES])):
+        memory.hold_json(raw)
         summary = one_value(raw, damage, file)
         if not isinstance(summary, dict):
             raise InputError("is not an object", where=file)
@@ -64,7 +74,9 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
         if summary.get("was_cancelled") is True:
             rows.findings.append(_cut_short(file))
         return rows.content()
+    memory.hold_values(raw)
     for number, line in lines(raw):
+        memory.hold(len(line))
         rows.add(f"line {number}", partial(_record, line, number))
     if damage:
         rows.lost.append(f"everything after line {number}: {damage}")
@@ -128,9 +140,108 @@ def _cut_short(file: str) -> Finding:
     return Finding("benchmark-cut-short", "warning", message, file, touches=("requests",))
 
 
-def _record(line: bytes, number: int) -> Request:
+class _Number(Struct, gc=False):
+    value: int | float | None = None
+    unit: str | None = None
+
+
+class _Numbers(Struct, gc=False):
+    value: list[float] | None = None
+    unit: str | None = None
+
+
+class _Metrics(Struct, gc=False):
+    time_to_first_token: _Number | None = None
+    ttft: _Number | None = None
+    request_latency: _Number | None = None
+    inter_token_latency: _Number | None = None
+    inter_chunk_latency: _Numbers | None = None
+    input_sequence_length: _Number | None = None
+    output_sequence_length: _Number | None = None
+    min_request_timestamp: _Number | None = None
+    max_response_timestamp: _Number | None = None
+
+
+class _Metadata(Struct, gc=False):
+    x_request_id: str | None = None
+    request_start_ns: int | None = None
+    request_end_ns: int | None = None
+    timestamp_ns: int | None = None
+    was_cancelled: bool | None = None
+    benchmark_phase: str | None = None
+    credit_phase: str | None = None
+
+
+class _Record(Struct, gc=False):
+    """The line of a request that succeeded, as usual."""
+
+    metadata: _Metadata
+    metrics: _Metrics
+    error: None = None
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_RECORD = Decoder(_Record)
+
+
+def _usual(line: bytearray, number: int) -> Request | None:
+    """Return a request that succeeded; None where it is not as usual: `_record` reads it then."""
+    record = typed(_RECORD, line)
+    if record is None:
+        return None
+    about, measured = record.metadata, record.metrics
+    if about.was_cancelled or _WARM_UP in {about.benchmark_phase, about.credit_phase}:
+        return None
+    sent = _said(measured.min_request_timestamp), about.request_start_ns, about.timestamp_ns
+    ended = _said(measured.max_response_timestamp), about.request_end_ns
+    numbers = measured.inter_chunk_latency
+    gaps = None
     try:
-        entry = parse_json(line)
+        if numbers is not None and numbers.value is not None:
+            gaps = _whole_gaps(numbers.value, _known_s(numbers.unit))
+        return Request(
+            0,
+            text(about.x_request_id) or f"line {number}",
+            start_ns=instant_ns(_first(sent), "start"),
+            end_ns=instant_ns(_first(ended), "end"),
+            ttft_s=_first((_said_s(measured.time_to_first_token), _said_s(measured.ttft))),
+            latency_s=_said_s(measured.request_latency),
+            own_tpot_s=_said_s(measured.inter_token_latency),
+            input_tokens=tokens(_said(measured.input_sequence_length), ""),
+            output_tokens=tokens(_said(measured.output_sequence_length), ""),
+            gaps_s=gaps,
+        )
+    except Impossible:
+        return None
+
+
+def _said(number: _Number | None) -> Any:
+    return None if number is None else number.value
+
+
+def _said_s(number: _Number | None) -> float | None:
+    if number is None or number.value is None:
+        return None
+    return seconds(number.value, "", _known_s(number.unit))
+
+
+def _known_s(unit: str | None) -> float:
+    if unit not in _UNITS_S:
+        raise Impossible
+    return _UNITS_S[unit]
+
+
+def _whole_gaps(values: list[float], unit_s: float) -> Floats:
+    for value in (min(values), max(values)) if values else ():
+        seconds(value, "", unit_s)
+    return in_seconds(np.fromiter(values, np.float64, len(values)), unit_s)
+
+
+def _record(line: bytearray, number: int) -> Request:
+    if (usual := _usual(line, number)) is not None:
+        return usual
+    try:
+        entry = parsed(line)
     except ValueError as error:
         raise Impossible(f"it is not complete JSON: {error}") from error
     if not isinstance(entry, dict):
@@ -172,7 +283,7 @@ def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
     if error:
         return "failed", message
     phase = about.get("benchmark_phase") or about.get("credit_phase")
-    return ("warmup" if phase == "warmup" else "ok"), ""
+    return (_WARM_UP if phase == _WARM_UP else "ok"), ""
 
 
 def _is_cancellation(error: dict[str, Any]) -> bool:

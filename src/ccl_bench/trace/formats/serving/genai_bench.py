@@ -7,21 +7,45 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.serving.json_values import (
+    Fields,
     Impossible,
     finite,
     in_seconds,
+    part,
     read_objects,
     seconds,
     text,
     tokens,
 )
-from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic, totals
+from ccl_bench.trace.formats.serving.requests import (
+    Request,
+    RequestRows,
+    StoredStatistic,
+    listed_decoder,
+    statistic,
+    totals,
+    whole_list,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
+    from msgspec import Raw
+
     from ccl_bench.trace.content import TraceContent
+
+_LIST = "individual_request_metrics"
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_ENTRIES = listed_decoder(
+    {
+        "latency": "e2e_latency",
+        "own_tpot": "tpot",
+        "input_tokens": "num_input_tokens",
+        "output_tokens": "num_output_tokens",
+    }
+)
 
 _UNITS_S = {"s": 1.0, "ms": 1e-3}
 _QUANTITIES = {"ttft": "ttft", "tpot": "tpot", "e2e_latency": "latency"}
@@ -41,16 +65,25 @@ def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
         whole = document.get("aggregated_metrics")
         if isinstance(whole, dict):
             rows.stored += _stored(whole, benchmark, unit_s)
-        listed = document.get("individual_request_metrics")
+        if isinstance(document, Fields) and _is_added(rows, document.text(_LIST), benchmark, unit_s):
+            continue
+        listed = document.get(_LIST)
         if not isinstance(listed, list):
-            rows.unlisted("individual_request_metrics")
+            rows.unlisted(_LIST)
             continue
         for index, entry in enumerate(listed):
             rows.add(f"request {index}", partial(_request, entry, index, benchmark, unit_s))
     return rows.content()
 
 
-def _unit_s(document: dict[str, Any], file: str) -> float:
+def _is_added(rows: RequestRows, listed: Raw | None, benchmark: int, unit_s: float) -> bool:
+    """Whether a list of requests was added at once, which one that is as usual is."""
+    entries = None if listed is None else part(_ENTRIES, listed)
+    whole = whole_list(entries, benchmark, unit_s) if entries else None
+    return whole is not None and rows.add_whole(whole)
+
+
+def _unit_s(document: Mapping[str, Any], file: str) -> float:
     unit = document.get("_time_unit", "s")
     if not isinstance(unit, str) or unit not in _UNITS_S:
         raise InputError(f"_time_unit is {unit!r}, which is neither s nor ms", where=file)

@@ -1,14 +1,22 @@
 """JSON as serving benchmarks write it, one value or one on each line, and the numbers in it.
 
-Everything that cannot be understood is an error that says where.
+Everything that cannot be understood is an error that says where. What a file holds is read with types where
+it is as usual: Python's own parser, which takes NaN and lone surrogates too, reads all else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Raw
+from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.storage import DAMAGED, decode_text
@@ -18,71 +26,175 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
+    Text = bytes | bytearray
+    from ccl_bench.base.lazy_imports import pl
+
+    Floats = np.ndarray[Any, np.dtype[np.float64]]
+    Value = TypeVar("Value")
+    Number = TypeVar("Number", float, pl.Series, Floats)
+
 _BLOCK_BYTES = 1 << 20
 _COPY_AGAIN = "copy the file again, or repeat the benchmark"
 
+_NOT_BLANK = re.compile(rb"\S")
 
-def read_whole(stream: BinaryIO) -> tuple[bytes, str]:
+_NUMBER_BYTES = 1 << 11
+"""Digits of a number that Python refuses (4,300) fill a block of so many bytes, wherever they begin."""
+
+
+def read_whole(stream: BinaryIO) -> tuple[bytearray, str]:
     """Return what can be read of a stream, and what kept the rest from being read."""
     found = bytearray()
     try:
         while block := stream.read(_BLOCK_BYTES):
             found += block
     except DAMAGED as error:
-        return bytes(found), str(error) or type(error).__name__
-    return bytes(found), ""
+        return found, str(error) or type(error).__name__
+    return found, ""
 
 
-def lines(raw: bytes) -> Iterator[tuple[int, bytes]]:
+def lines(raw: bytearray) -> Iterator[tuple[int, bytearray]]:
     """Yield the number and content of each line that is not blank."""
-    for number, line in enumerate(raw.split(b"\n"), start=1):
-        if line.strip():
+    number, start = 0, 0
+    while start <= len(raw):
+        end = raw.find(b"\n", start)
+        line = raw[start : end if end >= 0 else len(raw)]
+        number, start = number + 1, end + 1 if end >= 0 else len(raw) + 1
+        if line and not line.isspace():
             yield number, line
 
 
-def parse_json(raw: bytes) -> Any:
+def parse_json(raw: Text) -> Any:
     """Return the value that is `raw`; ValueError where it is none."""
     memory.hold_json(raw)
+    return parsed(raw)
+
+
+def parsed(raw: Text) -> Any:
+    """Do the same for what was counted as held."""
     try:
         return json.loads(decode_text(raw))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_objects(stream: BinaryIO, file: str) -> list[dict[str, Any]]:
+def typed(decoder: Decoder[Value], raw: Text) -> Value | None:
+    """Return the value that is `raw`; None where it is not of the decoder's type, or Python may refuse it."""
+    blocks = (raw[at : at + _NUMBER_BYTES] for at in range(0, len(raw), _NUMBER_BYTES))
+    return None if any(block.isdigit() for block in blocks) else part(decoder, raw)
+
+
+def part(decoder: Decoder[Value], raw: Text | Raw) -> Value | None:
+    """Return a value of a text that `typed` read, None where it is not of the decoder's type."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class Fields(Mapping[str, Any]):
+    """An object of a file, whose values are parsed when they are asked for: most lists are not."""
+
+    def __init__(self, texts: dict[str, Raw], file: str) -> None:
+        self._texts = texts
+        self._file = file
+
+    def __getitem__(self, key: str) -> Any:
+        with _whole(self._file):
+            return parsed(bytes(self._texts[key]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def text(self, key: str) -> Raw | None:
+        """Return a value as it stands in the file, None where there is none."""
+        return self._texts.get(key)
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_OBJECTS = Decoder(dict[str, Raw] | list[dict[str, Raw]])
+
+
+_NO_RATE = b'"request_rate"'
+_INFINITE = re.compile(rb":\s*+-?(Infinity)")
+
+
+def _spell_infinity(raw: bytearray) -> None:
+    """Write the rate of requests without a limit as JSON has it, which the tools do not.
+
+    As long and of the same value, so that whatever reads it finds the same at the same place. The key with
+    its quotes stands nowhere else: in a text they are escaped.
+    """
+    at = raw.find(_NO_RATE)
+    while at >= 0:
+        at += len(_NO_RATE)
+        if found := _INFINITE.match(raw, at):
+            raw[slice(*found.span(1))] = b"1e999   "
+        at = raw.find(_NO_RATE, at)
+
+
+def _objects(raw: bytearray, file: str) -> Any:
+    """Return the value that is `raw`, objects of which that are not inside another one as Fields."""
+    memory.hold_json(raw)
+    _spell_infinity(raw)
+    found = typed(_OBJECTS, raw)
+    if isinstance(found, dict):
+        return Fields(found, file)
+    return parsed(raw) if found is None else [Fields(each, file) for each in found]
+
+
+def read_objects(stream: BinaryIO, file: str) -> list[Mapping[str, Any]]:
     """Return the object that a file is, those of its list or those on its lines; InputError for all else."""
     raw, damage = read_whole(stream)
-    value = None if _holds_several(raw) else one_value(raw, damage, file)
-    found = _by_line(raw, file) if value is None else value if isinstance(value, list) else [value]
+    found: list[Any]
+    if _holds_several(raw, file):
+        found = _by_line(raw, file)
+    else:
+        with _whole(file, damage):
+            value = _objects(raw, file)
+        found = value if isinstance(value, list) else [value]
     for number, value in enumerate(found):
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             raise InputError(f"result {number} is not an object", where=file, fix=_COPY_AGAIN)
     return found
 
 
-def one_value(raw: bytes, damage: str, file: str) -> Any:
-    """Return the one value that a file is."""
+def one_value(raw: Text, damage: str, file: str) -> Any:
+    """Return the one value that a file is, which was counted as held."""
+    with _whole(file, damage):
+        return parsed(raw)
+
+
+@contextlib.contextmanager
+def _whole(file: str, damage: str = "") -> Iterator[None]:
+    """Turn what the parser says in the block into an error that names the file."""
     try:
-        return parse_json(raw)
+        yield
     except ValueError as error:
         what = f"cannot be read to its end: {damage}" if damage else f"is no whole JSON: {error}"
         raise InputError(what, where=file, fix=_COPY_AGAIN) from error
 
 
-def _holds_several(raw: bytes) -> bool:
+def _holds_several(raw: bytearray, file: str) -> bool:
     """Whether there is a line that is a value, and another after it."""
-    first = [line for _, line in islice(lines(raw), 2)]
+    begin = _NOT_BLANK.search(raw)
+    end = raw.find(b"\n", begin.start()) if begin else -1
+    if not begin or end < 0 or not _NOT_BLANK.search(raw, end):
+        return False
     try:
-        return len(first) > 1 and isinstance(parse_json(first[0]), dict)
+        return isinstance(_objects(raw[raw.rfind(b"\n", 0, begin.start()) + 1 : end], file), Mapping)
     except ValueError:
         return False
 
 
-def _by_line(raw: bytes, file: str) -> list[Any]:
+def _by_line(raw: bytearray, file: str) -> list[Any]:
     found = []
     for number, line in lines(raw):
         try:
-            found.append(parse_json(line))
+            found.append(_objects(line, file))
         except ValueError as error:
             raise InputError(
                 f"line {number} is not complete JSON: {error}", where=file, fix=_COPY_AGAIN
@@ -112,8 +224,27 @@ def seconds(value: object, name: str, unit_s: float = 1.0) -> float | None:
     return scaled
 
 
-def in_seconds(value: float, unit_s: float) -> float:
-    """Return a time in seconds; dividing by 1000 keeps a digit that multiplying with 0.001 loses."""
+_PLAIN = frozenset({int, float})
+
+
+def whole_column(values: list[Any], unit_s: float = 1.0) -> Floats | None:
+    """Return a list of times in seconds; None where one is no time that `seconds` returns."""
+    if not _PLAIN.issuperset(map(type, values)):
+        return None
+    try:
+        return as_times(np.array(values, np.float64), unit_s)
+    except OverflowError:
+        return None
+
+
+def as_times(values: Floats, unit_s: float = 1.0) -> Floats | None:
+    """Do the same for numbers that are known as such."""
+    scaled = in_seconds(values, unit_s)
+    return scaled if not scaled.size or (scaled.min() >= 0 and scaled.max() <= LONGEST_S) else None
+
+
+def in_seconds(value: Number, unit_s: float) -> Number:
+    """Return times in seconds; dividing by 1000 keeps a digit that multiplying with 0.001 loses."""
     return value / round(1 / unit_s) if unit_s < 1 else value * unit_s
 
 

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.trace import memory
 from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
@@ -19,14 +21,35 @@ from ccl_bench.trace.formats.serving.json_values import (
     seconds,
     text,
     tokens,
+    typed,
 )
-from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic, totals
+from ccl_bench.trace.formats.serving.requests import (
+    Request,
+    RequestRows,
+    StoredStatistic,
+    listed_decoder,
+    statistic,
+    totals,
+    whole_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_ENTRIES = listed_decoder(
+    {
+        "ttft": "ttft_s",
+        "latency": "end_to_end_latency_s",
+        "own_tpot": "inter_token_latency_s",
+        "input_tokens": "number_input_tokens",
+        "output_tokens": "number_output_tokens",
+        "error_message": "error_msg",
+    }
+)
 
 _QUANTITIES = {"ttft": "ttft", "inter_token_latency": "own_tpot", "end_to_end_latency": "latency"}
 _STATISTIC = re.compile(r"results_(ttft|inter_token_latency|end_to_end_latency)_s_(?:quantiles_)?(\w+)")
@@ -36,8 +59,12 @@ _A_MINUTE = "results_num_completed_requests_per_min"
 
 def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of either file of an LLMPerf run."""
-    value = one_value(*read_whole(stream), file)
+    raw, damage = read_whole(stream)
+    memory.hold_json(raw)
     rows = RequestRows("llmperf", file)
+    if _is_added(rows, raw):
+        return rows.content()
+    value = one_value(raw, damage, file)
     if isinstance(value, dict):
         rows.stored += _stored(value)
     elif isinstance(value, list):
@@ -46,6 +73,16 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     else:
         raise InputError("is neither a list of requests nor a summary", where=file)
     return rows.content()
+
+
+def _is_added(rows: RequestRows, raw: bytearray) -> bool:
+    """Whether the requests were added at once, which a list that is as usual is."""
+    entries = typed(_ENTRIES, raw)
+    whole = whole_list(entries, 0, 1.0) if entries else None
+    if whole is None:
+        return False
+    no_token = pl.col("ttft_s") == 0
+    return rows.add_whole(whole.with_columns(pl.when(~no_token).then("ttft_s").alias("ttft_s")))
 
 
 def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:

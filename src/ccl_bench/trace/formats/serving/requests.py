@@ -5,17 +5,31 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from msgspec import defstruct
+from msgspec.json import Decoder
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.serving.json_values import LONGEST_S, Impossible, finite
+from ccl_bench.trace.formats.serving.json_values import (
+    LONGEST_S,
+    MOST_TOKENS,
+    Impossible,
+    finite,
+    in_seconds,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ccl_bench.trace.formats.serving.json_values import Floats
 
 _TOUCHES = ("requests",)
 _SHOWN = 3
@@ -27,6 +41,9 @@ _MOST = 1e18
 _FAILED = "failed"
 _MANY_FAILED = 0.1
 """Share of failed requests above which the others say little of the server under this load."""
+
+_LISTED_AT_ONCE = 1000
+"""Requests that are made rows together: objects of Python take several times as much memory."""
 
 _EXTRA_PIECES = 2
 """Pieces of an answer without a token that servers send: one that names the role, one that ends it."""
@@ -48,7 +65,7 @@ class Request:
     own_tpot_s: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    gaps_s: list[float] | None = None
+    gaps_s: Floats | list[float] | None = None
     error: str = ""
 
 
@@ -58,6 +75,8 @@ class RequestRows:
 
     tool: str
     file: str
+    parts: list[pl.DataFrame] = field(default_factory=list)
+    """Rows that precede those in `requests`."""
     requests: list[Request] = field(default_factory=list)
     stored: list[StoredStatistic] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -74,12 +93,39 @@ class RequestRows:
             self.lost.append(f"{place}: {error}")
         else:
             self.requests.append(request)
+            if len(self.requests) == _LISTED_AT_ONCE:
+                self._add_listed()
+
+    def add_whole(self, rows: pl.DataFrame) -> bool:
+        """Keep a whole list of requests, columns of which may be absent; False where one is impossible.
+
+        Of one that did not succeed nothing but its error is kept.
+        """
+        numbers = [name for name in rows.columns if name not in _OF_ALL]
+        is_ok = pl.col("status") == "ok"
+        kept = rows.with_columns(pl.when(is_ok).then(name).alias(name) for name in numbers)
+        if kept.select(pl.any_horizontal(_impossible(kept.columns)).any()).item():
+            return False
+        memory.hold_rows("requests", kept.height)
+        self._add_listed()
+        self.parts.append(self._frame({name: kept[name] for name in kept.columns}, kept.height))
+        return True
+
+    def _add_listed(self) -> None:
+        """Move the requests that were added one by one to the rows."""
+        listed, self.requests = self.requests, []
+        if listed:
+            names = [entry.name for entry in fields(Request)]
+            said = {name: [getattr(each, name) for each in listed] for name in names}
+            self.parts.append(self._frame(said | {"gaps_s": lists_of(said["gaps_s"])}, len(listed)))
+
+    def _frame(self, columns: Mapping[str, pl.Series | Sequence[object]], height: int) -> pl.DataFrame:
+        return TABLES["requests"].frame({"tool": [self.tool] * height, **columns})
 
     def content(self) -> TraceContent:
         """Return the tables and findings of the file."""
-        names = [entry.name for entry in fields(Request)]
-        columns: dict[str, list[object]] = {name: [getattr(r, name) for r in self.requests] for name in names}
-        columns["tool"] = [self.tool] * len(self.requests)
+        self._add_listed()
+        requests = TABLES["requests"].concat(self.parts)
         impossible = [found for found in self.stored if not _is_possible(found)]
         self.stored = [found for found in self.stored if _is_possible(found)]
         statistics: dict[str, list[object]] = {
@@ -87,7 +133,7 @@ class RequestRows:
         }
         statistics["tool"] = [self.tool] * len(self.stored)
         tables = {
-            "requests": TABLES["requests"].frame(columns),
+            "requests": requests,
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
         }
         own = dict.fromkeys(self.findings)
@@ -95,9 +141,9 @@ class RequestRows:
             *own,
             *self._impossible(impossible),
             *self._lost(),
-            *self._failed(),
-            *self._uncounted(),
-            *self._disagreeing(),
+            *self._failed(requests),
+            *self._uncounted(requests),
+            *self._disagreeing(requests),
         ]
         return TraceContent(tables, findings=findings, attributes={"serving_benchmark": self.tool})
 
@@ -121,46 +167,44 @@ class RequestRows:
         )
         return [finding] if statistics else []
 
-    def _failed(self) -> list[Finding]:
-        count, sent = self._failures()
+    def _failed(self, requests: pl.DataFrame) -> list[Finding]:
+        count, sent = self._failures(requests["status"])
         if not count:
             return []
         share = count / sent
-        why = next(
-            (f", the first with: {r.error[:80]}" for r in self.requests if r.status == _FAILED and r.error),
-            "",
-        )
+        errors = requests.filter((pl.col("status") == _FAILED) & (pl.col("error") != ""))["error"]
+        why = f", the first with: {errors[0][:80]}" if errors.len() else ""
         message = f"{count} of {sent} requests failed ({100 * share:.3g} %){why}; they are in no mean"
         severity = "error" if share > _MANY_FAILED else "warning"
         return [Finding("requests-failed", severity, message, self.file, count=count, touches=_TOUCHES)]
 
-    def _failures(self) -> tuple[int, int]:
+    def _failures(self, status: pl.Series) -> tuple[int, int]:
         """Return how many requests failed, of how many, as listed, else as the tool counted them."""
-        if self.requests:
-            sent = [request.status for request in self.requests if request.status != "warmup"]
-            return sent.count(_FAILED), len(sent)
+        if status.len():
+            return int((status == _FAILED).sum()), int((status != "warmup").sum())
         failed, others = total(self.stored, _FAILED), ("completed", "cancelled")
         if not failed:
             return 0, 0
         return round(failed), round(failed + sum(total(self.stored, name) or 0 for name in others))
 
-    def _uncounted(self) -> list[Finding]:
+    def _uncounted(self, requests: pl.DataFrame) -> list[Finding]:
         """Find answers that came in more pieces than their stated number of tokens."""
-        counted = [r for r in self.requests if r.gaps_s and r.output_tokens is not None]
-        pieces = [(len(r.gaps_s or ()) + 1, r.output_tokens or 0) for r in counted]
-        short = sum(found > tokens + _EXTRA_PIECES for found, tokens in pieces)
-        if not short or short <= _MANY_UNCOUNTED * len(counted):
+        pieces = requests["gaps_s"].list.len().cast(pl.Int64) + 1
+        is_counted = (pieces > 1) & requests["output_tokens"].is_not_null()
+        known = int(is_counted.sum())
+        short = int((is_counted & (pieces > requests["output_tokens"] + _EXTRA_PIECES)).sum())
+        if not short or short <= _MANY_UNCOUNTED * known:
             return []
         message = (
-            f"{short} of {len(counted)} answers came in more pieces than their stated tokens, so tokens "
+            f"{short} of {known} answers came in more pieces than their stated tokens, so tokens "
             "were probably not counted"
         )
         return [Finding("tokens-uncounted", "error", message, self.file, count=short, touches=_TOUCHES)]
 
-    def _disagreeing(self) -> list[Finding]:
+    def _disagreeing(self, requests: pl.DataFrame) -> list[Finding]:
         found: list[str] = []
-        for benchmark in dict.fromkeys(request.benchmark for request in self.requests):
-            mine = [r for r in self.requests if r.benchmark == benchmark and r.status == "ok"]
+        for benchmark in requests["benchmark"].unique(maintain_order=True):
+            mine = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
             said = [s for s in self.stored if s.benchmark == benchmark]
             found += disagreements(mine, said)
         return [
@@ -217,10 +261,10 @@ def statistic(name: str) -> str:
 
 def in_milliseconds(document: Mapping[str, object], benchmark: int) -> Iterator[StoredStatistic]:
     """Yield the statistics in keys such as `mean_ttft_ms`."""
-    for key, value in document.items():
-        match = _IN_MILLISECONDS.fullmatch(key)
-        number = finite(value)
-        if match and number is not None:
+    matches = (match for key in document if (match := _IN_MILLISECONDS.fullmatch(key)))
+    for match in matches:
+        number = finite(document[match[0]])
+        if number is not None:
             quantity = "latency" if match[2] in _LATENCY else match[2]
             yield StoredStatistic(benchmark, quantity, statistic(match[1]), number / 1000)
 
@@ -235,31 +279,118 @@ def totals(
             yield StoredStatistic(benchmark, quantity, "total", number)
 
 
-def disagreements(requests: Sequence[Request], stored: Iterable[StoredStatistic]) -> Iterator[str]:
+def disagreements(requests: pl.DataFrame, stored: Iterable[StoredStatistic]) -> Iterator[str]:
     """Yield what the tool said of all requests that its list of them does not give."""
     said = {(each.quantity, each.statistic): each.value for each in stored}
     completed = said.get(("completed", "total"))
-    if completed is not None and completed != len(requests):
-        yield f"{completed:g} requests succeeded by the tool's count, and {len(requests)} by the list"
-    for quantity, values in _values(requests).items():
+    if completed is not None and completed != requests.height:
+        yield f"{completed:g} requests succeeded by the tool's count, and {requests.height} by the list"
+    for quantity, read in _VALUES.items():
         mean = said.get((quantity, "mean"))
-        if mean is None or not values:
+        values = requests.select(read().drop_nulls()).to_series() if mean is not None else pl.Series()
+        if mean is None or not values.len() or _differ_little(cast("float", values.mean()), mean, _CLOSER):
             continue
-        own = math.fsum(values) / len(values)
-        if abs(own - mean) > TOLERANCE * max(abs(own), abs(mean)):
+        own = math.fsum(values) / values.len()
+        if not _differ_little(own, mean, TOLERANCE):
             yield f"the mean {quantity} is stated as {mean:.6g} s, and the requests give {own:.6g} s"
 
 
-def _values(requests: Sequence[Request]) -> dict[str, list[float]]:
-    return {
-        "ttft": [r.ttft_s for r in requests if r.ttft_s is not None],
-        "latency": [r.latency_s for r in requests if r.latency_s is not None],
-        "itl": [gap for r in requests for gap in r.gaps_s or ()],
-        "tpot": [tpot for r in requests if (tpot := _tpot(r)) is not None],
+def _differ_little(own: float, said: float, tolerance: float) -> bool:
+    return abs(own - said) <= tolerance * max(abs(own), abs(said))
+
+
+_CLOSER = 0.99 * TOLERANCE
+"""Where a rounded mean is as close, the exact one, which takes long of millions, is within the tolerance."""
+
+_VALUES: Mapping[str, Callable[[], pl.Expr]] = {
+    "ttft": lambda: pl.col("ttft_s"),
+    "latency": lambda: pl.col("latency_s"),
+    "itl": lambda: pl.col("gaps_s").explode(),
+    "tpot": lambda: pl.when(pl.col("output_tokens") >= 2).then(
+        (pl.col("latency_s") - pl.col("ttft_s")) / (pl.col("output_tokens") - 1)
+    ),
+}
+"""Quantity of which a tool states a mean → what requests give of it."""
+
+
+_LISTED: dict[str, Any] = {
+    "ttft": float | None,
+    "latency": float | None,
+    "own_tpot": float | None,
+    "input_tokens": int | None,
+    "output_tokens": int | None,
+    "error_code": int | str | None,
+    "error_message": str | None,
+}
+"""What an entry of a list of requests usually is."""
+
+
+def listed_decoder(names: Mapping[str, str]) -> Decoder[list[Any]]:
+    """Return the decoder of a list whose entries have other names for some of their parts."""
+    entry = defstruct("Listed", [(*part, None) for part in _LISTED.items()], rename=names, gc=False)
+    return Decoder(list[entry])  # type: ignore[valid-type]
+
+
+def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
+    """Return a list of requests as rows; None where a number fits no column."""
+    is_failed = [each.error_code is not None for each in listed]
+    errors = [
+        "" if each.error_code is None else text(each.error_message) or f"error {text(each.error_code)}"
+        for each in listed
+    ]
+    times = {
+        f"{name}_s": [getattr(each, name) for each in listed] for name in ("ttft", "latency", "own_tpot")
     }
-
-
-def _tpot(request: Request) -> float | None:
-    if request.latency_s is None or request.ttft_s is None or (request.output_tokens or 0) < 2:
+    columns = {name: in_seconds(pl.Series(said, dtype=pl.Float64), unit_s) for name, said in times.items()}
+    try:
+        for name in _OF_TOKENS:
+            columns[name] = pl.Series([getattr(each, name) for each in listed], dtype=pl.Int64)
+    except (OverflowError, pl.exceptions.PolarsError):
         return None
-    return (request.latency_s - request.ttft_s) / ((request.output_tokens or 0) - 1)
+    return listed_rows(benchmark, is_failed, errors, columns)
+
+
+def listed_rows(
+    benchmark: int, is_failed: Sequence[bool], errors: Sequence[str], columns: Mapping[str, pl.Series]
+) -> pl.DataFrame:
+    """Return requests that are called after their places as rows."""
+    about = {
+        "benchmark": [benchmark] * len(errors),
+        "request": [str(place) for place in range(len(errors))],
+        "status": [_FAILED if failed else "ok" for failed in is_failed],
+        "error": errors,
+    }
+    return pl.DataFrame({**about, **columns})
+
+
+_OF_ALL = frozenset({"benchmark", "request", "status", "error"})
+_OF_TIME, _OF_TOKENS = ("ttft_s", "latency_s", "own_tpot_s"), ("input_tokens", "output_tokens")
+
+
+def _impossible(columns: Sequence[str]) -> Iterator[pl.Expr]:
+    """Yield what no request has; null where it is not known."""
+    yield from (~pl.col(name).is_between(0, LONGEST_S) for name in _OF_TIME if name in columns)
+    yield from (~pl.col(name).is_between(0, MOST_TOKENS) for name in _OF_TOKENS if name in columns)
+    yield pl.col("latency_s") < pl.col("ttft_s")
+    if "output_tokens" in columns:
+        yield pl.col("output_tokens") == 0
+
+
+def lists_of(rows: Sequence[Floats | list[float] | None]) -> pl.Series:
+    """Return lists of numbers as a column, much faster than polars converts them."""
+    numbers = np.concatenate([np.empty(0), *(row for row in rows if row is not None)])
+    lists = numbers_as_lists(numbers, [0 if row is None else len(row) for row in rows])
+    is_there = pl.Series([row is not None for row in rows], dtype=pl.Boolean)
+    return lists.to_frame().select(pl.when(is_there).then("gaps_s")).to_series()
+
+
+def numbers_as_lists(numbers: Floats, lengths: Sequence[int]) -> pl.Series:
+    """Return numbers as a column of lists of these lengths."""
+    places = np.arange(len(lengths))
+    owner = pl.Series("row", np.repeat(places, lengths)).set_sorted()
+    owned = pl.DataFrame([owner, pl.Series("gaps_s", numbers)])
+    lists = owned.group_by("row", maintain_order=True).agg("gaps_s")
+    if lists.height == len(lengths):
+        return lists["gaps_s"]
+    rows = pl.DataFrame({"row": places}).join(lists, on="row", how="left", maintain_order="left")
+    return rows["gaps_s"].fill_null(pl.Series([[]], dtype=pl.List(pl.Float64)))

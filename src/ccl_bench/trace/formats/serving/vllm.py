@@ -11,18 +11,27 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.trace.formats.serving.json_values import (
+    Fields,
     Impossible,
+    as_times,
     finite,
+    part,
     read_objects,
     seconds,
     text,
     tokens,
+    whole_column,
 )
 from ccl_bench.trace.formats.serving.requests import (
     TOLERANCE,
@@ -30,14 +39,19 @@ from ccl_bench.trace.formats.serving.requests import (
     RequestRows,
     StoredStatistic,
     in_milliseconds,
+    listed_rows,
+    numbers_as_lists,
     totals,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
+    from msgspec import Raw
+
     from ccl_bench.trace.content import TraceContent
+    from ccl_bench.trace.formats.serving.json_values import Floats
 
 _LISTS = ("ttfts", "itls", "input_lens", "output_lens", "errors", "start_times")
 _TIMES = ("ttfts", "itls")
@@ -67,6 +81,9 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
         rows.stored += in_milliseconds(document, benchmark)
         rows.stored += totals(document, _TOTALS, benchmark)
         rows.stored += _failures(document, benchmark)
+        whole = _whole_lists(document, benchmark) if isinstance(document, Fields) else None
+        if whole is not None and rows.add_whole(whole):
+            continue
         lists = _lists(document, benchmark, file)
         if not any(name in lists for name in _TIMES):
             rows.unlisted(option)
@@ -78,7 +95,7 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
     return rows.content()
 
 
-def _failures(document: dict[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
+def _failures(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
     """Yield how many requests failed; older versions store only how many were asked for and succeeded."""
     failed, asked, completed = (finite(document.get(key)) for key in ("failed", "num_prompts", "completed"))
     if failed is None and asked is not None and completed is not None:
@@ -87,7 +104,7 @@ def _failures(document: dict[str, Any], benchmark: int) -> Iterator[StoredStatis
         yield StoredStatistic(benchmark, "failed", "total", failed)
 
 
-def _lists(document: dict[str, Any], benchmark: int, file: str) -> dict[str, list[Any]]:
+def _lists(document: Mapping[str, Any], benchmark: int, file: str) -> dict[str, list[Any]]:
     """Return the lists of a result, which are of one length."""
     found = {name: document[name] for name in _LISTS if document.get(name) is not None}
     for name, values in found.items():
@@ -112,19 +129,26 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
     ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 where the answer was not streamed
     gaps = _gaps(entry.get("itls"))
     latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
-    start = finite(entry.get("start_times"))
-    start_ns = None if start is None or not 0 <= start < SECOND_NS * 8 else round(start * SECOND_NS)
+    start_ns = _start_ns(finite(entry.get("start_times")))
     return Request(
         benchmark,
         str(index),
         start_ns=start_ns,
-        end_ns=None if start_ns is None or latency is None else start_ns + round(latency * SECOND_NS),
+        end_ns=_end_ns(start_ns, latency),
         ttft_s=ttft,
         latency_s=latency,
         input_tokens=tokens(entry.get("input_lens"), "input_len"),
         output_tokens=tokens(entry.get("output_lens"), "output_len"),
         gaps_s=gaps,
     )
+
+
+def _start_ns(start: float | None) -> int | None:
+    return None if start is None or not 0 <= start < SECOND_NS * 8 else round(start * SECOND_NS)
+
+
+def _end_ns(start_ns: int | None, latency: float | None) -> int | None:
+    return None if start_ns is None or latency is None else start_ns + round(latency * SECOND_NS)
 
 
 def _gaps(values: object) -> list[float] | None:
@@ -136,6 +160,107 @@ def _gaps(values: object) -> list[float] | None:
     if None in found:
         raise Impossible("an itl is missing")
     return [gap for gap in found if gap is not None]
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_TIMES_IN = Decoder(list[float])
+_COUNTS_IN = Decoder(list[int])
+_TEXTS_IN = Decoder(list[str | None])
+_ROWS_IN = Decoder(list[list[float]])
+_USUAL = frozenset({"ttfts", "itls", "output_lens", "errors"})
+_DECODERS: dict[str, Decoder[Any]] = {
+    "ttfts": _TIMES_IN,
+    "input_lens": _COUNTS_IN,
+    "output_lens": _COUNTS_IN,
+    "errors": _TEXTS_IN,
+    "start_times": _TIMES_IN,
+}
+_GAPS_BYTES = 256 << 10
+"""Text of gaps that is decoded at a time: its numbers as objects of Python fit in a core's cache."""
+
+_GAPS_TOGETHER = 1 << 19
+"""Gaps that become a column together."""
+
+
+def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
+    """Return the lists of a result as rows; None where they are not as usual: `_request` reads them then."""
+    written = {name: found for name in _LISTS if (found := document.text(name)) is not None}
+    if not _USUAL.issubset(written):
+        return None
+    lists: dict[str, Any] = {
+        name: part(_DECODERS[name], found) for name, found in written.items() if name != "itls"
+    }
+    ttfts = lists["ttfts"]
+    if not ttfts or any(values is None or len(values) != len(ttfts) for values in lists.values()):
+        return None
+    waited = _whole_gaps(written["itls"], ttfts) if whole_column(ttfts) is not None else None
+    if waited is None:
+        return None
+    gaps, latencies = waited
+    absent = [None] * len(ttfts)
+    errors, counts = [text(error) for error in lists["errors"]], lists["output_lens"]
+    starts = [_start_ns(start) for start in lists.get("start_times", absent)]
+    ends = [_end_ns(start, latency) for start, latency in zip(starts, latencies, strict=True)]
+    try:
+        columns = {
+            "start_ns": pl.Series(starts, dtype=pl.Int64),
+            "end_ns": pl.Series(ends, dtype=pl.Int64),
+            "ttft_s": pl.Series(ttfts, dtype=pl.Float64),
+            "latency_s": pl.Series(latencies, dtype=pl.Float64),
+            "input_tokens": pl.Series(lists.get("input_lens", absent), dtype=pl.Int64),
+            "output_tokens": pl.Series(counts, dtype=pl.Int64),
+            "gaps_s": gaps,
+        }
+    except (OverflowError, pl.exceptions.PolarsError):
+        return None
+    is_failed = [bool(error) or count == 0 for error, count in zip(errors, counts, strict=True)]
+    streamed = pl.when(pl.col("ttft_s") != 0)
+    return listed_rows(benchmark, is_failed, errors, columns).with_columns(
+        streamed.then(name).alias(name) for name in ("ttft_s", "latency_s", "end_ns")
+    )
+
+
+def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float]] | None:
+    """Return the gaps of all requests, and their latencies; None where one is no time."""
+    columns: list[pl.Series] = []
+    latencies: list[float] = []
+    numbers: list[Floats] = []
+    lengths: list[int] = []
+    for rows in _gap_rows(written):
+        found = None if rows is None else as_times(np.fromiter(chain.from_iterable(rows), np.float64))
+        if rows is None or found is None or len(latencies) + len(rows) > len(ttfts):
+            return None
+        numbers.append(found)
+        lengths += map(len, rows)
+        for row, ttft in zip(rows, ttfts[len(latencies) :], strict=False):
+            row.append(ttft)
+            latencies.append(math.fsum(row))
+        if sum(map(len, numbers)) >= _GAPS_TOGETHER or len(latencies) == len(ttfts):
+            columns.append(numbers_as_lists(np.concatenate(numbers), lengths))
+            numbers, lengths = [], []
+    return (pl.concat(columns), latencies) if len(latencies) == len(ttfts) else None
+
+
+def _gap_rows(written: Raw) -> Iterator[list[list[float]] | None]:
+    """Yield the gaps of some requests after the other; None where they are no lists of numbers."""
+    view, at = memoryview(written), 1
+    last = len(view) - 1
+    if view[0] != ord("["):
+        yield None
+    while at < last:
+        end = _end_of_row(view, min(at + _GAPS_BYTES, last))
+        yield part(_ROWS_IN, b"[" + bytes(view[at:end]).lstrip(b" \t\r\n,") + b"]")
+        at = end
+
+
+def _end_of_row(view: memoryview, start: int) -> int:
+    """Return where the row ends that is cut at `start`; the last character ends the rows."""
+    last = len(view) - 1
+    while start < last:
+        if (found := bytes(view[start : start + _GAPS_BYTES]).find(b"]")) >= 0:
+            return min(start + found + 1, last)
+        start += _GAPS_BYTES
+    return last
 
 
 _OF_BATCHES = {"avg_latency": "mean", "std_latency": "std"}
@@ -160,7 +285,7 @@ def read_vllm_throughput(stream: BinaryIO, file: str) -> TraceContent:
     return rows.content()
 
 
-def _of_batches(document: dict[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
+def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
     percentiles = document.get("percentiles")
     said = {statistic: document.get(key) for key, statistic in _OF_BATCHES.items()}
     if isinstance(percentiles, dict):
@@ -171,7 +296,7 @@ def _of_batches(document: dict[str, Any], benchmark: int) -> Iterator[StoredStat
             yield StoredStatistic(benchmark, "latency", statistic, number)
 
 
-def _disagreement(document: dict[str, Any], listed: list[Any], file: str) -> list[Finding]:
+def _disagreement(document: Mapping[str, Any], listed: list[Any], file: str) -> list[Finding]:
     """Find a mean that the listed latencies do not give."""
     values = [number for each in listed if (number := finite(each)) is not None]
     said = finite(document.get("avg_latency"))
