@@ -275,3 +275,17 @@ def test_lists_become_a_column(rows: list[list[float] | None]) -> None:
     column = lists_of(rows)
     assert column.dtype == pl.List(pl.Float64)
     assert str(column.to_list()) == str(rows)
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+def test_a_number_that_python_refuses_is_refused_where_nobody_reads_it(tool: str) -> None:
+    long = '"unread": ' + "9" * 5000
+    for at in ("{", '"metrics": {', '"metadata": {'):
+        _same(WHOLE[tool].replace(at, f"{at}{long}, ", 1), tool)
+    said = _everything(WHOLE[tool].replace("{", f"{{{long}, ", 1).encode(), tool)
+    assert "4300 digits" in str(said)
+
+
+@pytest.mark.parametrize("gaps", [[], [[0.1]], [[0.1]] * 2, [[0.1]] * 4, [[]] * 9])
+def test_lists_of_gaps_of_another_length_are_refused(gaps: list[list[float]]) -> None:
+    _same(json.dumps(vllm(itls=gaps)), "vllm")
