@@ -16,6 +16,7 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace import process_groups
 from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
 from ccl_bench.trace.process_groups import listed_groups, recorded_numbers
+from ccl_bench.trace.values import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,7 +156,8 @@ def operator_call(node: Node) -> dict[str, object] | None:
 def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Return the `et_communication` rows."""
     table = TABLES["et_communication"]
-    return table.frame({name: [row.get(name) for row in rows] for name in table.columns})
+    said = {name: [row.get(name) for row in rows] for name in table.columns}
+    return table.frame({name: column_of(said[name], column.type) for name, column in table.columns.items()})
 
 
 def groups(node: Node) -> list[dict[str, object]]:

@@ -7,15 +7,17 @@ execution_trace_observer.cpp, which escapes neither names nor types.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
+from operator import attrgetter, or_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, defstruct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 from ccl_bench.trace.formats.execution_trace.pieces import BOUNDARY
 
@@ -82,6 +84,71 @@ class Node(Struct, gc=False):
         return _operands(self.outputs, self.output_shapes, self.output_types)
 
 
+_COUNTED = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
+"""Numbers of a node, in the order in which the `-chakra` schemas write them first of all attributes."""
+_UNREAD = ("op_schema", "kernel_backend", "kernel_file", "tensor_range")
+_OF_CALLS = (
+    *(
+        "collective_name",
+        "dtype",
+        "in_msg_nelems",
+        "out_msg_nelems",
+        "in_split_size",
+        "out_split_size",
+        "pg_size",
+    ),
+    *("pg_name", "pg_desc", "global_rank_start", "global_rank_stride", "is_asynchronized_op"),
+)
+
+
+def _attribute_kinds(names: Iterable[str], values: list[tuple[str, type]]) -> list[type[Struct]]:
+    """Return a type for each name that an attribute may have."""
+    return [defstruct(name, values, tag_field="name", tag=name, gc=False) for name in names]
+
+
+_NUMBER_KINDS = _attribute_kinds(_COUNTED, [("value", int)])
+_KINDS = [
+    *_NUMBER_KINDS,
+    *_attribute_kinds(_UNREAD, []),
+    *_attribute_kinds(_OF_CALLS, [("value", Raw)]),
+]
+
+
+_ANY_KIND = functools.reduce(or_, _KINDS)
+
+
+class UsualNode(Struct, gc=False):
+    """A node whose numbers are whole and whose attributes are known: what nearly every node is."""
+
+    id: int | None = None
+    name: str = ""
+    parent: int | None = None
+    ctrl_deps: int | None = None
+    rf_id: int | None = None
+    fw_parent: int | None = None
+    seq_id: int | None = None
+    scope: int | None = None
+    tid: int | None = None
+    fw_tid: int | None = None
+    op_schema: str | None = None
+    inputs: Raw = _NOTHING
+    input_shapes: Raw = _NOTHING
+    input_types: Raw = _NOTHING
+    outputs: Raw = _NOTHING
+    output_shapes: Raw = _NOTHING
+    output_types: Raw = _NOTHING
+    attrs: list[_ANY_KIND] = field(default_factory=list)  # type: ignore[valid-type]
+
+    def node(self) -> Node:
+        """Return the node as any node is, without the attributes that nobody reads."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "attrs"}
+        said = ((type(each).__name__, getattr(each, "value", None)) for each in self.attrs)
+        texts = [(name, Raw(b"%d" % value) if isinstance(value, int) else value) for name, value in said]
+        return Node(
+            **fields, attributes=[Attribute(name, value) for name, value in texts if value is not None]
+        )
+
+
 @dataclass(slots=True)
 class Losses:
     """Nodes that were repaired or lost, over one file."""
@@ -91,6 +158,7 @@ class Losses:
 
 
 _DECODER = msgspec.json.Decoder(list[Node])
+_USUAL = msgspec.json.Decoder(list[UsualNode])
 _OPERANDS = msgspec.json.Decoder(Operands)
 
 
@@ -151,6 +219,31 @@ def _nodes(text: bytes) -> list[Node] | None:
         return _DECODER.decode(b"[" + text.strip(b" \t\r\n,") + b"]")
     except _UNREADABLE:
         return None
+
+
+def usual_nodes(piece: bytes) -> list[UsualNode] | None:
+    """Return the nodes of a piece; None where one of them is not as usual: `nodes_in` reads them then."""
+    try:
+        return _USUAL.decode(b"[" + piece.strip(b" \t\r\n,") + b"]")
+    except _UNREADABLE:
+        return None
+
+
+def usual_numbers(nodes: Sequence[UsualNode]) -> dict[str, list[int | None]] | None:
+    """Return the numbers of nodes by name; None where they are not all kept in the one or the other way."""
+    attributes = [node.attrs for node in nodes]
+    if not any(attributes):
+        return {name: [*map(attrgetter(name), nodes)] for name in _COUNTED}
+    found: dict[str, list[int | None]] = {}
+    for place, (name, kind) in enumerate(zip(_COUNTED, _NUMBER_KINDS, strict=True)):
+        try:
+            column = [listed[place] for listed in attributes]
+        except IndexError:
+            return None
+        if {*map(type, column)} != {kind}:
+            return None
+        found[name] = [*map(attrgetter("value"), column)]
+    return found
 
 
 def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 NODE_LIMIT = 64 << 20
 """Bytes without the end of a node after which a file is given up as damaged."""
 
+_LAST_BYTES = 4 << 10
+"""Bytes at the end of a buffer in which the last node mostly begins: only without one is more looked at."""
+
 _HEAD_LIMIT = 1 << 20
 _TAIL_BYTES = 4 << 10
 _FINISHED = b'"finish_ts"'
@@ -71,9 +74,14 @@ def _skip_head(stream: BinaryIO, document: Document) -> bytes:
 
 def _cut(buffer: bytes) -> int:
     """Return the position after the `}` of the last node that is surely whole, or 0."""
-    last = 0
-    for match in BOUNDARY.finditer(buffer):
-        last = match.start() + 1
+    last, size = 0, _LAST_BYTES
+    while not last:
+        start = max(0, len(buffer) - size)
+        for match in BOUNDARY.finditer(buffer, start):
+            last = match.start() + 1
+        if not start:
+            break
+        size *= 8
     return last
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
@@ -14,13 +14,21 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
-from ccl_bench.trace.formats.execution_trace.nodes import Losses, Node, listed, nodes_in, whole
+from ccl_bench.trace.formats.execution_trace.nodes import (
+    Losses,
+    Node,
+    listed,
+    nodes_in,
+    usual_nodes,
+    usual_numbers,
+    whole,
+)
 from ccl_bench.trace.formats.execution_trace.pieces import Document, pieces
 from ccl_bench.trace.formats.execution_trace.recognition import identity
-from ccl_bench.trace.values import FACTORS, matrix_sizes
+from ccl_bench.trace.values import FACTORS, integers, matrix_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
 _NUMBERS = {
@@ -37,11 +45,19 @@ _TENSOR = re.compile(r"Tensor\(([^()]*)\)")
 _ATTRIBUTES = re.compile(rb'"(schema|pid|time|start_ts|finish_ts)"\s*+:\s*+(?:"([^"\\]{0,64})"|(\d{1,19}))')
 
 
+_ROWS_TOGETHER = 1 << 14
+"""Rows that become a table together."""
+
+
 @dataclass(slots=True)
 class _Builder:
     """The rows of one file while they are gathered, piece by piece."""
 
     parts: list[pl.DataFrame] = field(default_factory=list)
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    """Rows behind those of `parts`."""
+    names: dict[str, bool] = field(default_factory=dict)
+    """Name of a node → whether more of it is read than its row."""
     calls: list[dict[str, object]] = field(default_factory=list)
     operators: list[dict[str, object]] = field(default_factory=list)
     """Communication operators, for files without a single `record_param_comms`."""
@@ -52,20 +68,59 @@ class _Builder:
         """Take the nodes of one piece."""
         if nodes:
             memory.hold_rows("et_nodes", len(nodes))
-            self.parts.append(_rows(nodes))
+            self._add_columns(_columns(nodes))
         for node in nodes:
-            if node.name == communication.OPERATOR:
-                self.calls.append(communication.call(node))
-            elif node.name.startswith(communication.C10D) and not self.calls:
-                row = communication.operator_call(node)
-                self.operators += [row] if row else []
-            elif node.name in FACTORS:
-                self.products.append(_product(node))
-            elif communication.GROUPS in node.name:
-                self.groups |= {str(group["name"]): group for group in communication.groups(node)}
+            self._add_more(node)
+
+    def add_usual(self, piece: bytes) -> bool:
+        """Take a whole piece of nodes, None of which is unusual; whether it is such a piece."""
+        nodes = usual_nodes(piece)
+        numbers = usual_numbers(nodes) if nodes else None
+        if nodes is None or numbers is None:
+            return False
+        memory.hold_rows("et_nodes", len(nodes))
+        names = [node.name for node in nodes]
+        self._add_columns(
+            {
+                "node": [node.id for node in nodes],
+                "name": names,
+                "parent": [node.parent if node.ctrl_deps is None else node.ctrl_deps for node in nodes],
+                **{column: numbers[name] for column, name in _NUMBERS.items()},
+            }
+        )
+        self.names |= {name: _says_more(name) for name in {*names} - self.names.keys()}
+        for node in nodes:
+            if self.names[node.name]:
+                self._add_more(node.node())
+        return True
+
+    def _add_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        for name, values in columns.items():
+            self.columns.setdefault(name, []).extend(values)
+        if len(self.columns["node"]) >= _ROWS_TOGETHER:
+            self._add_part()
+
+    def _add_part(self) -> None:
+        columns, self.columns = self.columns, {}
+        if columns:
+            known = {name: values if name == "name" else integers(values) for name, values in columns.items()}
+            self.parts.append(TABLES["et_nodes"].frame(known))
+
+    def _add_more(self, node: Node) -> None:
+        """Take what is read of a node beside its row."""
+        if node.name == communication.OPERATOR:
+            self.calls.append(communication.call(node))
+        elif node.name.startswith(communication.C10D) and not self.calls:
+            row = communication.operator_call(node)
+            self.operators += [row] if row else []
+        elif node.name in FACTORS:
+            self.products.append(_product(node))
+        elif communication.GROUPS in node.name:
+            self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return every table, with the nodes of one number as often as they are in the file."""
+        self._add_part()
         nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
@@ -107,21 +162,36 @@ def _product(node: Node) -> dict[str, object]:
     return row | matrix_sizes(shapes)
 
 
-def _rows(nodes: list[Node]) -> pl.DataFrame:
+def _says_more(name: str) -> bool:
+    """Whether more is read of nodes of a name than their row."""
+    return (
+        name == communication.OPERATOR
+        or name.startswith(communication.C10D)
+        or name in FACTORS
+        or communication.GROUPS in name
+    )
+
+
+def _columns(nodes: list[Node]) -> dict[str, list[Any]]:
     numbers = {column: [node.number(name) for node in nodes] for column, name in _NUMBERS.items()}
     parents = [whole(node.parent if node.ctrl_deps is None else node.ctrl_deps) for node in nodes]
     ids, names = [whole(node.id) for node in nodes], [node.name for node in nodes]
-    return TABLES["et_nodes"].frame({"node": ids, "name": names, "parent": parents, **numbers})
+    return {"node": ids, "name": names, "parent": parents, **numbers}
 
 
-def nodes_of(stream: BinaryIO, document: Document, losses: Losses) -> Iterator[list[Node]]:
-    """Yield the nodes of a file, those of one piece at a time, and fill `document` and `losses`."""
+def nodes_of(
+    stream: BinaryIO, document: Document, losses: Losses, taken: Callable[[bytes], bool] = lambda _: False
+) -> Iterator[list[Node]]:
+    """Yield the nodes of a file, those of one piece at a time, and fill `document` and `losses`.
+
+    Only those pieces are decoded here that `taken` leaves.
+    """
     previous: bytes | None = None
     for piece in pieces(stream, document):
-        if previous is not None:
+        if previous is not None and not taken(previous):
             yield list(nodes_in(previous, losses, may_be_cut=False))
         previous = piece
-    if previous is not None:
+    if previous is not None and not taken(previous):
         yield list(nodes_in(previous, losses, may_be_cut=not document.ended))
 
 
@@ -155,7 +225,7 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
     Raises InputError when the file holds no array of nodes. Everything less is salvaged and reported.
     """
     text, losses, builder = Document(), Losses(), _Builder()
-    for nodes in nodes_of(stream, text, losses):
+    for nodes in nodes_of(stream, text, losses, builder.add_usual):
         builder.add(nodes)
     if not text.found_nodes:
         raise InputError(
