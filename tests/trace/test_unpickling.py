@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import io
 import os
 import pickle
 import pickletools
@@ -14,10 +15,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace import memory, unpickling
 from ccl_bench.trace.unpickling import ADMITTED, DEEPEST, unpickle
 
 CALLING = {
@@ -200,3 +202,247 @@ def test_any_bytes_are_read_or_refused(code: bytes) -> None:
 
 def test_a_set_is_read_as_a_list() -> None:
     assert unpickle(pickle.dumps({"a": {1}, "b": frozenset({2})}), "x", "").root == {"a": [1], "b": [2]}
+
+
+def _outcome(code: bytes) -> object:
+    """Return what a pickle holds with its types, or why it is refused."""
+    try:
+        found = unpickle(code, "x", "")
+    except InputError as error:
+        return str(error), error.where
+    deep = unpickling._is_deep(found.root)
+    return "too deep" if deep else repr(found.root), found.containers
+
+
+def _same(code: bytes) -> None:
+    found = _outcome(code)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unpickling, "_usual", lambda _: None)
+        assert found == _outcome(code)
+
+
+@pytest.fixture
+def without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing reach Python's unpickler."""
+    monkeypatch.setattr(unpickling._Plain, "load", lambda _: pytest.fail("left to Python's unpickler"))
+
+
+ARGUMENTS = [b"", b"\x00" * 16, b"\x01" * 16, b"\x05" * 16, b"0\n" * 8, b"posix\nsystem\n", b"\xff" * 16]
+
+
+@pytest.mark.parametrize("opcode", pickletools.opcodes, ids=lambda opcode: opcode.name)
+@pytest.mark.usefixtures("without_python")
+def test_no_opcode_but_those_of_snapshots_reaches_the_unpickler_of_python(
+    opcode: pickletools.OpcodeInfo,
+) -> None:
+    code = opcode.code.encode("latin-1")
+    if opcode.name in USUAL:
+        return
+    for before in (
+        b"",
+        b"}\x94",
+        b"]\x94(K\x01",
+        b"\x8c\x01aK\x01",
+        b"}\x94\x8c\x05posix\x8c\x06system",
+        b"K\x01K\x02",
+    ):
+        for arguments in ARGUMENTS:
+            for after in (b"", b"N", b"}\x94", b")R", b"u", b"e"):
+                assert unpickling._usual(b"\x80\x04" + before + code + arguments + after + b".") is None
+
+
+USUAL = {
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "MARK", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM"),
+    *("SETITEMS", "BINPUT", "TUPLE2", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET", "STOP"),
+}
+"""What snapshots consist of, and TUPLE2 right after two small numbers."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"]r\xff\xff\xff\xff.",
+        b"]r\x00\x00\x00\x01.",
+        b"]r\x00\x00\x01\x00.",
+        b"K\x00h\x00\x86.",
+        b"]\x94h\x00h\x00\x86.",
+        b"K\x00K\x00K\x00\x87.",
+        b"}\x94(N\x85Nu.",
+        b"\x8c\x03\xed\xa0\x80.",
+        b"X\x03\x00\x00\x00\xed\xa0\x80.",
+        b"X\x00\x01\x00\x00" + b"a" * 256 + b".",
+        b"\x8a\x0a" + b"\x01" * 10 + b".",
+        b"}\x94(.",
+        b"].]\x94.",
+        b"]\x94K.",
+        b"K\x00K",
+        b"]\x94\x8c\x05abc.",
+    ],
+)
+@pytest.mark.usefixtures("without_python")
+def test_what_may_reserve_or_hash_or_end_elsewhere_is_not_left_to_python(code: bytes) -> None:
+    assert unpickling._usual(b"\x80\x04" + code) is None
+
+
+_DOUBLED = b"".join(b"h%ch%c\x86\x94" % (place, place) for place in range(60))
+
+
+def test_a_key_whose_hash_takes_for_ever_is_never_hashed() -> None:
+    began = time.process_time()
+    assert "takes tuple for a key" in _refused(b"\x80\x04}(K\x00K\x00\x86\x94" + _DOUBLED + b"Nu.")
+    assert time.process_time() - began < 5
+
+
+ODD_CODES = [
+    *(b"]\x94K\x05aK\x00K\x06s.", b"]\x94(K\x05K\x06e(K\x00K\x07u.", b"]\x94K\x05a(u.", b"}\x94(u."),
+    *(b"}\x94(K\x01Nu.", b"}\x94(NNu.", b"}\x94(\x88Nu.", b"}\x94(G\x00\x00\x00\x00\x00\x00\x00\x00Nu."),
+    *(
+        b"}\x94(K\x01K\x02\x86Nu.",
+        b"}\x94(\x8c\x01aK\x01\x8c\x01aK\x02u.",
+        b"}\x94(\x8c\x01a]\x94\x8c\x01aNu.",
+    ),
+    *(
+        b"K\x05]\x94.",
+        b"]\x94K\x05.",
+        b"]\x94]\x94.",
+        b"]\x94h\x00.",
+        b"(]\x94.",
+        b"(]\x94(.",
+        b"]\x94.]",
+        b"]\x94..",
+    ),
+    *(
+        b"]\x94h\x00a.",
+        b"}\x94(\x8c\x01ah\x00u.",
+        b"].",
+        b"}.",
+        b"]]\x94a.",
+        b"N.",
+        b"\x8c\x01a.",
+        b"K\x01K\x02\x86.",
+    ),
+    *(
+        b"]\x94(K\x01K\x02\x86h\x00e.",
+        b"]q\x05h\x05.",
+        b"]q\x05\x94h\x01a.",
+        b"]r\x05\x00\x00\x00j\x05\x00\x00\x00a.",
+    ),
+    *(b"\x8c\x02\xff\xfe.", b"]\x94(\x8c\x03\xed\xa0\x80\x8c\x03\xed\x95\x9ce.", b"]\x94(\x8c\x02\xc3\xa9e."),
+    *(
+        b"]\x94(\x8a\x00\x8a\x01\xff\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00e.",
+    ),
+    *(
+        b"\x80\x02]\x94.",
+        b"\x80\x09]\x94.",
+        b"\x80\x01]\x94.",
+        b"]\x94h\x07a.",
+        b"a.",
+        b"e.",
+        b"]\x94a.",
+        b"}\x94K\x01a.",
+    ),
+    *(b"\x95" + struct.pack("<Q", size) + b"]\x94." for size in (0, 1, 2, 3, 4, 1 << 40, (1 << 64) - 1)),
+    *(b"]\x94(" * depth + b"e" * depth + b"." for depth in (DEEPEST - 1, DEEPEST, DEEPEST + 1, 5000)),
+]
+
+
+@pytest.mark.parametrize("code", ODD_CODES, ids=lambda code: repr(code[:24]))
+def test_odd_pickles_give_what_one_opcode_after_the_other_gives(code: bytes) -> None:
+    for begin in (b"\x80\x04", b"\x80\x02", b""):
+        _same(begin + code)
+
+
+_OPCODES = st.sampled_from(
+    [
+        *(
+            b"}\x94",
+            b"]\x94",
+            b"(",
+            b"u",
+            b"e",
+            b"s",
+            b"a",
+            b"}",
+            b"]",
+            b"N",
+            b"\x88",
+            b"K\x00",
+            b"K\x01K\x02\x86\x94",
+        ),
+        *(
+            b"\x8c\x01a",
+            b"\x8c\x01b\x94",
+            b"h\x00",
+            b"h\x01",
+            b"j\x02\x00\x00\x00",
+            b"q\x01",
+            b"r\x03\x00\x00\x00",
+        ),
+        *(
+            b"}\x94(\x8c\x01aK\x01u",
+            b"]\x94(NNe",
+            b"X\x01\x00\x00\x00c",
+            b"J\xff\xff\xff\xff",
+            b"M\x01\x02",
+            b"0",
+            b".",
+        ),
+    ]
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(_OPCODES, max_size=14))
+def test_any_opcodes_give_what_one_after_the_other_gives(opcodes: list[bytes]) -> None:
+    for root in (b"", b"}\x94(\x8c\x01x", b"]\x94("):
+        _same(b"\x80\x04" + root + b"".join(opcodes) + {b"": b".", b"]\x94(": b"e."}.get(root, b"u."))
+
+
+_TEXT_OR_NUMBER = (
+    st.text() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.none() | st.booleans()
+)
+_RECORDED = st.recursive(
+    _TEXT_OR_NUMBER | st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=200)
+@given(_RECORDED, st.integers(2, 5), st.binary(max_size=3), st.integers(0, 10_000), st.integers(0, 3))
+def test_pickles_whole_or_damaged_give_what_one_opcode_after_the_other_gives(
+    value: object, protocol: int, noise: bytes, place: int, dropped: int
+) -> None:
+    code = pickle.dumps({"a": value, "b": [value, value]}, protocol)
+    _same(code)
+    at = place % len(code)
+    _same(code[:at] + noise + code[at + dropped :])
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_a_snapshot_is_left_to_python(protocol: int) -> None:
+    frames = [{"name": "forward", "filename": "model.py", "line": 5}]
+    pool = (0, 0) if protocol > 3 else "0"
+    events = [
+        {"action": "alloc", "addr": place << 40, "size": 512, "frames": frames} for place in range(2000)
+    ]
+    whole = {"segments": [{"blocks": [], "segment_pool_id": pool}], "device_traces": [events], "a": 1.5}
+    found = unpickling._usual(pickle.dumps(whole, protocol))
+    assert found is not None
+    assert found.root == whole
+    assert found.containers == 2008 + (protocol > 3)
+
+
+def test_containers_count_as_held_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "may_hold", lambda count: count < 1 << 20)
+    monkeypatch.setattr(unpickling._Plain, "load", lambda _: pytest.fail("left to Python's unpickler"))
+    assert unpickling._usual(b"\x80\x04]\x94(" + b"]\x94" * (1 << 17) + b"e.") is None
+
+
+def test_the_unpickler_of_python_refuses_to_import_even_where_it_is_asked_to(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for code in (pickle.dumps(_Canary(canary)), b"\x80\x04K\x01Q."):
+        with pytest.raises(pickle.UnpicklingError):
+            unpickling._Plain(io.BytesIO(code)).load()
+    assert not canary.exists()

@@ -221,6 +221,12 @@ def hold(count: int) -> None:
         account.note_held(count)
 
 
+def may_hold(count: int) -> bool:
+    """Whether the reader at work may hold so many bytes more."""
+    account = _AT_WORK.get()
+    return account is None or account.held + count <= account.bound
+
+
 def hold_rows(kind: str, count: int, *, on_disk: bool = False) -> None:
     """Count rows of a table that the reader at work has made, which may lie on disk for now."""
     measured = _footprints()

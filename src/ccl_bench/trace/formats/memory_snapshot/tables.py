@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
 LONGEST_TEXT = 1000
 """Characters of a name that are kept; one long text may stand in for very many names."""
@@ -26,11 +27,6 @@ def amount(value: object) -> int | None:
     """Return a value that is a number of bytes or an address, else None."""
     number = whole(value)
     return number if number is not None and number >= 0 else None
-
-
-def time_ns(value: object) -> int | None:
-    """Return microseconds as nanoseconds; None where there are none."""
-    return whole(value * _MICROSECOND_NS) if type(value) is int and value > 0 else None
 
 
 def text(value: object) -> str | None:
@@ -53,11 +49,31 @@ def length(value: object) -> int:
     return len(value) if isinstance(value, list | tuple) else 0
 
 
-def column(
-    rows: Sequence[dict[str, object]], key: str, meaning: Callable[[object], object], dtype: type[pl.DataType]
-) -> pl.Series:
-    """Return what rows hold under `key` as a column."""
-    return pl.Series(key, [meaning(row.get(key)) for row in rows], dtype=dtype)
+_NUMBER_TYPES, _TEXT_TYPES = frozenset({int, type(None)}), frozenset({str, type(None)})
+
+
+def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.Series:
+    """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
+    if _NUMBER_TYPES.issuperset(map(type, values)):
+        with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
+            given = pl.Series("number", values, dtype=pl.Int64)
+            fits = pl.col("number").is_between(least, (_LARGEST - 1) // times)
+            return given.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
+    found = [whole(value) for value in values]
+    return pl.Series(
+        [None if number is None or number < least else whole(number * times) for number in found],
+        dtype=pl.Int64,
+    )
+
+
+def texts(values: list[object]) -> pl.Series:
+    """Return texts that say something as a column."""
+    if not _TEXT_TYPES.issuperset(map(type, values)):
+        return pl.Series([text(value) for value in values], dtype=pl.String)
+    kept = {value: text(value) for value in {*values}}
+    if len(kept) == 1:
+        return pl.repeat(next(iter(kept.values())), len(values), dtype=pl.String, eager=True)
+    return pl.Series([kept[value] for value in values], dtype=pl.String)
 
 
 Frame = tuple[str | None, str | None, int | None]
@@ -87,6 +103,12 @@ class Stacks:
         if isinstance(frames, list | tuple):
             self._stacks_seen[id(frames)] = number
         return number
+
+    def numbers(self, listed: list[object]) -> pl.Series:
+        """Return the numbers of stacks as a column."""
+        for frames in {id(frames): frames for frames in listed}.values():
+            self.number(frames)
+        return pl.Series([*map(self._stacks_seen.get, map(id, listed))], dtype=pl.Int64)
 
     def _frame(self, frame: dict[str, object]) -> int:
         known = self._frames_seen.get(id(frame))
@@ -129,6 +151,11 @@ ACTIONS = frozenset(
 _UNPLACED = frozenset({"snapshot", "oom"})
 """Actions that concern no address."""
 
+_KEYS = (
+    *("action", "addr", "size", "stream", "time_us"),
+    *("category", "user_metadata", "compile_context", "frames"),
+)
+
 Row = dict[str, object]
 
 
@@ -142,6 +169,9 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
     for device, history in enumerate(histories):
         rows = mappings(history)
         damaged += len(history) - len(rows) if isinstance(history, list | tuple) else 0
+        if _are_whole(rows):
+            parts.append(_events(device, rows, stacks))
+            continue
         named = [row for row in rows if text(row.get("action"))]
         known = [row for row in named if row["action"] in ACTIONS]
         whole_rows = [row for row in known if _is_whole(row)]
@@ -152,31 +182,40 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
     return TABLES["memory_events"].concat(parts), damaged, sorted(unknown)
 
 
+def _are_whole(rows: list[Row]) -> bool:
+    """Whether all events are known, placed and of a size, as they nearly always are."""
+    said = [row.get("action") for row in rows]
+    if not rows or {*map(type, said)} != {str} or not ACTIONS.issuperset(said):
+        return False
+    for key in ("addr", "size"):
+        values: list[Any] = [row.get(key) for row in rows]
+        if {*map(type, values)} != {int} or min(values) < 0 or max(values) >= _LARGEST:
+            return False
+    return True
+
+
 def _is_whole(row: Row) -> bool:
     placed = row["action"] in _UNPLACED or amount(row.get("addr")) is not None
     return placed and amount(row.get("size")) is not None
 
 
 def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
-    is_oom = [row["action"] == "oom" for row in rows]
-    free = [
-        amount(row.get("device_free", row.get("addr"))) if oom else None
-        for row, oom in zip(rows, is_oom, strict=True)
-    ]
+    held = {key: [row.get(key) for row in rows] for key in _KEYS}
+    free = [row.get("device_free", row.get("addr")) if row["action"] == "oom" else None for row in rows]
     return TABLES["memory_events"].frame(
         {
-            "device": [device] * len(rows),
-            "order": range(len(rows)),
-            "time_ns": column(rows, "time_us", time_ns, pl.Int64),
-            "action": [row["action"] for row in rows],
-            "address": column(rows, "addr", amount, pl.Int64),
-            "bytes": column(rows, "size", amount, pl.Int64),
-            "stream": column(rows, "stream", whole, pl.Int64),
-            "device_free_bytes": free,
-            "category": column(rows, "category", text, pl.String),
-            "metadata": column(rows, "user_metadata", text, pl.String),
-            "compile_context": column(rows, "compile_context", text, pl.String),
-            "stack": pl.Series([stacks.number(row.get("frames")) for row in rows], dtype=pl.Int64),
+            "device": pl.repeat(device, len(rows), dtype=pl.Int64, eager=True),
+            "order": pl.int_range(len(rows), dtype=pl.Int64, eager=True),
+            "time_ns": numbers(held["time_us"], 1, _MICROSECOND_NS),
+            "action": pl.Series(held["action"], dtype=pl.String),
+            "address": numbers(held["addr"], 0),
+            "bytes": numbers(held["size"], 0),
+            "stream": numbers(held["stream"]),
+            "device_free_bytes": numbers(free, 0),
+            "category": texts(held["category"]),
+            "metadata": texts(held["user_metadata"]),
+            "compile_context": texts(held["compile_context"]),
+            "stack": stacks.numbers(held["frames"]),
         }
     )
 
