@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_launches
 from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
@@ -61,9 +62,18 @@ def idle_breakdown(
 
 def _streams(stream_idle: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return the gaps of each stream a step, mean over ranks, by cause."""
-    streams = stream_idle["stream"].unique().sort()
-    by_stream = {stream: stream_idle.filter(pl.col("stream") == stream) for stream in streams.drop_nulls()}
+    counts = steps.group_by("rank").agg(pl.len().alias("steps"))
+    gaps = stream_idle.drop_nulls("stream")
+    sums = gaps.group_by("stream", "rank").agg(pl.col(*CAUSES.values()).sum())
+    every_rank = (
+        gaps.select(pl.col("stream").unique())
+        .join(counts, how="cross")
+        .join(sums, on=["stream", "rank"], how="left", nulls_equal=True)
+        .sort("stream", "rank", nulls_last=True)
+    )
+    mean = (pl.col(*CAUSES.values()).fill_null(0) / pl.col("steps") / SECOND_NS).mean()
+    by_stream = every_rank.partition_by("stream", as_dict=True, maintain_order=True)
     return {
-        label(stream): {name: seconds(rows, steps, column) for name, column in CAUSES.items()}
-        for stream, rows in by_stream.items()
+        label(stream): dict(zip(CAUSES, rows.select(mean).row(0), strict=True))
+        for (stream,), rows in by_stream.items()
     }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from time import process_time
 
 import polars as pl
 import pytest
@@ -12,7 +13,12 @@ from local_traces import kernel, launch, note, op, result, step, table, tables, 
 from recorded_runs import tables_of
 
 from ccl_bench.analysis.device.breakdown import idle, stream_idle
+from ccl_bench.metrics.idle_breakdown import _streams
 
+Piece = tuple[int, int, int | None, int | None]
+"""Start, end, stream and launch of a piece of work, in units."""
+UNIT = 5_000
+"""In ns, so that the threshold lies among the gaps."""
 ON_DEVICE = ["nccl-args", "deepseek-dualpipe", "dlrm-8rank", "megatron-tp8"]
 
 
@@ -97,38 +103,44 @@ SPANS = st.lists(
 def test_every_instant_is_blamed_as_a_walk_along_the_timeline_blames_it(
     spans: list[tuple[int, int, int, int | None]], shapes: list[tuple[int, int]]
 ) -> None:
-    unit = 5_000  # ns, so that the threshold lies among the gaps
+    work, windows = _timeline(spans, shapes)
+    steps, origins = _tables(work, windows)
+    found = idle(steps, origins.sort("start_ns"))
+    for row, window in zip(found.iter_rows(named=True), windows, strict=True):
+        counted = Counter(_cause(instant, work, windows[0][0]) for instant in range(*window))
+        assert row["host_wait_ns"] == counted["host"] * UNIT
+        assert row["kernel_wait_ns"] == counted["kernel"] * UNIT
+        assert row["other_ns"] == counted["other"] * UNIT
+        assert row["idle_ns"] + counted["busy"] * UNIT == row["window_ns"]
+
+
+def _timeline(
+    spans: list[tuple[int, int, int | None, int | None]], shapes: list[tuple[int, int]]
+) -> tuple[list[Piece], list[tuple[int, int]]]:
+    """Return pieces of work and the windows of steps, in units."""
     work = [(start, start + size, stream, launched) for start, size, stream, launched in spans]
     windows, at = [], 0
     for size, pause in shapes:
         windows.append((at, at + size))
         at += size + pause
-    steps = pl.DataFrame(
-        {
-            "step": range(len(windows)),
-            "device_start_ns": [start * unit for start, _ in windows],
-            "device_end_ns": [end * unit for _, end in windows],
-        },
-        schema={"step": pl.Int64, "device_start_ns": pl.Int64, "device_end_ns": pl.Int64},
-    )
+    return work, windows
+
+
+def _tables(work: list[Piece], windows: list[tuple[int, int]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the tables of steps and of origins."""
+    times = dict.fromkeys(("step", "device_start_ns", "device_end_ns"), pl.Int64)
+    placed = [(step, start * UNIT, end * UNIT) for step, (start, end) in enumerate(windows)]
     rows = [
-        (start * unit, end * unit, stream, None if at is None else at * unit, True)
+        (start * UNIT, end * UNIT, stream, None if at is None else at * UNIT, True)
         for start, end, stream, at in work
     ]
-    columns = dict.fromkeys(("start_ns", "end_ns", "stream", "launch_ns"), pl.Int64) | {
-        "on_device": pl.Boolean
-    }
-    origins = pl.DataFrame(rows, schema=columns, orient="row")
-    found = idle(steps, origins.sort("start_ns"))
-    for row, window in zip(found.iter_rows(named=True), windows, strict=True):
-        counted = Counter(_cause(instant, work, windows[0][0], unit) for instant in range(*window))
-        assert row["host_wait_ns"] == counted["host"] * unit
-        assert row["kernel_wait_ns"] == counted["kernel"] * unit
-        assert row["other_ns"] == counted["other"] * unit
-        assert row["idle_ns"] + counted["busy"] * unit == row["window_ns"]
+    columns = dict.fromkeys(("start_ns", "end_ns", "stream", "launch_ns"), pl.Int64)
+    return pl.DataFrame(placed, schema=times, orient="row"), pl.DataFrame(
+        rows, schema=columns | {"on_device": pl.Boolean}, orient="row"
+    )
 
 
-def _cause(instant: int, work: list, first: int, unit: int) -> str:
+def _cause(instant: int, work: list[Piece], first: int) -> str:
     """Return what the device did in [instant, instant + 1), looking at every piece of work."""
     real = [piece for piece in work if piece[0] < piece[1]]
     if any(start <= instant < end for start, end, *_ in real):
@@ -141,7 +153,66 @@ def _cause(instant: int, work: list, first: int, unit: int) -> str:
     launches = [launched for start, _, _, launched in work if start == end and launched is not None]
     if launches and min(launches) > begin:
         return "host"
-    return "kernel" if launches and (end - begin) * unit < 30_000 else "other"
+    return "kernel" if launches and (end - begin) * UNIT < 30_000 else "other"
+
+
+ON_STREAMS = st.lists(
+    st.tuples(
+        st.integers(0, 120),
+        st.integers(0, 30),
+        st.one_of(st.none(), st.integers(0, 3)),
+        st.one_of(st.none(), st.integers(-20, 120)),
+    ),
+    min_size=1,
+    max_size=14,
+)
+STEPS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 20)), min_size=1, max_size=4)
+
+
+@given(ON_STREAMS, STEPS)
+def test_every_gap_of_every_stream_is_blamed_as_a_walk_along_its_own_timeline_blames_it(
+    spans: list[tuple[int, int, int | None, int | None]], shapes: list[tuple[int, int]]
+) -> None:
+    work, windows = _timeline(spans, shapes)
+    expected = []
+    streams = sorted({piece[2] for piece in work}, key=lambda stream: -1 if stream is None else stream)
+    for stream in streams:
+        own = [piece for piece in work if piece[2] == stream]
+        for step_, window in enumerate(windows):
+            counted = Counter(_cause_on_stream(instant, own) for instant in range(*window))
+            waits = [counted[cause] * UNIT for cause in ("host", "kernel", "other")]
+            if any(waits):
+                expected.append((step_, stream, sum(waits), *waits))
+    assert stream_idle(*_tables(work, windows)).rows() == expected
+
+
+def _cause_on_stream(instant: int, own: list[Piece]) -> str:
+    """Return what one stream waited for in [instant, instant + 1); "" where it worked or was not in use."""
+    if any(start <= instant < end for start, end, *_ in own):
+        return ""
+    ends = [end for _, end, *_ in own if end <= instant]
+    starts = [start for start, *_ in own if start > instant]
+    if not ends or not starts:
+        return ""
+    begin, end = max(ends), min(starts)
+    launched = next(launched for start, _, _, launched in own if start == end)
+    if launched is not None and launched > begin:
+        return "host"
+    return "kernel" if launched is not None and (end - begin) * UNIT < 30_000 else "other"
+
+
+def test_many_streams_cost_little_more_than_few() -> None:
+    def cost(streams: int) -> float:
+        work = [(place, place + 1, place % streams, place) for place in range(40_000)]
+        given = _tables(work, [(0, 20_000), (20_000, 40_000)])
+        costs = []
+        for _ in range(3):
+            begin = process_time()
+            stream_idle(*given)
+            costs.append(process_time() - begin)
+        return min(costs)
+
+    assert cost(1_000) < 10 * cost(4)
 
 
 @pytest.mark.parametrize("run", ON_DEVICE)
@@ -173,6 +244,27 @@ def _gaps(trace: Trace, first: int, last: int) -> dict[str, list[tuple[int, int]
         cause = "host" if late else "kernel" if known and end - begin < 30_000 else "other"
         found[cause].append((begin, end))
     return found
+
+
+def test_the_wait_of_a_stream_is_a_mean_over_all_ranks_of_its_sum_a_step() -> None:
+    steps = pl.DataFrame({"rank": [0, 0, 1, 1, 2, 2]})
+    gaps = pl.DataFrame(
+        {
+            "rank": [0, 0, 1, 2],
+            "stream": [7, 7, 7, 20],
+            "host_wait_ns": [1_000_000_000, 3_000_000_000, 0, 600_000_000],
+            "kernel_wait_ns": [0, 0, 500_000_000, 0],
+            "other_ns": [0, 0, 1_000_000_000, 0],
+        }
+    )
+    assert _streams(gaps, steps) == {
+        "7": {
+            "host": pytest.approx(2 / 3),
+            "kernel": pytest.approx(0.25 / 3),
+            "other": pytest.approx(0.5 / 3),
+        },
+        "20": {"host": pytest.approx(0.1), "kernel": 0.0, "other": 0.0},
+    }
 
 
 # HolisticTraceAnalysis 0.5.0, get_idle_time_breakdown over the whole trace with

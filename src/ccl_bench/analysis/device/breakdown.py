@@ -170,13 +170,9 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """
     if not origins["on_device"].any():
         return DERIVED.get("stream_idle").table.empty()
-    windows = device_windows(steps)
-    parts = []
-    for stream in origins["stream"].unique().sort():
-        own = origins.filter(pl.col("stream").eq_missing(pl.lit(stream, dtype=pl.Int64)))
-        found = _by_cause(_caused(_stream_gaps(own)), windows)
-        parts.append(found.select(steps["step"], pl.lit(stream, dtype=pl.Int64).alias("stream"), *_CAUSES))
-    return pl.concat(parts).filter(pl.col("idle_ns") > 0)
+    gaps = _caused(_stream_gaps(origins))
+    found = _sum_by_cause(gaps, device_windows(steps), "stream").sort("stream", "window")
+    return found.select(steps["step"].gather(found["window"]), "stream", *_CAUSES)
 
 
 def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -197,10 +193,11 @@ def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals between the work of one stream, each with what ended it."""
-    ordered = origins.sort("start_ns", maintain_order=True)
+    """Return the intervals between the work of each stream, each with what ended it."""
+    ordered = origins.sort("stream", "start_ns", maintain_order=True)
     return ordered.select(
-        pl.col("end_ns").cum_max().shift(1).alias("start_ns"),
+        "stream",
+        pl.col("end_ns").cum_max().shift(1).over("stream").alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),
         "launch_ns",
         pl.lit(value=True).alias("ended"),
@@ -225,18 +222,23 @@ def _caused(gaps: pl.DataFrame) -> pl.DataFrame:
 def _by_cause(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Return one row a window: its length and its idle time in all and by cause."""
     length = pl.col("end_ns") - pl.col("start_ns")
-    sums = (
+    return (
+        windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=length)
+        .join(_sum_by_cause(gaps, windows), on="window", how="left", maintain_order="left")
+        .with_columns(pl.col(*_CAUSES).fill_null(0))
+    )
+
+
+def _sum_by_cause(gaps: pl.DataFrame, windows: pl.DataFrame, *apart: str) -> pl.DataFrame:
+    """Return idle time in all and by cause of each window that has some, apart for each value of `apart`."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
         clip(gaps, windows)
-        .group_by("window")
+        .group_by("window", *apart)
         .agg(
             length.sum().alias("idle_ns"),
             length.filter(pl.col("cause") == HOST).sum().alias("host_wait_ns"),
             length.filter(pl.col("cause") == KERNEL).sum().alias("kernel_wait_ns"),
             length.filter(pl.col("cause") == OTHER).sum().alias("other_ns"),
         )
-    )
-    return (
-        windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=length)
-        .join(sums, on="window", how="left", maintain_order="left")
-        .with_columns(pl.col(*_CAUSES).fill_null(0))
     )
