@@ -39,13 +39,17 @@ def filled(store: Store, count: int) -> list[Made]:
         workload = _workload(made.phase, made.model, made.precision, made.batch)
         workloads[workload["key"]] = workload
         runs.append(_run(made, workload["key"]))
-        values += [_value(runs[-1]["id"], name, value) for name, value in made.values.items()]
+        values += [
+            rows.placed_value(runs[-1], _value(runs[-1]["id"], name, value))
+            for name, value in made.values.items()
+        ]
     with writing(store.engine) as connection:
         known = set(connection.execute(WORKLOADS.select()).scalars())
         connection.execute(insert(WORKLOADS), [row for key, row in workloads.items() if key not in known])
         connection.execute(insert(RUNS), runs)
         connection.execute(insert(VALUES), values)
-        rows.refresh_ranks(connection, workloads)
+        rows.change_counts(connection, added=(runs, values))
+        rows.update_sizes(connection, workloads)
     return found
 
 
@@ -54,6 +58,7 @@ def _run(made: Made, workload: str) -> dict[str, Any]:
         **{name: getattr(made, name) for name in _AS_IN_THE_INDEX},
         "id": hashlib.sha256(made.name.encode()).hexdigest(),
         "state": made.state.value,
+        "is_listed": 1,
         "submitted_at": f"{START + timedelta(days=made.day):%Y-%m-%dT%H:%M:%SZ}",
         "superseded_by": None,
         "workload": workload,

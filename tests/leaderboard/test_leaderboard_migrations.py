@@ -24,6 +24,8 @@ from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import METADATA, Store, open_store, rows, writing
 from ccl_bench.leaderboard.store.database import downgrade, migrate, open_engine
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import count_phases, find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,11 +96,12 @@ def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> No
     assert "ccl-bench publish" in refused.value.fix
 
 
-RELEASED = ("0001", "0002")
+RELEASED = ("0001", "0002", "0003")
 """Revisions of the tables that a version before this one left behind."""
 ONLY_IN = {
     "0002": {"tokens", "publications", "jobs", "uploads"},
     "0003": {"log", "keys"},
+    "0004": {"run_counts", "rank_counts"},
 }
 """Revision → tables that it brought."""
 TOKEN = f"cclb_{'a' * 12}_{'A' * 43}"
@@ -114,7 +117,11 @@ def _left_behind(data: Path, database: str | None, revision: str) -> list[str]:
     bundles = [Bundle(data / "runs" / run) for run in runs]
     _insert(engine, "workloads", [{**rows.workload_row(each.fields), "size": 1} for each in bundles])
     _insert(engine, "runs", [rows.run_row(each) for each in bundles])
-    _insert(engine, "metric_values", [row for each in bundles for row in rows.value_rows(each)])
+    _insert(
+        engine,
+        "metric_values",
+        [row for each in bundles for row in rows.value_rows(each, rows.run_row(each))],
+    )
     if revision >= "0002":
         token = {
             "id": "a" * 12,
@@ -122,7 +129,8 @@ def _left_behind(data: Path, database: str | None, revision: str) -> list[str]:
             "role": "submitter",
             "created_at": "2026-01-01T00:00:00Z",
         }
-        _insert(engine, "tokens", [{**token, "digest": tokens._digest(TOKEN)}])
+        expiry = {"expires_at": "2999-01-01T00:00:00.000000Z"} if revision >= "0003" else {}
+        _insert(engine, "tokens", [{**token, **expiry, "digest": tokens._digest(TOKEN)}])
         publication = {"run": runs[0], "submitter": "ada", "recording": "f" * 64}
         _insert(engine, "publications", [{**publication, "received_at": "2026-01-01T00:00:00.000000Z"}])
         job = {"run": runs[0], "state": "verified", "attempts": 1, "message": "as it was"}
@@ -175,9 +183,19 @@ def test_tables_of_every_released_version_are_upgraded_with_their_rows(
     reconcile(store, Settings())
     found = audit_store(store)
     assert (found.runs, found.entries, found.problems) == (6, 6, [])
+    _check_that_ranks_and_counts_are_whole(store)
     if revision == "0002":
         _check_rows_of_0002(store, runs[0])
     store.engine.dispose()
+
+
+def _check_that_ranks_and_counts_are_whole(store: Store) -> None:
+    with store.engine.connect() as connection:
+        listed = find_runs(connection, RunQuery()).runs
+        assert sum(count_phases(connection).values()) == len(listed) == 6
+    better = [number for each in listed for number in each.numbers.values() if number.better != "neither"]
+    assert better
+    assert all(1 <= number.place <= number.ranked for number in better)
 
 
 def _check_rows_of_0002(store: Store, run: str) -> None:
@@ -209,7 +227,7 @@ def test_going_back_loses_what_the_manual_says_and_the_rest_comes_forward_again(
     fresh.catch_up()
     reconcile(fresh, Settings())
     after = _counts(fresh.engine)
-    assert after == before | {"tokens": 1 if revision == "0002" else 0}
+    assert after == before | {"tokens": 1 if revision >= "0002" else 0}
     assert audit_store(fresh).problems == []
 
 

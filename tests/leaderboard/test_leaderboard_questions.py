@@ -121,6 +121,26 @@ def test_pages_hold_every_run_once(full: Store) -> None:
     assert sorted(found) == sorted(each.name for each in MADE)
 
 
+SORTS = ("mfu", "TTFT", "nobody_knows", "submitted_at", "model", "tp", "state")
+
+
+@pytest.mark.parametrize("together", ["yes", "no"])
+@pytest.mark.parametrize("order", ["", "asc", "desc"])
+@pytest.mark.parametrize("phase", ["", "training"])
+def test_pages_read_from_an_index_are_those_that_sorting_all_runs_gives(
+    full: Store, phase: str, order: str, together: str
+) -> None:
+    asked = {"phase": phase, "order": order, "together": together, "size": 7}
+    for sort in SORTS:
+        for page in (1, 5, 6, 12):
+            question = RunQuery(**asked, sort=sort, page=page)
+            narrowed = question.model_copy(update={"q": "run-"})  # every name begins so
+            with full.engine.connect() as connection:
+                assert find_runs(connection, question) == find_runs(connection, narrowed), question
+    with full.engine.connect() as connection:
+        assert filter_options(connection, question) == filter_options(connection, narrowed)
+
+
 def test_runs_of_one_workload_stand_together(full: Store) -> None:
     with full.engine.connect() as connection:
         found = find_runs(connection, RunQuery(sort="gpu_busy", together="yes", size=500)).runs

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+import shutil
+from collections import Counter, defaultdict
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from leaderboard_bundles import UNITS, Made, added, changed, many, placed
+from sqlalchemy import select
 
-from ccl_bench.leaderboard.store import State
+from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.store.query_result import find_run
+from ccl_bench.leaderboard.store.rows import COUNTED, _rank_key
+from ccl_bench.leaderboard.store.tables import RANK_COUNTS, RUN_COUNTS, RUNS
 from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
@@ -134,3 +142,55 @@ def test_the_same_number_in_another_unit_is_not_kept_twice(store: Store) -> None
     twice = Result("comm_comp_overlap_16", "ok", "ratio", "higher", 0.5, provenance=Provenance("0.1.0", 1))
     run = added(store, changed(RUN, extra=(twice,)))
     assert set(_numbers(store, run)) == set(RUN.values)
+
+
+EXTREMES = (0.0, -0.0, 5e-324, -5e-324, 1.0, math.nextafter(1.0, 2.0), -1.0, 1.7e308, -1.7e308, 99.1, 99.2)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(EXTREMES), min_size=2))
+@example(list(EXTREMES))
+def test_rank_keys_order_numbers_as_their_values_do(values: list[float]) -> None:
+    for better, sign in (("lower", 1), ("higher", -1)):
+        keys = [_rank_key(value, better) for value in values]
+        assert all(-(2**63) <= key < 2**63 for key in keys)
+        for (one, key), (other, its) in product(zip(values, keys, strict=True), repeat=2):
+            assert (key < its) == (sign * one < sign * other)
+
+
+NEAR = st.integers(0, 40).map(lambda step: 99.0 + step * 2.0**-14)
+"""Numbers so close that some share even a fine span, and some are equal."""
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(NEAR | st.floats(-1e6, 1e6), min_size=1, max_size=12), st.data())
+def test_ranks_and_counts_stay_those_of_a_plain_count_as_runs_come_and_go(
+    store: Store, values: list[float], data: st.DataObject
+) -> None:
+    names = (f"{place}" for place in range(len(values)))
+    runs = {
+        added(store, changed(RUN, name=name, values={"straggler": value})): value
+        for name, value in zip(names, values, strict=True)
+    }
+    for run in data.draw(st.lists(st.sampled_from(sorted(runs)), unique=True)):
+        store.record(run, new_event(State.WITHDRAWN, "Ada Lovelace"))
+        del runs[run]
+    for run, value in runs.items():
+        expected = (1 + sum(other < value for other in runs.values()), len(runs))
+        assert _standing(store, run, "straggler") == expected
+    _check_counts(store)
+    for folder in store.folders():
+        shutil.rmtree(store.folder / folder)
+    store.catch_up()
+    with store.engine.connect() as connection:
+        assert [connection.execute(select(table)).all() for table in (RUN_COUNTS, RANK_COUNTS)] == [[], []]
+
+
+def _check_counts(store: Store) -> None:
+    """Find what is kept of the runs equal to what the rows of the runs give."""
+    with store.engine.connect() as connection:
+        rows = connection.execute(select(RUNS).where(RUNS.c.is_listed == 1)).mappings().all()
+        kept = {tuple(row[:3]): row[3] for row in connection.execute(select(RUN_COUNTS))}
+    fields = [
+        (row["phase"], name, str(row[name])) for row in rows for name in COUNTED if row[name] is not None
+    ]
+    assert kept == Counter([*fields, *((row["phase"], "", "") for row in rows)])

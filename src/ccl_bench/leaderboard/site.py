@@ -32,6 +32,7 @@ from ccl_bench.leaderboard.store.columns import (
 )
 from ccl_bench.leaderboard.store.query import RunQuery, columns_by_phase, complete_query
 from ccl_bench.leaderboard.store.query_result import export_csv, export_json
+from ccl_bench.leaderboard.store.rows import number_rows
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.report.render.html import LIBRARY
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["WrittenSite", "write_site"]
 
 
-_HIDDEN = {"history_stamp", "has_report", "superseded_by"}
+_HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed"}
 
 
 def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -107,7 +108,7 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
     """
     found: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
-    asked = select(VALUES).where(VALUES.c.metric == metric).order_by(VALUES.c.run)
+    asked = number_rows().where(VALUES.c.metric == metric).order_by(VALUES.c.run)
     for row in connection.execute(asked).mappings():
         number = query_result.Number(**{name: row[name] for name in row if name not in {"run", "metric"}})
         shown = number_cell(metric, number)

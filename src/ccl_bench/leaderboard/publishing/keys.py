@@ -11,7 +11,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.bundle.minisign import WrongSignatureError, parse_public_key
 from ccl_bench.leaderboard.bundle.origin import read_origin
 from ccl_bench.leaderboard.errors import RequestRefused
-from ccl_bench.leaderboard.publishing.revocation import revoke
+from ccl_bench.leaderboard.publishing.tokens import revoke
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import KEYS

@@ -13,11 +13,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.leaderboard.errors import RequestRefused
-from ccl_bench.leaderboard.publishing.revocation import revoke
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import TOKENS
@@ -25,7 +24,7 @@ from ccl_bench.leaderboard.store.tables import TOKENS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Table
 
 FILE = "publishing.log"
 _LONGEST = 1000
@@ -154,3 +153,17 @@ def list_tokens(engine: Engine) -> list[TokenRow]:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def revoke(engine: Engine, table: Table, row_id: str, kind: str) -> None:
+    """Revoke the row of this id, which messages call a `kind`; a revoked one stays as it is.
+
+    Raises RequestRefused where there is none.
+    """
+    with writing(engine) as connection:
+        known = connection.execute(select(table.c.revoked_at).where(table.c.id == row_id)).first()
+        if known is None:
+            fix = "list them to see their ids"
+            raise RequestRefused(f"there is no {kind} {row_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
+        if known[0] is None:
+            connection.execute(update(table).where(table.c.id == row_id).values(revoked_at=timestamp()))

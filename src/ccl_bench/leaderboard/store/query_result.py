@@ -7,13 +7,13 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, and_, case, cast, func, literal, select, union_all
+from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
 
 from ccl_bench.base.csv_text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
-from ccl_bench.leaderboard.store.rows import is_listed, known_metrics
-from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
+from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
@@ -75,12 +75,16 @@ class QueryResult:
 
 def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | None = None) -> QueryResult:
     """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
-    where = where_clauses(query)
-    total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
     # Runs are sorted by what orders them alone, and their other columns read for one page.
-    asked = _order(select(RUNS.c.id).where(*where), query)
-    asked = asked.limit(query.size).offset((query.page - 1) * query.size)
-    ids = list(connection.execute(asked).scalars())
+    skipped = (query.page - 1) * query.size
+    if _is_narrowed(query):
+        where = where_clauses(query)
+        total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
+        asked = _order(select(RUNS.c.id).where(*where), query).limit(query.size).offset(skipped)
+        ids = list(connection.execute(asked).scalars())
+    else:
+        total = sum(count for _, count in _counts(connection, query, "")[""])
+        ids = _page_of_all(connection, query, skipped) if skipped < total else []
     rows = _rows(connection, ids)
     wanted = None if columns is None else {*columns, query.sort}
     numbers = find_numbers(connection, [row["id"] for row in rows], wanted)
@@ -102,7 +106,7 @@ def find_numbers(
 ) -> dict[str, dict[str, Number]]:
     """Return the numbers of some runs by run and metric; of the named metrics only, if any are named."""
     found: dict[str, dict[str, Number]] = {run: {} for run in runs}
-    asked = select(VALUES).where(VALUES.c.run.in_(runs))
+    asked = number_rows().where(VALUES.c.run.in_(runs))
     if names is not None:
         asked = asked.where(VALUES.c.metric.in_(sorted(names)))
     for row in connection.execute(asked).mappings():
@@ -150,9 +154,132 @@ def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
     return asked.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
 
 
+def _is_narrowed(query: RunQuery) -> bool:
+    """Whether a query asks for other runs than all listed ones, or those of a phase."""
+    filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
+    return bool(filters or query.state or query.workload or query.q.split())
+
+
+def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[str]:
+    """Return a page of a table that is not narrowed, read from where an index has it."""
+    if query.together != "yes":
+        return _read_in_order(connection, query, "", skipped, query.size)
+    size = WORKLOADS.c.size.desc()
+    asked = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
+    counts = dict(_counts(connection, query, "workload")["workload"])
+    groups = [(key, counts[key]) for key in connection.execute(asked).scalars() if key in counts]
+    found: list[str] = []
+    for keys, before, most in _spans(groups, skipped, query.size):
+        if most:
+            found += _read_in_order(connection, query, keys[0], before, most)
+        else:
+            whole = select(RUNS.c.id).where(*where_clauses(query), RUNS.c.workload.in_(keys))
+            found += connection.execute(_order(whole, query)).scalars()
+    return found
+
+
+def _spans(
+    groups: Iterable[tuple[str, int]], skipped: int, most: int
+) -> Iterator[tuple[list[str], int, int]]:
+    """Yield which groups a page shows, how many rows of them come before it, and how many it shows.
+
+    Groups that the page shows in full come together, without these numbers: there may be many.
+    """
+    whole: list[str] = []
+    for key, count in groups:
+        before, skipped = min(skipped, count), max(0, skipped - count)
+        shown = min(count - before, most)
+        most -= shown
+        if 0 < shown == count:
+            whole.append(key)
+        elif shown:
+            if whole:
+                yield whole, 0, 0
+                whole = []
+            yield [key], before, shown
+        if not most:
+            break
+    if whole:
+        yield whole, 0, 0
+
+
+def _read_in_order(
+    connection: Connection, query: RunQuery, workload: str, skipped: int, most: int
+) -> list[str]:
+    """Return runs of a workload, or of all, in the order of a query; what it sorts by may be missing."""
+    found: list[str] = []
+    for part in _parts(connection, query, workload):
+        asked = part.limit(most - len(found)).offset(skipped)
+        found += connection.execute(asked).scalars()
+        if len(found) == most:
+            break
+        if skipped and not found:
+            count = select(func.count()).select_from(part.order_by(None).subquery())
+            skipped -= connection.execute(count).scalar_one()
+        else:
+            skipped = 0
+    return found
+
+
+def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[Select[Any]]:
+    """Yield the runs that have what a query sorts by, sorted, then those that have not."""
+    where = where_clauses(query) + ([RUNS.c.workload == workload] if workload else [])
+    without = select(RUNS.c.id).where(*where).order_by(RUNS.c.id)
+    if query.sort in SORTED_BY or not query.sort:
+        column = RUNS.c[query.sort or "submitted_at"]
+        is_falling = query.order == "desc" or (not query.order and column is RUNS.c.submitted_at)
+        known = select(RUNS.c.id).where(*where, column.is_not(None))
+        yield known.order_by(column.desc() if is_falling else column.asc(), RUNS.c.id)
+        if column.nullable:
+            yield without.where(column.is_(None))
+        return
+    of_metric = VALUES.c.metric == query.sort
+    # Each is the end of an index; both in one query would read all of it.
+    ends = (select(end(VALUES.c.better)).where(of_metric).scalar_subquery() for end in (func.min, func.max))
+    first, last = connection.execute(select(*ends)).one()
+    if first != last:  # what another program calls so, now better if higher, now if lower
+        yield _order(select(RUNS.c.id).where(*where), query)
+        return
+    if first is not None:
+        is_falling = query.order == "desc" or (not query.order and first != "lower")
+        numbers = select(VALUES.c.run).where(of_metric, VALUES.c.better == first, VALUES.c.is_listed == 1)
+        if workload:
+            numbers = numbers.where(VALUES.c.workload == workload)
+        if query.phase not in {"", "any"}:
+            numbers = numbers.where(exists().where(RUNS.c.id == VALUES.c.run, RUNS.c.phase == query.phase))
+        yield numbers.order_by(VALUES.c.value.desc() if is_falling else VALUES.c.value, VALUES.c.run)
+    yield without.where(~exists().where(VALUES.c.run == RUNS.c.id, of_metric))
+
+
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the values that each column may be narrowed down to, each with the runs that are left then."""
     names = (*TEXT_FILTERS, *NUMBER_FILTERS)
+    found = _counted(connection, query, names) if _is_narrowed(query) else _counts(connection, query, *names)
+    return {
+        name: sorted(
+            values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
+        )
+        for name, values in found.items()
+    }
+
+
+def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, list[tuple[str, int]]]:
+    """Return how many listed runs of a phase, or of all, have each value of some fields, as kept."""
+    counts = RUN_COUNTS.c
+    asked = select(counts.field, counts.value, func.sum(counts["count"])).where(counts.field.in_(names))
+    if query.phase not in {"", "any"}:
+        asked = asked.where(counts.phase == query.phase)
+    found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    grouped = asked.group_by(counts.field, counts.value).order_by(counts.field, counts.value)
+    for name, value, runs in connection.execute(grouped):
+        found[name].append((value, runs))
+    return found
+
+
+def _counted(
+    connection: Connection, query: RunQuery, names: Sequence[str]
+) -> dict[str, list[tuple[str, int]]]:
+    """Return the same for a narrowed query, counted anew."""
     alike = _matching(query, "", names)
     sources = {name: _matching(query, name, (name,)) if _narrows(query, name) else alike for name in names}
     parts = [
@@ -164,12 +291,7 @@ def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tu
     found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for name, value, runs in connection.execute(union_all(*parts)):
         found[name].append((value, runs))
-    return {
-        name: sorted(
-            values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
-        )
-        for name, values in found.items()
-    }
+    return found
 
 
 def _narrows(query: RunQuery, name: str) -> bool:
@@ -184,8 +306,9 @@ def _matching(query: RunQuery, but: str, names: Sequence[str]) -> CTE:
 
 def count_phases(connection: Connection) -> dict[str, int]:
     """Return the listed runs of each phase."""
-    asked = select(RUNS.c.phase, func.count()).where(is_listed()).group_by(RUNS.c.phase)
-    return {phase or "unknown": runs for phase, runs in connection.execute(asked)}
+    asked = select(RUN_COUNTS.c.phase, RUN_COUNTS.c["count"]).where(RUN_COUNTS.c.field == "")
+    ordered = asked.order_by(RUN_COUNTS.c.phase)
+    return {phase or "unknown": runs for phase, runs in connection.execute(ordered)}
 
 
 def measured_metrics(connection: Connection) -> list[str]:
@@ -271,7 +394,7 @@ def _starts_with(column: Column[str], beginning: str) -> Any:
 
 
 _EXPORT_PAGE = 500
-_HIDDEN = {"searched", "history_stamp", "is_rankable"}
+_HIDDEN = {"searched", "history_stamp", "is_rankable", "is_listed"}
 """Columns of the index that are of no use outside it."""
 
 

@@ -22,7 +22,14 @@ from ccl_bench.leaderboard.bundle.format import (
 )
 from ccl_bench.leaderboard.store.database import locked, writing
 from ccl_bench.leaderboard.store.log import log_changes
-from ccl_bench.leaderboard.store.rows import Row, refresh_ranks, run_row, value_rows, workload_row
+from ccl_bench.leaderboard.store.rows import (
+    Row,
+    change_counts,
+    run_row,
+    update_sizes,
+    value_rows,
+    workload_row,
+)
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.storage import write_atomically
 
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
 
+_Rows = tuple[list[Row], list[Row]]
+"""Rows of runs, and rows of their numbers."""
 FOLDER = "runs"
 """Folder of the bundles below the data directory."""
 _AT_ONCE = 100
@@ -95,7 +104,7 @@ class Store:
         return run, is_new
 
     def record(self, run: str, event: Event) -> None:
-        """Add an event to the history of a run, and rank its workload anew."""
+        """Add an event to the history of a run, and rank its numbers anew."""
         folder = self.bundle(run).folder
         with locked(self.data):
             write_history(folder, [*read_history(folder), event])
@@ -128,9 +137,11 @@ class Store:
                     if progress:
                         progress(done, len(waiting))
                 with writing(self.engine) as connection:
-                    touched = _forget(connection, names)
-                    touched |= _write(connection, list(found.values()))
-                    refresh_ranks(connection, touched)
+                    removed = _forget(connection, names)
+                    added = _write(connection, list(found.values()))
+                    change_counts(connection, added=added, removed=removed)
+                    touched = {run["workload"] for run in (*added[0], *removed[0])}
+                    update_sizes(connection, touched)
                     _drop_empty(connection, touched)
                     seen = [name for name in names if name not in self.refused]
                     log_changes(
@@ -188,34 +199,37 @@ class Store:
             return None
         try:
             bundle = open_bundle(self.folder / run)
-            rows = workload_row(bundle.fields), run_row(bundle), list(value_rows(bundle))
-            return _ReadRun(*rows, bundle.history)
+            row = run_row(bundle)
+            values = list(value_rows(bundle, row))
+            return _ReadRun(workload_row(bundle.fields), row, values, bundle.history)
         except CclBenchError as error:
             self.refused[run] = error
             return None
 
 
-def _forget(connection: Connection, runs: Sequence[str]) -> set[str]:
-    """Take runs out of the index and return the workloads they belonged to."""
-    theirs = select(RUNS.c.workload).where(RUNS.c.id.in_(runs)).distinct()
-    touched = set(connection.execute(theirs).scalars())
+def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
+    """Take runs out of the index and return their rows."""
+    gone = [
+        [dict(row) for row in connection.execute(select(table).where(of.in_(runs))).mappings()]
+        for table, of in ((RUNS, RUNS.c.id), (VALUES, VALUES.c.run))
+    ]
     connection.execute(delete(VALUES).where(VALUES.c.run.in_(runs)))
     connection.execute(delete(RUNS).where(RUNS.c.id.in_(runs)))
-    return touched
+    return gone[0], gone[1]
 
 
-def _write(connection: Connection, found: Sequence[_ReadRun]) -> set[str]:
-    """Write rows and return the workloads that they belong to."""
+def _write(connection: Connection, found: Sequence[_ReadRun]) -> _Rows:
+    """Write rows and return those of the runs and of their numbers."""
     workloads = {each.workload["key"]: each.workload for each in found}
     known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
     for key in known:
         connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
     missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
-    values = [row for each in found for row in each.values]
-    for table, rows in ((WORKLOADS, missing), (RUNS, [each.run for each in found]), (VALUES, values)):
+    runs, values = [each.run for each in found], [row for each in found for row in each.values]
+    for table, rows in ((WORKLOADS, missing), (RUNS, runs), (VALUES, values)):
         if rows:
             connection.execute(insert(table), rows)
-    return set(workloads)
+    return runs, values
 
 
 def _drop_empty(connection: Connection, workloads: set[str]) -> None:

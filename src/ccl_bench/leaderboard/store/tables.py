@@ -1,7 +1,7 @@
 """The tables of the database.
 
-The index (workloads, runs, values) and the publications can be rebuilt from the bundles at any time; the log,
-tokens, keys, jobs and uploads live here only.
+The index (workloads, runs, values, counts) and the publications can be rebuilt from the bundles at any time;
+the log, tokens, keys, jobs and uploads live here only.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ RUNS = Table(
     METADATA,
     Column("id", String(64), primary_key=True),  # of the bundle
     Column("state", String(16), nullable=False),
+    Column("is_listed", Integer, nullable=False),  # 1 where the state is one of those in tables
     Column("submitted_at", Text, nullable=False),  # ISO 8601, UTC
     Column("submitter", Text, nullable=False),
     Column("superseded_by", String(64)),
@@ -49,9 +50,21 @@ RUNS = Table(
     Column("signed_by", String(16)),  # id of the key that signed its origin
     Column("searched", Text, nullable=False),  # lower-case words
     Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
-    Index(None, "state", "phase", "model"),
-    Index(None, "workload", "state"),
     Index(None, "state", "submitted_at"),
+    Index(None, "workload", "is_listed", "submitted_at"),
+    Index(None, "is_listed", "phase", "submitted_at", "id"),
+    # What the headings of the table sort by.
+    *(
+        Index(None, "is_listed", name, "id")
+        for name in (
+            "submitted_at",
+            "model",
+            "hardware",
+            "device_count",
+            "framework",
+            "communication_library",
+        )
+    ),
 )
 
 VALUES = Table(
@@ -66,9 +79,35 @@ VALUES = Table(
     Column("measured", Text, nullable=False),  # how; only numbers measured alike are comparable
     Column("errors", Integer, nullable=False),  # findings that are errors
     Column("doubts", Integer, nullable=False),  # findings that are warnings or errors
-    Column("place", Integer),  # rank among comparable runs, 1 is best
-    Column("ranked", Integer),  # runs ranked together
-    Index(None, "metric", "value"),
+    Column("workload", String(64), nullable=False),  # of the run
+    Column("is_listed", Integer, nullable=False),  # of the run
+    Column("comparable", String(32)),  # hash of what numbers ranked together have in common; null: not ranked
+    Column("rank_key", BigInteger, nullable=False),  # rises from the best number to the worst
+    Index(None, "comparable", "rank_key"),
+    Index(None, "metric", "better", "is_listed", "value", "run"),
+    Index(None, "workload", "metric", "better", "is_listed", "value", "run"),
+)
+
+# How many listed runs have a value in a field: one of `COUNTED`, or none of them, "", for all runs.
+RUN_COUNTS = Table(
+    "run_counts",
+    METADATA,
+    Column("phase", Text, primary_key=True),  # "" where the card names none
+    Column("field", String(32), primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("count", Integer, nullable=False),
+    sqlite_with_rowid=False,  # sums read neighbouring rows
+)
+
+# How many ranked numbers lie in a span of rank keys, those that `rank_key >> level` makes equal.
+RANK_COUNTS = Table(
+    "rank_counts",
+    METADATA,
+    Column("comparable", String(32), primary_key=True),
+    Column("level", Integer, primary_key=True, autoincrement=False),
+    Column("span", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 # What `log.Entry` describes; only appended to.
