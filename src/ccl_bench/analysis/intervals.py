@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result import WHOLE_TRACE
+from ccl_bench.schema.table import keep_rows
 
 START, END = "start_ns", "end_ns"
 
@@ -22,17 +23,17 @@ def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     first = ends.search_sorted(intervals[START], side="right").cast(pl.Int64)
     last = starts.search_sorted(intervals[END], side="left").cast(pl.Int64)
     touched = last - first
-    if touched.null_count() == 0 and _most(touched) <= 1:
-        parts = intervals.with_columns(first.alias("window")).filter(touched == 1)
+    if _most(touched) <= 1:
+        parts = keep_rows(intervals.hstack([first.alias("window")]), touched == 1)
     else:
         rows = pl.int_ranges(first, pl.max_horizontal(first, last), dtype=pl.Int64)
         parts = intervals.with_columns(rows.alias("window")).explode("window", empty_as_null=False)
-    opened, closed = (bound[parts["window"].cast(pl.UInt32)] for bound in (starts, ends))
-    inside = parts.with_columns(
-        pl.max_horizontal(START, opened.alias("_from")).alias(START),
-        pl.min_horizontal(END, closed.alias("_to")).alias(END),
-    )
-    return inside.filter(inside[START] < inside[END])
+    window, begins, stops = parts["window"].cast(pl.UInt32), parts[START], parts[END]
+    opened, closed = starts[window], ends[window]
+    inside = {column.name: column for column in parts.iter_columns()}
+    inside[START] = begins.zip_with(begins > opened, opened)
+    inside[END] = stops.zip_with(stops < closed, closed)
+    return keep_rows(pl.DataFrame(inside), inside[START] < inside[END])
 
 
 def _most(numbers: pl.Series) -> int:
@@ -46,15 +47,14 @@ def merge_intervals(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:
     if not by:
         return pl.DataFrame(_runs(intervals))
     keys = list(by)
-    ordered = intervals.select(*keys, START, END).filter(pl.col(START) < pl.col(END)).sort(*keys, START)
-    reach = pl.col(END).cum_max().shift(1)
-    opens = (pl.col(START) > reach.over(keys)).fill_null(value=True)
-    return (
-        ordered.with_columns(opens.cum_sum().alias("_run"))
-        .group_by(*keys, "_run", maintain_order=True)
-        .agg(pl.col(START).first(), pl.col(END).max())
-        .drop("_run")
-    )
+    long = keep_rows(intervals[[*keys, START, END]], intervals[START] < intervals[END])
+    reach = pl.col(END).cum_max()
+    opens = (pl.col(START) > reach.shift(1)).fill_null(value=True)
+    ordered = long.sort(*keys, START).with_columns(reach.over(keys), opens.over(keys).alias("_opens"))
+    opens = ordered["_opens"]
+    last = pl.concat([opens.slice(1), pl.Series([True]).head(opens.len())])
+    merged = keep_rows(ordered[[*keys, START]], opens)
+    return merged.hstack([ordered[END].filter(last)])
 
 
 def outermost(intervals: pl.DataFrame) -> pl.DataFrame:
@@ -70,11 +70,10 @@ def _runs(intervals: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     if has_length.sum() < has_length.len():
         starts, ends = starts.filter(has_length), ends.filter(has_length)
     if not starts.is_sorted():
-        order = starts.arg_sort()
-        starts, ends = starts[order], ends[order]
+        starts, ends = pl.DataFrame([starts, ends]).sort(starts.name)
     if starts.is_empty():
         return starts, ends
-    reach, edge = ends.cum_max(), pl.Series([True])
+    reach, edge = ends if ends.is_sorted() else ends.cum_max(), pl.Series([True])
     opens = starts.slice(1) > reach.slice(0, reach.len() - 1)
     return starts.filter(pl.concat([edge, opens])), reach.filter(pl.concat([opens, edge]))
 
@@ -85,6 +84,8 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     It is what the union covers up to the end of the window less what it covers up to its start.
     """
     starts, ends = _runs(intervals)
+    if starts.is_empty():
+        return pl.Series("length", [0]).new_from_index(0, windows.height)
     times = pl.concat([windows[START], windows[END]])
     begun = starts.search_sorted(times, side="right")
     length_upto = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
@@ -99,14 +100,12 @@ def subtract(intervals: pl.DataFrame, blockers: pl.DataFrame) -> pl.DataFrame:
     if intervals.is_empty():
         return intervals
     first, last = intervals[START].min(), intervals[END].max()
-    busy = merge_intervals(blockers)
-    gaps = pl.DataFrame(
-        {
-            START: pl.concat([pl.Series([first], dtype=pl.Int64), busy[END]]),
-            END: pl.concat([busy[START], pl.Series([last], dtype=pl.Int64)]),
-        }
-    ).filter(pl.col(START) < pl.col(END))
-    return clip(intervals, gaps).drop("window")
+    starts, ends = _runs(blockers)
+    begins = pl.concat([pl.Series(START, [first], dtype=pl.Int64), ends])
+    stops = pl.concat([starts.alias(END), pl.Series([last], dtype=pl.Int64)])
+    gaps = keep_rows(pl.DataFrame([begins, stops]), begins < stops)
+    parts = clip(intervals, gaps)
+    return parts[intervals.columns]
 
 
 PATTERN = "communication pattern"
@@ -125,11 +124,15 @@ def assign_window(rows: pl.DataFrame, windows: pl.DataFrame, at: str = START) ->
     `windows` has `start_ns` and `end_ns`, is sorted and disjoint. Unlike clipping, this keeps what
     has no length.
     """
-    known = rows.drop_nulls(at)
-    window = windows[END].search_sorted(known[at], side="right").cast(pl.Int64)
-    bounds = windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), _from=pl.col(START))
-    found = known.with_columns(window.alias("window")).join(bounds, on="window", maintain_order="left")
-    return found.filter(pl.col(at) >= pl.col("_from")).drop("_from")
+    known = rows.drop_nulls(at) if rows[at].null_count() else rows
+    window = windows[END].search_sorted(known[at], side="right").alias("window")
+    begins = _or_null(windows[START])[window]
+    return keep_rows(known.hstack([window.cast(pl.Int64)]), known[at] >= begins)
+
+
+def _or_null(numbers: pl.Series) -> pl.Series:
+    """Return whole numbers with a null after them: what is found behind the last one has none."""
+    return pl.concat([numbers, pl.Series([None], dtype=pl.Int64)])
 
 
 def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
@@ -145,9 +148,18 @@ def window_at(times: pl.Series, windows: pl.DataFrame) -> pl.Series:
 
     `windows` is as for `assign_window`.
     """
-    rows = windows[END].search_sorted(times.fill_null(0), side="right").cast(pl.Int64)
-    begins = windows[START].extend_constant(None, 1).gather(rows)
-    return pl.select(pl.when(times >= begins).then(rows)).to_series()
+    rows = windows[END].search_sorted(times, side="right")
+    is_inside = times >= _or_null(windows[START])[rows]
+    return rows.cast(pl.Int64).zip_with(is_inside, _nulls(rows)).alias("window")
+
+
+def _nulls(like: pl.Series) -> pl.Series:
+    return pl.Series([None], dtype=pl.Int64).new_from_index(0, like.len())
+
+
+def are_of_device(steps: pl.DataFrame) -> bool:
+    """Whether the windows of steps are the device's own."""
+    return not {*steps["source"]}.isdisjoint(BY_START)
 
 
 def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
@@ -159,13 +171,15 @@ def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     `start_ns`, `launch_ns` and `launched_before`.
     """
     started = window_at(work[START], device_windows(steps))
-    if steps["source"].is_in(BY_START).any():
+    if are_of_device(steps):
         return started
-    launched = window_at(work["launch_ns"], steps.select(START, END))
+    launched = window_at(work["launch_ns"], steps)
+    if not work["launch_ns"].null_count():
+        return launched
     unknown = work["launch_ns"].is_null() & ~work["launched_before"]
-    return pl.select(pl.when(unknown).then(started).otherwise(launched)).to_series()
+    return started.zip_with(unknown, launched)
 
 
 def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
     """Return the device windows of `steps` as plain intervals, in the same order."""
-    return steps.select(start_ns="device_start_ns", end_ns="device_end_ns")
+    return pl.DataFrame([steps["device_start_ns"].alias(START), steps["device_end_ns"].alias(END)])

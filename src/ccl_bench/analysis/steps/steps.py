@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import derived
 from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
 from ccl_bench.analysis.intervals import (
-    BY_START,
+    are_of_device,
     assign_step,
     assign_window,
     device_windows,
@@ -83,7 +83,7 @@ def steps(
 
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
-    if windows["source"].is_in(BY_START).any():
+    if are_of_device(windows):
         return windows.with_columns(device_start_ns="start_ns", device_end_ns="end_ns").select(_WINDOW)
     placed = work.with_columns(window_at(work["launch_ns"], windows).alias("row"))
     own = placed.drop_nulls("row").group_by("row")
