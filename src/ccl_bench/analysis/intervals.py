@@ -137,7 +137,7 @@ def _or_null(numbers: pl.Series) -> pl.Series:
 
 def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each of `windows`, with the columns of `sums` by `window`, else null."""
-    rows = windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64))
+    rows = pl.DataFrame({"window": pl.int_range(windows.height, dtype=pl.Int64, eager=True)})
     for table in sums:
         rows = rows.join(table, on="window", how="left", maintain_order="left")
     return rows

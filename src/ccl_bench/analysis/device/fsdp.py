@@ -48,7 +48,7 @@ RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
 def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace with FSDP's part in it. No rows without ranges of FSDP."""
     ranges = markers.on_cpu(annotations)
-    own = markers.named(ranges, OWN)
+    (own,) = markers.named(ranges, OWN)
     if own.is_empty():
         return DERIVED.get("fsdp").table.empty()
     windows = device_windows(steps)
@@ -97,16 +97,14 @@ _REDUCTIONS = ("reduce_scatter", "all_reduce", "reduce", "all_to_all")
 def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
     """Return which part of sharding each work is, by where it was launched; null for the model's own."""
 
-    def inside(pattern: str) -> pl.Expr:
-        opened = markers.enclosing(origins, markers.named(ranges, pattern), "launch_ns")
-        return pl.lit(opened.is_not_null())
-
+    patterns = (GATHERING, REDUCING, OWN, COPYING_OUT, RESHARDING)
+    opened = [markers.enclosing(origins, found, "launch_ns") for found in markers.named(ranges, *patterns)]
+    gathering, reducing, own, copying_out, resharding = (pl.lit(each).is_not_null() for each in opened)
     communicates = pl.col("kind") == COMMUNICATION
-    gathering, reducing, own = inside(GATHERING), inside(REDUCING), inside(OWN)
     gathers = (pl.col("collective") == "all_gather").fill_null(value=False)
     reduces = pl.col("collective").is_in(_REDUCTIONS).fill_null(value=False)
     return (
-        pl.when(inside(COPYING_OUT))
+        pl.when(copying_out)
         .then(pl.lit("copy_out"))
         .when((gathering & communicates) | (own & ~reducing & gathers))
         .then(pl.lit("all_gather"))
@@ -114,7 +112,7 @@ def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
         .then(pl.lit("reduce_scatter"))
         .when(gathering | reducing)
         .then(pl.lit("copy_in"))
-        .when(inside(RESHARDING) & ~communicates)
+        .when(resharding & ~communicates)
         .then(pl.lit("reshard"))
         .when(own)
         .then(pl.lit("other"))

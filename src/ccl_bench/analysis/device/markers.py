@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from ccl_bench.analysis.communication.naming import is_one_of
+from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EVALUATE = "autograd::engine::evaluate_function: "
 """Prefix of the operator in which autograd runs one node of the backward graph."""
@@ -42,63 +49,63 @@ REDISTRIBUTION = r"^_(?:From|To)TorchTensor|Redistribute"
 
 def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of CPU threads, with names as text."""
-    return annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
+    ranges = keep_rows(annotations, ~annotations["on_device"])
+    return ranges.replace_column(ranges.get_column_index("name"), ranges["name"].cast(pl.String))
 
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
     """Mark which names match a pattern; each distinct name is looked at once."""
+    return is_one_of(names, _matches(names, (pattern,))[0])
+
+
+def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
+    """Return the distinct names that match, for each pattern."""
     distinct = names.unique()
-    found = distinct.to_frame().filter(pl.col(names.name).cast(pl.String).str.contains(pattern))
-    return is_one_of(names, found.to_series())
+    text = pl.lit(distinct.cast(pl.String))
+    found = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))
+    return [distinct.filter(matches) for matches in found]
 
 
-def named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return start, end and thread of the rows whose name matches."""
-    return table.select("start_ns", "end_ns", "thread").filter(matching(table["name"], pattern))
+def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:
+    """Return start, end and thread of the rows whose name matches, for each pattern."""
+    spans = table[["start_ns", "end_ns", "thread"]]
+    names = table["name"]
+    return [keep_rows(spans, is_one_of(names, found)) for found in _matches(names, patterns)]
 
 
-def recomputing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the forward operators that ran inside backward nodes: activation checkpointing.
+def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
+    """Return the forward operators that ran inside `evaluated` backward nodes: activation checkpointing.
 
     Only operators that record for autograd carry a sequence number; those of the forward pass have
     forward thread 0, and inside a backward node there are none unless it runs forward again.
     """
+    spans = ["start_ns", "end_ns", "thread"]
+    if evaluated.is_empty():
+        return evaluated
     forward = pl.col("sequence_number").is_not_null() & (pl.col("forward_thread").fill_null(0) == 0)
     recorded = cpu_ops.filter(forward)
-    own = recorded.filter(~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
-    inside = enclosing(own, named(cpu_ops, f"^{EVALUATE}"), "start_ns")
-    return own.filter(inside.is_not_null()).select("start_ns", "end_ns", "thread")
+    own = keep_rows(recorded, ~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
+    inside = enclosing(own, evaluated, "start_ns")
+    return keep_rows(own[spans], inside.is_not_null())
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
-    """Return the start of the outermost range around the time `at` of each point on its thread, else null."""
-    if ranges.is_empty():
-        return pl.Series("opened_ns", [None], dtype=pl.Int64).new_from_index(0, points.height)
-    closes = pl.col("end_ns").cum_max()
-    opens = (pl.col("start_ns") > closes.shift(1)).fill_null(value=True)
-    outer = (
-        ranges.filter(pl.col("start_ns") < pl.col("end_ns"))
-        .sort("start_ns")
-        .select(
-            "thread",
-            "start_ns",
-            closes.over("thread").alias("closes_ns"),
-            pl.when(opens).then("start_ns").forward_fill().over("thread").alias("opened_ns"),
-        )
-    )
-    found = (
-        points.select("thread", pl.col(at).alias("at"), row=pl.int_range(pl.len()))
-        .sort("at", nulls_last=True)
-        .join_asof(
-            outer,
-            left_on="at",
-            right_on="start_ns",
-            by="thread",
-            strategy="backward",
-            coalesce=False,
-            check_sortedness=False,
-        )
-        .sort("row")
-    )
-    inside = pl.col("at") < pl.col("closes_ns")
-    return found.select(pl.when(inside).then("opened_ns")).to_series()
+    """Return the start of the outermost range around the time `at` of each point on its thread, else null.
+
+    The threads are laid one after the other on one line, so that all are searched at once.
+    """
+    none = pl.Series("opened_ns", [None], dtype=pl.Int64)
+    known = keep_rows(ranges, (ranges["start_ns"] < ranges["end_ns"]) & ranges["thread"].is_not_null())
+    if known.is_empty() or points.is_empty():
+        return none.new_from_index(0, points.height)
+    threads = known["thread"].unique().sort()
+    first, last = cast("tuple[int, int]", (known["start_ns"].min(), known["end_ns"].max()))
+    places = [threads.search_sorted(table["thread"]) for table in (known, points)]
+    shifts = [place.cast(pl.Int64) * (last - first + 1) for place in places]
+    laid = merge_intervals(pl.DataFrame([known[name] + shifts[0] for name in ("start_ns", "end_ns")]))
+    times, thread = points[at], points["thread"]
+    begun = laid["start_ns"].search_sorted(times + shifts[1], side="right")
+    opened, closed = (pl.concat([none, laid[name]])[begun] - shifts[1] for name in ("start_ns", "end_ns"))
+    has_ranges = pl.concat([threads, none])[places[1]] == thread
+    inside = times.is_between(first, last) & (times < closed) & has_ranges
+    return opened.zip_with(inside, none.new_from_index(0, points.height))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION
-from ccl_bench.analysis.intervals import assign_window, clip, device_windows, merge_intervals
+from ccl_bench.analysis.intervals import (
+    assign_window,
+    clip,
+    device_windows,
+    merge_intervals,
+    sum_per_window,
+    window_at,
+)
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ACCUMULATION, REDUCTION = "gradient_accumulation", "gradient_communication"
@@ -43,29 +51,24 @@ def phased_work(
       pass is over (or, without one, before its optimizer), except for data loading and zero_grad;
     - other, if none of these; unattributed, if its launch is not in the trace.
     """
-    ranges = markers.on_cpu(annotations)
-    evaluated = markers.named(cpu_ops, f"^{markers.EVALUATE}")
-    backward = pl.concat([evaluated, markers.named(ranges, markers.BACKWARD)])
-    optimizer = markers.named(ranges, markers.OPTIMIZER)
-    around = {
-        "optimizer_ns": optimizer,
+    ranges = _named_ranges(annotations)
+    evaluated, accumulated, reduced = markers.named(
+        cpu_ops, f"^{markers.EVALUATE}", markers.ACCUMULATE, markers.REDUCTION
+    )
+    backward = pl.concat([evaluated, ranges["backward_ns"]])
+    around = ranges | {
         "backward_ns": backward,
-        "forward_ns": markers.named(ranges, markers.FORWARD),
-        "aside_ns": markers.named(ranges, markers.ASIDE),
-        "accumulated_ns": pl.concat(
-            [markers.named(cpu_ops, markers.ACCUMULATE), markers.named(ranges, markers.ACCUMULATION)]
-        ),
-        "reduced_ns": pl.concat(
-            [markers.named(cpu_ops, markers.REDUCTION), markers.named(ranges, markers.REDUCTION)]
-        ),
-        "recomputed_ns": markers.recomputing(cpu_ops),
+        "accumulated_ns": pl.concat([accumulated, ranges["accumulated_ns"]]),
+        "reduced_ns": pl.concat([reduced, ranges["reduced_ns"]]),
+        "recomputed_ns": markers.recomputing(cpu_ops, evaluated),
     }
+    program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
     opened = [markers.enclosing(origins, table, "launch_ns").alias(name) for name, table in around.items()]
-    autograd = _autograd_threads(evaluated, ranges, autograd_links)
+    autograd = _autograd_threads(evaluated, program, autograd_links)
     return origins.with_columns(
         *opened,
         on_autograd=origins["thread"].is_in(autograd.implode()).fill_null(value=False),
-        may_be_forward=_before_backward_ends(origins, steps, backward, optimizer)
+        may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
         & origins["thread"].is_in(cpu_ops["thread"].unique().implode()).fill_null(value=False),
     ).select(
         "start_ns",
@@ -74,6 +77,20 @@ def phased_work(
         _phase().alias("phase"),
         recomputed=(_phase() == BACKWARD) & pl.col("recomputed_ns").is_not_null(),
     )
+
+
+def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the ranges of the CPU by what they mean, under the name of the time at which they opened."""
+    patterns = {
+        "optimizer_ns": markers.OPTIMIZER,
+        "backward_ns": markers.BACKWARD,
+        "forward_ns": markers.FORWARD,
+        "aside_ns": markers.ASIDE,
+        "accumulated_ns": markers.ACCUMULATION,
+        "reduced_ns": markers.REDUCTION,
+        "step_ns": r"^ProfilerStep",
+    }
+    return dict(zip(patterns, markers.named(markers.on_cpu(annotations), *patterns.values()), strict=True))
 
 
 def _phase() -> pl.Expr:
@@ -94,43 +111,33 @@ def _phase() -> pl.Expr:
         .then(pl.lit(BACKWARD))
         .when((pl.col("optimizer_ns") == latest).fill_null(value=False))
         .then(pl.lit(OPTIMIZER))
-        .when(pl.col("forward_ns").is_not_null() | (pl.col("may_be_forward") & latest.is_null()))
+        .when(pl.col("forward_ns").is_not_null() | (pl.col("may_be_forward").fill_null(value=False) & latest.is_null()))
         .then(pl.lit(FORWARD))
         .otherwise(pl.lit(OTHER))
     )
 
 
-def _autograd_threads(evaluated: pl.DataFrame, ranges: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
-    """Return the threads that run backward nodes and nothing of the program's own."""
-    own = [markers.named(ranges, pattern)["thread"] for pattern in (markers.OPTIMIZER, markers.FORWARD)]
-    steps = markers.named(ranges, r"^ProfilerStep")["thread"]
-    program = pl.concat([*own, steps, links["forward_thread"]]).unique()
+def _autograd_threads(evaluated: pl.DataFrame, program: pl.Series, links: pl.DataFrame) -> pl.Series:
+    """Return the threads that run backward nodes and are none of the `program`'s own."""
+    own = pl.concat([program, links["forward_thread"]]).unique()
     threads = evaluated["thread"].unique()
-    return threads.filter(~threads.is_in(program.implode()))
+    return threads.filter(~threads.is_in(own.implode()))
 
 
 def _before_backward_ends(
     origins: pl.DataFrame, steps: pl.DataFrame, backward: pl.DataFrame, optimizer: pl.DataFrame
 ) -> pl.Series:
-    """Mark what was launched in a step before the end of its last backward work."""
-    windows = steps.select("start_ns", "end_ns")
-    ends = (
-        assign_window(backward, windows).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
-    )
+    """Mark what was launched in a step before the end of its last backward work; null outside of steps."""
+    ends = assign_window(backward, steps).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
     begins = (
-        assign_window(optimizer, windows)
+        assign_window(optimizer, steps)
         .group_by("window")
         .agg(pl.col("start_ns").min().alias("optimizer_ns"))
     )
-    until = (
-        windows.with_columns(window=pl.int_range(pl.len(), dtype=pl.Int64))
-        .join(ends, on="window", how="left")
-        .join(begins, on="window", how="left")
-        .select("window", until=pl.coalesce("backward_ns", "optimizer_ns", "end_ns"))
-    )
-    launched = assign_window(origins.select("launch_ns").with_row_index("row"), windows, "launch_ns")
-    early = launched.join(until, on="window").filter(pl.col("launch_ns") < pl.col("until"))["row"]
-    return origins.with_row_index("row")["row"].is_in(early.implode())
+    found = sum_per_window(steps, ends, begins).with_columns(steps["end_ns"])
+    until = found.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
+    row = window_at(origins["launch_ns"], steps).cast(pl.UInt32)
+    return origins["launch_ns"] < until[row]
 
 
 @derived(
@@ -152,48 +159,43 @@ def _before_backward_ends(
 def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
     """One phase in one step of one trace; every phase has a row in every step."""
     windows = device_windows(steps)
-    calls = pl.col("kind") == COMMUNICATION
-    inside = clip(phased_work, windows)
-    done = inside.filter(~calls)
     keys = ("window", "phase")
+    communicates = phased_work["kind"] == COMMUNICATION
+    inside = clip(phased_work, windows)
+    calls = inside["kind"] == COMMUNICATION
+    done = keep_rows(inside, ~calls)
     length = pl.col("end_ns") - pl.col("start_ns")
-    counts = (
-        assign_window(phased_work.filter(~calls), windows)
-        .group_by(keys)
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-    )
+    begun = assign_window(keep_rows(phased_work, ~communicates), windows)
+    counts = begun.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     sums = done.group_by(keys).agg(
         length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
     )
     parts = {
         "time_ns": done,
-        "communication_ns": inside.filter(calls),
+        "communication_ns": keep_rows(inside, calls),
         "busy_ns": inside,
-        "recomputed_ns": done.filter("recomputed"),
+        "recomputed_ns": keep_rows(done, done["recomputed"]),
     }
-    rows = pl.DataFrame({"window": range(windows.height)}, schema={"window": pl.Int64}).join(
-        pl.DataFrame({"phase": PHASES}), how="cross"
+    rows = pl.DataFrame(
+        {"window": [row for row in range(windows.height) for _ in PHASES], "phase": PHASES * windows.height},
+        schema={"window": pl.Int64, "phase": pl.String},
     )
-    tables = [counts, sums, *(_lengths(part, name) for name, part in parts.items())]
-    for table in tables:
+    for table in (counts, sums, _lengths(parts)):
         rows = rows.join(table, on=keys, how="left", maintain_order="left")
-    numbers, window = steps["step"].gather(rows["window"]), (windows["end_ns"] - windows["start_ns"])
-    return rows.with_columns(pl.exclude("phase", "start_ns", "end_ns").fill_null(0)).select(
-        numbers,
-        "phase",
-        window.gather(rows["window"]).alias("window_ns"),
-        "count",
-        "time_ns",
-        "duration_ns",
-        "communication_ns",
-        "busy_ns",
-        "recomputed_ns",
-        "start_ns",
-        "end_ns",
+    window = rows["window"]
+    table = rows.with_columns(
+        pl.exclude("phase", "start_ns", "end_ns").fill_null(0),
+        step=steps["step"][window],
+        window_ns=(windows["end_ns"] - windows["start_ns"])[window],
     )
+    return table[[*DERIVED.get("phases").table.columns]]
 
 
-def _lengths(parts: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the length of the union of `parts` in each window and phase, as `name`."""
-    whole = merge_intervals(parts, "window", "phase").group_by("window", "phase")
-    return whole.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias(name))
+def _lengths(parts: dict[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return the length of the union of each of `parts` by window and phase, in a column of its name."""
+    keys = ("window", "phase")
+    spans = [table[[*keys, "start_ns", "end_ns"]] for table in parts.values()]
+    of_part = pl.concat([pl.Series("part", [name]).new_from_index(0, t.height) for name, t in parts.items()])
+    whole = merge_intervals(pl.concat(spans).hstack([of_part]), *keys, "part").group_by(keys)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return whole.agg(length.filter(pl.col("part") == name).sum().alias(name) for name in parts)
