@@ -141,7 +141,7 @@ class TraceContent:
         if isinstance(table, OnDisk):
             return table.frame(columns)
         found = TABLES[name].empty() if table is None else table
-        return found if columns is None else found.select(columns)
+        return found if columns is None else found[list(columns)]
 
     def height(self, name: str) -> int:
         """Return how many rows a table has."""

@@ -104,6 +104,8 @@ def expert_rows(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> 
     dispatch the other way round. So a call that undoes an open one is its combine, and any other is a
     dispatch; in the backward pass both come again.
     """
+    if not (described_calls["collective"] == "all_to_all").any():
+        return DERIVED.get("expert_rows").table.empty()
     grouped, _ = with_groups(described_calls, process_groups)
     calls = grouped.filter((pl.col("collective") == "all_to_all") & (pl.col("in_split").list.len() > 0))
     rows: dict[str, list[object]] = {"group": [], "dispatches": [], "received_rows": []}

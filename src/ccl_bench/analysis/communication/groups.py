@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.naming import GLOO
+from ccl_bench.analysis.communication.naming import GLOO, holds_for
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.parallelism import described_dimension, mesh_order
@@ -191,12 +191,13 @@ def is_named_alike() -> pl.Expr:
 
 def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     """Return calls with the number of their stream as `lane`, null for one of several threads of gloo."""
-    lanes = calls["stream"].unique(maintain_order=True)
-    is_gloo = calls["name"].cast(pl.String).str.starts_with(GLOO)
-    lane = calls["stream"].replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64)
-    if calls["stream"].filter(is_gloo).n_unique() > 1:
-        return calls.with_columns(pl.when(~is_gloo).then(lane).alias("lane"))
-    return calls.with_columns(lane.alias("lane"))
+    streams = calls["stream"]
+    lanes = streams.unique(maintain_order=True)
+    lane = streams.replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64).alias("lane")
+    is_gloo = holds_for(calls["name"], lambda name: name.startswith(GLOO))
+    if streams.filter(is_gloo).n_unique() > 1:
+        lane = lane.zip_with(~is_gloo, lane.clear(n=lane.len()))
+    return calls.hstack([lane])
 
 
 def _only_group(row: dict[str, object], listed: list[dict[str, object]]) -> dict[str, object] | None:
@@ -221,9 +222,23 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     each call is done by whichever thread of its group is free.
     """
     numbered = _with_lanes(calls)
+    keys = _group_keys(numbered[[*IDENTITY, "lane"]].unique(maintain_order=True), process_groups)
+    joined = numbered.join(
+        keys[[*IDENTITY, "lane", "group"]],
+        on=[*IDENTITY, "lane"],
+        nulls_equal=True,
+        how="left",
+        maintain_order="left",
+    )
+    size = pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size")
+    groups = keys.select("group", "members", "known_from", "description", size)
+    return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)
+
+
+def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
+    """Return what calls say of their groups with the group that each is, its members and description."""
     listed = list(process_groups.iter_rows(named=True))
     known = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
-    distinct = numbered.select(*IDENTITY, "lane").unique(maintain_order=True)
     rows = []
     for row in distinct.iter_rows(named=True):
         if only := _only_group(row, listed):
@@ -231,27 +246,14 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
         members, source = members_of(row, known)
         source = THREADS if members is None and row["lane"] is None else source
         rows.append((group_key(row, members), members, source, row["group_description"]))
-    keys = distinct.with_columns(
-        pl.Series("group", [row[0] for row in rows], dtype=pl.String),
-        pl.Series("members", [row[1] for row in rows], dtype=pl.List(pl.Int64)),
-        pl.Series("known_from", [row[2] for row in rows], dtype=pl.String),
-        pl.Series("description", [row[3] for row in rows], dtype=pl.String),
+    return distinct.hstack(
+        [
+            pl.Series("group", [row[0] for row in rows], dtype=pl.String),
+            pl.Series("members", [row[1] for row in rows], dtype=pl.List(pl.Int64)),
+            pl.Series("known_from", [row[2] for row in rows], dtype=pl.String),
+            pl.Series("description", [row[3] for row in rows], dtype=pl.String),
+        ]
     )
-    joined = numbered.join(
-        keys.select(*IDENTITY, "lane", "group"),
-        on=[*IDENTITY, "lane"],
-        nulls_equal=True,
-        how="left",
-        maintain_order="left",
-    )
-    groups = keys.select(
-        "group",
-        "members",
-        "known_from",
-        "description",
-        pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size"),
-    )
-    return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)
 
 
 GROUP_COLUMNS: dict[str, Any] = {

@@ -9,10 +9,14 @@ without recorded size stays unattributed: null, never zero.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives, dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 UNEVEN = "all_to_allv"
 
@@ -71,8 +75,9 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         own_sizes.alias("own_sizes"),
         pl.when(~silent).then(exchange & (_splits_differ() | sides | (named & cut))).alias("uneven"),
     )
+    operand = _operand({*calls["collective"].unique()})
     message = (
-        pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(_operand()).round().cast(pl.Int64)
+        pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(operand).round().cast(pl.Int64)
     )
     moved = {
         "sent_bytes": pl.col("sent_bytes"),
@@ -92,8 +97,8 @@ def _splits_differ() -> pl.Expr:
     return pl.any_horizontal(d.fill_null(value=False) for d in differ)
 
 
-def _operand() -> pl.Expr:
-    """Return the message of every collective but an uneven all-to-all, bytes."""
+def _operand(present: Container[str | None]) -> pl.Expr:
+    """Return the message of every collective that is `present` but an uneven all-to-all, bytes."""
     sent, received, members = pl.col("sent_bytes"), pl.col("received_bytes"), pl.col("group_size")
     either = {
         "in": pl.coalesce(sent, received),
@@ -108,7 +113,7 @@ def _operand() -> pl.Expr:
     }
     message = pl.lit(None, dtype=pl.Int64)
     for name, facts in collectives.collectives().items():
-        if name == UNEVEN or facts.size == "none":
+        if name not in present or name == UNEVEN or facts.size == "none":
             continue
         size = from_parts.get(name, either.get(facts.size, pl.max_horizontal(sent, received)))
         message = pl.when(pl.col("collective") == name).then(size).otherwise(message)

@@ -20,7 +20,7 @@ def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.S
     """Return what each name means; each distinct name is looked at once."""
     text = names.cast(pl.String)
     known = {name: meaning(name) for name in text.unique() if name is not None}
-    if not known:
+    if not any(known.values()):
         return text.clear(n=text.len())
     return text.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
 
