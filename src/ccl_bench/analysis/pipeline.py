@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.communication.matching import point_to_point
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
-from ccl_bench.analysis.device.work import COMPUTING
+from ccl_bench.analysis.device.work import computing_times
 from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -55,25 +57,29 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
     windows = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
     backward = phases.filter(pl.col("phase") == BACKWARD).select("step", backward_ns="start_ns")
     forward = phases.filter(pl.col("phase") == FORWARD).select("step", forward_ns="end_ns")
+    first = pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns")).alias("first")
     bounds = (
         windows.join(backward, on="step", how="left", maintain_order="left")
         .join(forward, on="step", how="left", maintain_order="left")
-        .with_columns(known=pl.col("backward_ns").is_not_null() & pl.col("forward_ns").is_not_null())
-        .with_columns(first=pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns")))
         .with_columns(
-            last=pl.max_horizontal("first", pl.col("forward_ns").clip(upper_bound=pl.col("end_ns")))
+            first,
+            known=pl.col("backward_ns").is_not_null() & pl.col("forward_ns").is_not_null(),
+            last=pl.max_horizontal(first, pl.col("forward_ns").clip(upper_bound=pl.col("end_ns"))),
         )
     )
-    separable = bounds.filter("known")
-    parts = [
-        bounds.filter(~pl.col("known")).select("step", pl.lit(WHOLE).alias("part"), "start_ns", "end_ns")
-    ]
-    for name, start, end in (
-        (WARM_UP, "start_ns", "first"),
-        (STEADY, "first", "last"),
-        (COOL_DOWN, "last", "end_ns"),
-    ):
-        parts.append(separable.select("step", pl.lit(name).alias("part"), start_ns=start, end_ns=end))
+    known = bounds["known"]
+    of_parts = (
+        (WHOLE, "start_ns", "end_ns", ~known),
+        (WARM_UP, "start_ns", "first", known),
+        (STEADY, "first", "last", known),
+        (COOL_DOWN, "last", "end_ns", known),
+    )
+    parts = []
+    for name, start, end, has_part in of_parts:
+        rows = keep_rows(bounds[["step", start, end]], has_part)
+        rows.columns = ["step", "start_ns", "end_ns"]
+        rows.insert_column(1, pl.Series("part", [name]).new_from_index(0, rows.height))
+        parts.append(rows)
     return pl.concat(parts).sort("start_ns", "end_ns", maintain_order=True)
 
 
@@ -87,13 +93,10 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
 )
 def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One part of a step of one trace, with messages between two ranks apart from other communication."""
-    windows = stage_parts.select("start_ns", "end_ns")
-    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
-    collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
-    messages = calls.filter(_is_message()).select("start_ns", "end_ns")
-    computing = union_lengths(compute, windows)
-    busy = union_lengths(pl.concat([compute, collectives]), windows)
-    everything = union_lengths(pl.concat([compute, collectives, messages]), windows)
+    compute, spans, is_message = computing_times(work), calls[["start_ns", "end_ns"]], _are_messages(calls)
+    computing = union_lengths(compute, stage_parts)
+    busy = union_lengths(pl.concat([compute, keep_rows(spans, ~is_message)]), stage_parts)
+    everything = union_lengths(pl.concat([compute, spans]), stage_parts) if is_message.any() else busy
     return stage_parts.select(
         "step",
         "part",
@@ -104,8 +107,9 @@ def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFram
     )
 
 
-def _is_message() -> pl.Expr:
-    return pl.col("collective").is_in(point_to_point())
+def _are_messages(calls: pl.DataFrame) -> pl.Series:
+    """Return which calls are messages between two ranks."""
+    return is_one_of(calls["collective"], pl.Series(point_to_point(), dtype=pl.String))
 
 
 @derived(
@@ -118,15 +122,15 @@ def _is_message() -> pl.Expr:
 )
 def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One stretch of a message during which this rank neither computed nor was in a collective."""
-    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
-    collectives = calls.filter(~_is_message()).select("start_ns", "end_ns")
-    messages = calls.filter(_is_message()).select(
-        "start_ns", "end_ns", "call", pl.col("end_ns").alias("call_end_ns")
-    )
-    exposed = subtract(messages, pl.concat([compute, collectives]))
-    inside = clip(exposed, stage_parts.select("start_ns", "end_ns"))
-    place = stage_parts.select("step", "part")[inside["window"]]
-    return inside.hstack(place).select(*DERIVED.get("exposed_messages").table.columns)
+    is_message = _are_messages(calls)
+    if not is_message.any():
+        return DERIVED.get("exposed_messages").table.empty()
+    spans = calls[["start_ns", "end_ns", "call"]].hstack([calls["end_ns"].alias("call_end_ns")])
+    collectives = keep_rows(calls[["start_ns", "end_ns"]], ~is_message)
+    exposed = subtract(keep_rows(spans, is_message), pl.concat([computing_times(work), collectives]))
+    inside = clip(exposed, stage_parts)
+    place = stage_parts[["step", "part"]][inside["window"]]
+    return inside.hstack(place)[[*DERIVED.get("exposed_messages").table.columns]]
 
 
 @derived(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, FUSED, with_launch
+from ccl_bench.analysis.device.work import COMMUNICATION, FUSED, computing_times, with_launch
 from ccl_bench.analysis.intervals import (
     assign_step,
     clip,
@@ -13,6 +13,7 @@ from ccl_bench.analysis.intervals import (
     union_lengths,
 )
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.kernel_types import kernel_type
 
 
@@ -32,10 +33,10 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
-    kernels = device_work.filter("is_kernel")
-    own = kernels.with_columns(assign_step(kernels, steps).alias("window")).drop_nulls("window")
+    kernels = keep_rows(device_work, device_work["is_kernel"])
+    own = kernels.hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
     counts = own.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
-    described = kernels.select("start_ns", "end_ns", *keys[1:])
+    described = kernels[["start_ns", "end_ns", *keys[1:]]]
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clip(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
     rows = (
@@ -44,7 +45,7 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
         .sort("window", "duration_ns", "name", "collective", descending=[False, True, False, False])
     )
     return rows.select(
-        steps["step"].gather(rows["window"]),
+        steps["step"][rows["window"]],
         _types(rows).alias("type"),
         "name",
         "collective",
@@ -59,8 +60,8 @@ def _types(rows: pl.DataFrame) -> pl.Series:
     by_name = rows["name"].replace_strict(
         list(known), list(known.values()), default=None, return_dtype=pl.String
     )
-    communicates = pl.when(rows["kind"].is_in([COMMUNICATION, FUSED])).then(rows["kind"])
-    return pl.select(communicates.otherwise(by_name)).to_series()
+    kinds = rows["kind"]
+    return kinds.zip_with((kinds == COMMUNICATION) | (kinds == FUSED), by_name)
 
 
 @derived(
@@ -75,9 +76,8 @@ def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFr
     A call of several kernels communicates while one of them runs, not in between.
     """
     keys = ("window", "collective")
-    whole = calls.select("start_ns", "end_ns", "collective")
-    communicating = work.filter(pl.col("kind") == COMMUNICATION).select("start_ns", "end_ns")
-    ran = subtract(whole, subtract(whole, communicating).select("start_ns", "end_ns"))
+    whole = calls[["start_ns", "end_ns", "collective"]]
+    ran = subtract(whole, subtract(whole, _communicating(work)))
     inside = clip(ran, device_windows(steps))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     unions = merge_intervals(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
@@ -104,7 +104,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
     """One kind of copy in one step of one trace."""
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
-    own = memcpy.with_columns(assign_step(with_launch(memcpy, launches), steps).alias("window"))
+    own = memcpy.hstack([assign_step(with_launch(memcpy, launches), steps).alias("window")])
     begun = (
         own.drop_nulls("window")
         .group_by("window", "kind")
@@ -115,7 +115,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
             length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
         )
     )
-    inside = clip(memcpy.select("start_ns", "end_ns", "kind"), windows)
+    inside = clip(memcpy[["start_ns", "end_ns", "kind"]], windows)
     times = inside.group_by("window", "kind").agg(length.sum().alias("time_ns"))
     unions = (
         merge_intervals(inside, "window", "kind")
@@ -126,9 +126,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
     for part in (times, unions):
         rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
     rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")
-    return rows.with_columns(steps["step"].gather(rows["window"]).alias("step")).select(
-        "step", "kind", "count", "bytes", "sized", "duration_ns", "time_ns", "union_ns"
-    )
+    return rows.hstack([steps["step"][rows["window"]]])[[*DERIVED.get("copies").table.columns]]
 
 
 @derived(
@@ -142,8 +140,8 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
 def copy_time(steps: pl.DataFrame, memcpy: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: its copies of all kinds together, and what of them no kernel hides."""
     windows = device_windows(steps)
-    moved = memcpy.filter(pl.col("kind") != SET).select("start_ns", "end_ns")
-    ran = kernels.select("start_ns", "end_ns")
+    moved = keep_rows(memcpy[["start_ns", "end_ns"]], memcpy["kind"] != SET)
+    ran = kernels[["start_ns", "end_ns"]]
     busy = union_lengths(ran, windows)
     return pl.DataFrame(
         {
@@ -169,15 +167,12 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     While several calls run, the time is that of the one that started first, so that no instant
     counts twice.
     """
-    ordered = calls.select("call", "collective", "start_ns", "end_ns").sort("start_ns", maintain_order=True)
+    ordered = calls[["call", "collective", "start_ns", "end_ns"]].sort("start_ns", maintain_order=True)
     reach = pl.col("end_ns").cum_max().shift(1)
     own = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
-    exposed = subtract(own.filter(pl.col("start_ns") < pl.col("end_ns")), compute)
+    exposed = subtract(keep_rows(own, own["start_ns"] < own["end_ns"]), computing_times(work))
     inside = clip(exposed, device_windows(steps))
-    return inside.with_columns(steps["step"].gather(inside["window"])).select(
-        *DERIVED.get("exposed_calls").table.columns
-    )
+    return inside.hstack([steps["step"][inside["window"]]])[[*DERIVED.get("exposed_calls").table.columns]]
 
 
 @derived(
@@ -192,11 +187,16 @@ def call_stretches(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame)
 
     A call of several kernels communicates while one of them runs, not in between.
     """
-    communicating = merge_intervals(work.filter(pl.col("kind") == COMMUNICATION))
-    ran = clip(calls.select("call", "start_ns", "end_ns"), communicating).drop("window")
-    inside = clip(ran, device_windows(steps))
-    placed = inside.with_columns(steps["step"].gather(inside["window"])).drop("window")
-    compute = work.filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns")
-    parts = ((placed, False), (subtract(placed, compute), True))
-    columns = [*DERIVED.get("call_stretches").table.columns]
-    return pl.concat([part.with_columns(is_exposed=pl.lit(flag)).select(columns) for part, flag in parts])
+    columns = ["call", "start_ns", "end_ns"]
+    ran = clip(calls[columns], merge_intervals(_communicating(work)))
+    inside = clip(ran[columns], device_windows(steps))
+    placed = inside[columns]
+    placed.insert_column(0, steps["step"][inside["window"]])
+    exposed = subtract(placed, computing_times(work))
+    is_exposed = [False] * placed.height + [True] * exposed.height
+    return pl.concat([placed, exposed]).hstack([pl.Series("is_exposed", is_exposed, dtype=pl.Boolean)])
+
+
+def _communicating(work: pl.DataFrame) -> pl.DataFrame:
+    """Return when a rank communicated."""
+    return keep_rows(work[["start_ns", "end_ns"]], work["kind"] == COMMUNICATION)

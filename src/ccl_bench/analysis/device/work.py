@@ -12,6 +12,7 @@ from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
 
 COMPUTE, COMMUNICATION, FUSED, MEMORY = "compute", "communication", "fused", "memory"
@@ -75,7 +76,7 @@ def device_work(
     placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
     kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
     whole = kinds.with_columns(_collective().alias("collective"))
-    return whole.select(*DERIVED.get("device_work").table.columns)
+    return whole[[*DERIVED.get("device_work").table.columns]]
 
 
 def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -158,12 +159,12 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
     first that was recorded was launched before the recording.
     """
-    earliest = pl.lit(launches["correlation"].filter(launches["correlation"] > 0).min(), dtype=pl.Int64)
+    numbers = launches["correlation"]
+    earliest = pl.lit(numbers.filter(numbers > 0).min(), dtype=pl.Int64)
     before = (pl.col("correlation") > 0) & (pl.col("correlation") < earliest)
-    started_some = launches["correlation"].is_in(work["correlation"].implode())
-    calls = launches.filter((launches["correlation"] > 0) & started_some).select(
-        "correlation", launch_ns="start_ns", launch_end_ns="end_ns", thread="thread"
-    )
+    started_some = naming.is_one_of(numbers, work["correlation"])
+    calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], (numbers > 0) & started_some)
+    calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
     return work.join(first, on="correlation", how="left", maintain_order="left").with_columns(
         launched_before=before.fill_null(value=False)
@@ -173,16 +174,18 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the operators and ranges on the CPU that launch communication, each with what it carries out."""
     columns = ("start_ns", "end_ns", "thread", "name")
-    ranges = collectives.filter(pl.col("source").is_in(_RANGES)).select(columns)
+    from_ranges = naming.holds_for(collectives["source"], lambda source: source in _RANGES)
+    ranges = keep_rows(collectives[[*columns]], from_ranges)
     means = naming.map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
     recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
     launches_some = naming.holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
-    own = cpu_ops.filter(launches_some).select(*columns[:3], pl.col("name").cast(pl.String))
+    own = keep_rows(cpu_ops[[*columns]], launches_some)
     named = own.with_columns(
         operator=naming.map_distinct(own["name"], of_launcher),
-        of_torch=pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in TORCH),
+        of_torch=naming.holds_for(own["name"], lambda name: name.startswith(TORCH)),
     )
-    return pl.concat([recorded, named]).drop("name").drop_nulls("operator")
+    kept = [*columns[:3], "operator", "of_torch"]
+    return pl.concat([recorded[kept], named[kept]]).drop_nulls("operator")
 
 
 def _outermost(operators: pl.DataFrame) -> pl.DataFrame:
@@ -223,6 +226,12 @@ COMPUTING = (COMPUTE, FUSED)
 """Kinds of work in which a rank computes, alone or communicating in the same kernel."""
 
 
+def computing_times(work: pl.DataFrame) -> pl.DataFrame:
+    """Return when a rank computed."""
+    kinds = work["kind"]
+    return keep_rows(work[["start_ns", "end_ns"]], (kinds == COMPUTE) | (kinds == FUSED))
+
+
 @derived(
     reads={"cpu_ops": ("start_ns", "end_ns", "name", "process", "thread")},
     start_ns=("Int64", "start, ns"),
@@ -241,14 +250,14 @@ def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataF
     with what they call, and other operators that call none, are compute.
     """
     if device_work.height:
-        return device_work.select(*DERIVED.get("work").table.columns)
+        return device_work[[*DERIVED.get("work").table.columns]]
     return _host_work(cpu_ops, annotations)
 
 
 def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges on the CPU in which gloo communicated."""
-    on_cpu = annotations.filter(~pl.col("on_device"))
-    return on_cpu.filter(pl.col("name").cast(pl.String).str.starts_with(naming.GLOO))
+    is_gloo = naming.holds_for(annotations["name"], lambda name: name.startswith(naming.GLOO))
+    return keep_rows(annotations, is_gloo & ~annotations["on_device"])
 
 
 def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
@@ -341,11 +350,11 @@ def origins(
         found = _on_host(work, annotations, collectives)
         by_name = pl.Series("collective", [None] * found.height, dtype=pl.String)
     key = ["start_ns", "stream"]
-    called = described_calls.select(*key, "collective").unique(key, keep="first", maintain_order=True)
+    called = described_calls[[*key, "collective"]].unique(key, keep="first", maintain_order=True)
     named = found.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
     is_call = pl.col("kind") == COMMUNICATION
     true_name = pl.when(is_call).then(pl.coalesce("collective", by_name)).alias("collective")
-    return named.with_columns(true_name).select(*_columns())
+    return named.with_columns(true_name)[_columns()]
 
 
 def _columns() -> list[str]:
