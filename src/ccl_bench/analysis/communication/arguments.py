@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.collectives import carried_out_by_gloo
 
 _FIT = ["kind", "elements"]
@@ -130,7 +131,7 @@ def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     sizes = pl.col("in_elements", "out_elements").is_null()
     together = pl.coalesce("recorded", "by_name").is_in(TOGETHER) & pl.all_horizontal(sizes)
     rows = calls.with_row_index("_row").with_columns(together.alias("_together"))
-    parts = _parts(rows, collectives)
+    parts = _parts(rows, collectives) if rows["_together"].any() else rows.clear()
     if parts.is_empty():
         return calls
     known = ["recorded", "dtype", "in_elements", "out_elements", *_GROUP]
@@ -186,39 +187,33 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
 
 def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
-    rows = collectives.filter(pl.col("source") == source)
-    named = naming.call_collectives(rows["name"])
-    own_sizes = naming.has_own_sizes(rows["name"])
+    rows = keep_rows(collectives, collectives["source"] == source)
+    named = naming.call_collectives(rows["name"]).alias(f"{source} recorded")
+    own_sizes = naming.has_own_sizes(rows["name"]).alias(f"{source} own_sizes")
+    is_said = named.is_not_null()
     if source in ("op", "gloo"):  # these name even and uneven exchanges alike
-        silent = (named == EXCHANGE) & rows["in_split"].is_null()
-        own_sizes = pl.select(pl.when(~silent.fill_null(value=False)).then(own_sizes)).to_series()
-    return rows.select(
-        "start_ns",
-        "end_ns",
-        "correlation",
-        "thread",
-        *(pl.col(name).alias(f"{source} {name}") for name in ARGUMENTS),
-        named.alias(f"{source} recorded"),
-        pl.when(named.is_not_null()).then(own_sizes).alias(f"{source} own_sizes"),
-    ).drop(["end_ns", "thread"] if source == "kernel" else [])
+        is_said &= (named != EXCHANGE) | rows["in_split"].is_not_null()
+    nothing = pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
+    place = ("start_ns", "correlation") if source == "kernel" else _PLACE
+    arguments = [rows[name].alias(f"{source} {name}") for name in ARGUMENTS]
+    return rows[[*place]].hstack([*arguments, named, own_sizes.zip_with(is_said, nothing)])
+
+
+_PLACE = ("start_ns", "end_ns", "correlation", "thread")
 
 
 def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.DataFrame:
     """Join the arguments of the innermost range of `source` in which each call was launched."""
-    ranges = _renamed(collectives, source).drop("correlation").sort("start_ns")
-    arguments = [name for name in ranges.columns if name.startswith(f"{source} ")]
-    ranges = ranges.rename({"start_ns": "launch_ns", "end_ns": "_until", "thread": "launch_thread"})
-    joined = (
-        calls.with_row_index("_row")
-        .sort("launch_ns")
-        .join_asof(ranges, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False)
-        .sort("_row")
-        .drop("_row")
-    )
-    inside = pl.col("launch_ns") < pl.col("_until")
-    return joined.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in arguments).drop(
-        "_until"
-    )
+    ranges = _renamed(collectives, source).sort("start_ns")
+    spans = ranges[["start_ns", "end_ns", "thread"]].with_row_index("_range")
+    spans.columns = ["_range", "launch_ns", "_until", "launch_thread"]
+    asked = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
+    found = asked.join_asof(
+        spans, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
+    ).sort("_row")
+    row, inside = found["_range"], found["launch_ns"] < found["_until"]
+    around = row.zip_with(inside, pl.Series([None], dtype=row.dtype).new_from_index(0, row.len()))
+    return calls.hstack([column[around] for column in ranges.drop(_PLACE).iter_columns()])
 
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
@@ -231,7 +226,8 @@ def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
         said = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
         known[name] = [*said, *known[name]]
     folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
-    return calls.with_columns(folded).select(pl.exclude(f"^({'|'.join(sources)}) .*$"))
+    found = calls.with_columns(folded)
+    return found[[name for name in found.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
 
 
 def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

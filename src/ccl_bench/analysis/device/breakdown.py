@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.analysis.intervals import (
     clip,
     device_windows,
     merge_intervals,
+    sum_per_window,
     union_lengths,
 )
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 _PPM = 1_000_000
 
@@ -29,10 +32,10 @@ _PPM = 1_000_000
 )
 def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: compute + fused + exposed communication + exposed memory + idle = window."""
-    windows = device_windows(steps)
+    windows, spans = device_windows(steps), work[["start_ns", "end_ns"]]
 
     def time_with(*kinds: str) -> pl.Series:
-        return union_lengths(work.filter(pl.col("kind").is_in(kinds)), windows)
+        return union_lengths(keep_rows(spans, is_one_of(work["kind"], pl.Series(kinds))), windows)
 
     compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
     kernels = either = time_with(COMPUTE, COMMUNICATION)
@@ -72,7 +75,7 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how much of the multiprocessors its kernels could occupy."""
     windows = device_windows(steps)
-    kernels = work.filter("is_kernel")
+    kernels = keep_rows(work, work["is_kernel"])
     inside = clip(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
@@ -82,43 +85,44 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
         pl.len().cast(pl.Int64).alias("kernels"),
     )
-    rows = windows.with_row_index("window").select(pl.col("window").cast(pl.Int64))
-    rated = rows.join(rated, on="window", how="left", maintain_order="left")
+    rated = sum_per_window(windows, rated).with_columns(pl.exclude("occupancy_pct").fill_null(0))
+    shares = (inside["occupied"] * _PPM).round().cast(pl.Int64).alias("change")
+    parts = inside[["window", "start_ns", "end_ns"]].hstack([shares])
+    kinds, is_known = inside["kind"], shares.is_not_null()
     return pl.DataFrame(
         {
             "step": steps["step"],
             "window_ns": windows["end_ns"] - windows["start_ns"],
-            "occupied_ns": _occupied(inside, rows),
-            "compute_occupied_ns": _occupied(inside.filter(pl.col("kind") == COMPUTE), rows),
-            "communication_occupied_ns": _occupied(inside.filter(pl.col("kind") == COMMUNICATION), rows),
+            "occupied_ns": _occupied(keep_rows(parts, is_known), windows),
+            "compute_occupied_ns": _occupied(keep_rows(parts, is_known & (kinds == COMPUTE)), windows),
+            "communication_occupied_ns": _occupied(
+                keep_rows(parts, is_known & (kinds == COMMUNICATION)), windows
+            ),
             "kernel_ns": union_lengths(kernels, windows),
             "occupancy_pct": rated["occupancy_pct"],
-            "occupancy_weight_ns": rated["occupancy_weight_ns"].fill_null(0),
-            "rated_kernels": rated["rated_kernels"].fill_null(0),
-            "kernels": rated["kernels"].fill_null(0),
+            "occupancy_weight_ns": rated["occupancy_weight_ns"],
+            "rated_kernels": rated["rated_kernels"],
+            "kernels": rated["kernels"],
         }
     )
 
 
-def _occupied(inside: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """Return, for each window, the integral of the summed `occupied` shares, each instant capped at 1.
+def _occupied(parts: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Return, for each window, the integral of the summed shares of `parts`, each instant capped at 1.
 
-    Shares are counted in millionths so that a kernel's end takes away exactly what its start added.
+    `change` is the share in millionths, so that a kernel's end takes away exactly what its start added: after
+    the last one in a window nothing is left, and the next window begins with nothing.
     """
-    share = (pl.col("occupied") * _PPM).round().cast(pl.Int64)
-    known = inside.select("window", "start_ns", "end_ns", change=share).drop_nulls("change")
-    rises = known.select("window", "change", at="start_ns")
-    falls = known.select("window", -pl.col("change"), at="end_ns")
-    levels = (
-        pl.concat([rises, falls])
-        .sort("window", "at")
-        .with_columns(
-            pl.col("change").cum_sum().over("window").clip(0, _PPM).alias("level"),
-            (pl.col("at").shift(-1).over("window") - pl.col("at")).alias("length"),
-        )
-    )
-    sums = levels.group_by("window").agg((pl.col("level") * pl.col("length")).sum() / _PPM)
-    return windows.join(sums, on="window", how="left", maintain_order="left")["level"].fill_null(0.0)
+    if parts.is_empty():
+        return pl.Series("level", [0.0]).new_from_index(0, windows.height)
+    window, share = parts["window"], parts["change"]
+    rises = pl.DataFrame({"window": window, "at": parts["start_ns"], "change": share})
+    falls = pl.DataFrame({"window": window, "at": parts["end_ns"], "change": 0 - share})
+    level = pl.col("change").cum_sum().clip(0, _PPM)
+    length = pl.col("at").shift(-1) - pl.col("at")
+    levels = pl.concat([rises, falls]).sort("window", "at").select("window", (level * length).alias("level"))
+    sums = levels.group_by("window").agg(pl.col("level").sum() / _PPM)
+    return sum_per_window(windows, sums)["level"].fill_null(0.0)
 
 
 HOST, KERNEL, OTHER = "host", "kernel", "other"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def completeness(
     calls = _in_steps(launches, steps)
     lost = {
         "kernel_launches": ("lost_kernels", _outside_captures(calls, KERNEL_LAUNCH)),
-        "graph_launches": ("hidden_graphs", calls.filter(matching(calls["name"], GRAPH_LAUNCH))),
+        "graph_launches": ("hidden_graphs", keep_rows(calls, matching(calls["name"], GRAPH_LAUNCH))),
         "copy_calls": ("lost_copies", _outside_captures(calls, COPY)),
     }
     counts = {name: _fates(made, recorded) for name, (_, made) in lost.items()}
@@ -152,21 +154,23 @@ def _in_steps(launches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """
     if steps.is_empty():
         return launches
-    first, last = steps.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return launches.filter(pl.col("start_ns").is_between(first, last, closed="left"))
+    first, last = cast("tuple[int, int]", (steps["start_ns"].min(), steps["end_ns"].max()))
+    return keep_rows(launches, launches["start_ns"].is_between(first, last, closed="left"))
 
 
 def _outside_captures(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Return the calls of a name that do not only record a graph, which starts nothing."""
+    named = keep_rows(calls, matching(calls["name"], pattern))
     begins, ends = (
-        calls.filter(matching(calls["name"], edge))["start_ns"].sort()
+        calls["start_ns"].filter(matching(calls["name"], edge)).sort()
         for edge in (CAPTURE_BEGINS, CAPTURE_ENDS)
     )
-    named = calls.filter(matching(calls["name"], pattern))
+    if begins.is_empty() and ends.is_empty():
+        return named
     begun, ended = (
         edges.search_sorted(named["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return named.filter(begun <= ended)
+    return keep_rows(named, begun <= ended)
 
 
 def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
@@ -174,8 +178,8 @@ def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
 
     A call within another is part of it: the runtime calls the driver.
     """
-    known = made.filter(pl.col("correlation") > 0)
-    fruitful = known["correlation"].is_in(recorded.drop_nulls().implode())
+    known = keep_rows(made, made["correlation"] > 0)
+    fruitful = is_one_of(known["correlation"], recorded)
     if fruitful.all():
         return known.height, 0
     ordered = known.with_columns(fruitful=fruitful).sort("process", "thread", "start_ns", "end_ns")

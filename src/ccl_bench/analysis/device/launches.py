@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 LAUNCH_CALL = (
     r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?"
@@ -58,7 +60,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
         return DERIVED.get("launching").table.empty()
     calls = _fates(launches, origins)
     made = (
-        assign_window(calls, steps.select("start_ns", "end_ns"), "launch_ns")
+        assign_window(calls, steps, "launch_ns")
         .group_by("window")
         .agg(
             pl.len().cast(pl.Int64).alias("launches"),
@@ -84,23 +86,25 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
         )
     )
     counts = sum_per_window(windows, made, done).with_columns(pl.exclude("idle_delay_ns").fill_null(0))
-    lengths = steps.select("step", window_ns=pl.col("end_ns") - pl.col("start_ns"))
-    return lengths.hstack(counts).select(*DERIVED.get("launching").table.columns)
+    counts.insert_column(0, (steps["end_ns"] - steps["start_ns"]).alias("window_ns"))
+    return counts.hstack([steps["step"]])[[*DERIVED.get("launching").table.columns]]
 
 
 def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that start work, each with the first work it started and the state of the stream."""
-    columns = ("correlation", "stream", pl.col("start_ns").alias("work_start_ns"), _busy_until(origins))
-    started = origins.select(*columns, "launch_ns").drop_nulls("launch_ns").drop("launch_ns")
+    work = origins[["correlation", "stream", "start_ns"]].hstack([_busy_until(origins)])
+    work.columns = ["correlation", "stream", "work_start_ns", "until_ns"]
+    started = keep_rows(work, origins["launch_ns"].is_not_null())
     started = started.unique("correlation", keep="first", maintain_order=True)
-    starts_work = launches["correlation"].is_in(started["correlation"].implode())
-    may_start_work = (launches["correlation"] > 0) & (matching(launches["name"], LAUNCH_CALL) | starts_work)
-    own = launches.filter(may_start_work).unique("correlation", keep="first", maintain_order=True)
+    numbers = launches["correlation"]
+    starts_work = matching(launches["name"], LAUNCH_CALL) | is_one_of(numbers, started["correlation"])
+    own = keep_rows(launches, (numbers > 0) & starts_work)
+    own = own.unique("correlation", keep="first", maintain_order=True)
+    timed = own[["start_ns", "end_ns", "correlation"]]
+    timed.columns = ["launch_ns", "launch_end_ns", "correlation"]
     calls = (
-        own.with_columns(is_graph=matching(own["name"], GRAPH_LAUNCH))
-        .drop("name")
+        timed.hstack([matching(own["name"], GRAPH_LAUNCH).alias("is_graph")])
         .join(started, on="correlation", how="left", maintain_order="left")
-        .rename({"start_ns": "launch_ns", "end_ns": "launch_end_ns"})
         .sort("launch_ns", maintain_order=True)
     )
     is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))

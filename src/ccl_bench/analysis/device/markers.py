@@ -60,6 +60,8 @@ def matching(names: pl.Series, pattern: str) -> pl.Series:
 
 def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
     """Return the distinct names that match, for each pattern."""
+    if names.is_empty():
+        return [names for _ in patterns]
     distinct = names.unique()
     text = pl.lit(distinct.cast(pl.String))
     found = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))

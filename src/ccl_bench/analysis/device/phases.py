@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION
@@ -67,9 +68,9 @@ def phased_work(
     autograd = _autograd_threads(evaluated, program, autograd_links)
     return origins.with_columns(
         *opened,
-        on_autograd=origins["thread"].is_in(autograd.implode()).fill_null(value=False),
+        on_autograd=is_one_of(origins["thread"], autograd),
         may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
-        & origins["thread"].is_in(cpu_ops["thread"].unique().implode()).fill_null(value=False),
+        & is_one_of(origins["thread"], cpu_ops["thread"].unique()),
     ).select(
         "start_ns",
         "end_ns",
@@ -119,9 +120,8 @@ def _phase() -> pl.Expr:
 
 def _autograd_threads(evaluated: pl.DataFrame, program: pl.Series, links: pl.DataFrame) -> pl.Series:
     """Return the threads that run backward nodes and are none of the `program`'s own."""
-    own = pl.concat([program, links["forward_thread"]]).unique()
     threads = evaluated["thread"].unique()
-    return threads.filter(~threads.is_in(own.implode()))
+    return threads.filter(~is_one_of(threads, pl.concat([program, links["forward_thread"]])))
 
 
 def _before_backward_ends(

@@ -52,6 +52,8 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
 )
 def sampled_counters(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """One hardware counter in one step of one trace: the mean of its samples."""
+    if counters.is_empty():
+        return DERIVED.get("sampled_counters").table.empty()
     windows = device_windows(steps)
     means = (
         assign_window(counters, windows, "time_ns")
@@ -72,6 +74,8 @@ def sampled_counters(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFram
 )
 def network_rates(steps: pl.DataFrame, network_traffic: pl.DataFrame) -> pl.DataFrame:
     """One direction of a network card in one step of one trace: bytes in the time that samples cover."""
+    if network_traffic.is_empty():
+        return DERIVED.get("network_rates").table.empty()
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
     sums = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.intervals import outermost, window_at
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("
 _GENERATED = r"_generation_\d+\((\d+)\)"
@@ -51,8 +53,10 @@ def forward_passes(
     put work on, else those of the work that was launched inside the range. Of ranges inside each
     other the outermost is the pass.
     """
-    named = annotations.with_columns(pl.col("name").cast(pl.String))
-    passes = named.filter(pl.col("name").str.contains(PASS))
+    is_pass = matching(annotations["name"], PASS)
+    if not is_pass.any():
+        return DERIVED.get("forward_passes").table.empty()
+    passes = keep_rows(annotations, is_pass).with_columns(pl.col("name").cast(pl.String))
     twins = _joined(passes.filter("on_device"))
     timed = outermost(twins if twins.height else passes.filter(~pl.col("on_device")))
     if twins.is_empty() and any(table.height for table in (kernels, memcpy, launches, devices)):
