@@ -49,9 +49,9 @@ def merge_intervals(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:
     keys = list(by)
     long = keep_rows(intervals[[*keys, START, END]], intervals[START] < intervals[END])
     reach = pl.col(END).cum_max()
-    opens = (pl.col(START) > reach.shift(1)).fill_null(value=True)
-    ordered = long.sort(*keys, START).with_columns(reach.over(keys), opens.over(keys).alias("_opens"))
-    opens = ordered["_opens"]
+    is_first = (pl.col(START) > reach.shift(1)).fill_null(value=True)
+    ordered = long.sort(*keys, START).with_columns(reach.over(keys), is_first.over(keys).alias("opens"))
+    opens = ordered["opens"]
     last = pl.concat([opens.slice(1), pl.Series([True]).head(opens.len())])
     merged = keep_rows(ordered[[*keys, START]], opens)
     return merged.hstack([ordered[END].filter(last)])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication import naming
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.collectives import carried_out_by_gloo
+from ccl_bench.schema.table import keep_rows
 
 _FIT = ["kind", "elements"]
 """What an operator and its range must have in common."""

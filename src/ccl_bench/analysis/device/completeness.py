@@ -11,8 +11,8 @@ from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

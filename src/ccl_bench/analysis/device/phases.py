@@ -112,7 +112,10 @@ def _phase() -> pl.Expr:
         .then(pl.lit(BACKWARD))
         .when((pl.col("optimizer_ns") == latest).fill_null(value=False))
         .then(pl.lit(OPTIMIZER))
-        .when(pl.col("forward_ns").is_not_null() | (pl.col("may_be_forward").fill_null(value=False) & latest.is_null()))
+        .when(
+            pl.col("forward_ns").is_not_null()
+            | (pl.col("may_be_forward").fill_null(value=False) & latest.is_null())
+        )
         .then(pl.lit(FORWARD))
         .otherwise(pl.lit(OTHER))
     )
@@ -130,9 +133,7 @@ def _before_backward_ends(
     """Mark what was launched in a step before the end of its last backward work; null outside of steps."""
     ends = assign_window(backward, steps).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
     begins = (
-        assign_window(optimizer, steps)
-        .group_by("window")
-        .agg(pl.col("start_ns").min().alias("optimizer_ns"))
+        assign_window(optimizer, steps).group_by("window").agg(pl.col("start_ns").min().alias("optimizer_ns"))
     )
     found = sum_per_window(steps, ends, begins).with_columns(steps["end_ns"])
     until = found.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()

@@ -13,8 +13,8 @@ from ccl_bench.analysis.intervals import (
     union_lengths,
 )
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.kernel_types import kernel_type
+from ccl_bench.schema.table import keep_rows
 
 
 @derived(

@@ -12,8 +12,8 @@ from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
+from ccl_bench.schema.table import keep_rows
 
 COMPUTE, COMMUNICATION, FUSED, MEMORY = "compute", "communication", "fused", "memory"
 
