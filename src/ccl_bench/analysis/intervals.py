@@ -20,11 +20,13 @@ def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     are dropped.
     """
     starts, ends = windows[START], windows[END]
-    first = ends.search_sorted(intervals[START], side="right").cast(pl.Int64)
-    last = starts.search_sorted(intervals[END], side="left").cast(pl.Int64)
+    first, last = pl.select(
+        window=pl.lit(ends).search_sorted(pl.lit(intervals[START]), side="right").cast(pl.Int64),
+        last=pl.lit(starts).search_sorted(pl.lit(intervals[END]), side="left").cast(pl.Int64),
+    )
     touched = last - first
     if _most(touched) <= 1:
-        parts = keep_rows(intervals.hstack([first.alias("window")]), touched == 1)
+        parts = keep_rows(intervals.hstack([first]), touched == 1)
     else:
         rows = pl.int_ranges(first, pl.max_horizontal(first, last), dtype=pl.Int64)
         parts = intervals.with_columns(rows.alias("window")).explode("window", empty_as_null=False)
@@ -139,6 +141,9 @@ def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each of `windows`, with the columns of `sums` by `window`, else null."""
     rows = pl.DataFrame({"window": pl.int_range(windows.height, dtype=pl.Int64, eager=True)})
     for table in sums:
+        if table.height == rows.height:
+            rows = rows.hstack(table.sort("window").drop("window"))
+            continue
         rows = rows.join(table, on="window", how="left", maintain_order="left")
     return rows
 

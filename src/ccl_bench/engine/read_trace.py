@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, computation_order, raw_needs, tables_behind
@@ -280,15 +280,15 @@ def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
 def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
     """Return when the first thing in these tables started and the last one ended."""
     spans = [
-        content.table(name, _SPAN).select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        content.table(name, _SPAN)
         for name in sorted(raw)
         if {*_SPAN} <= {*TABLES[name].columns} and content.height(name)
     ]
-    both = pl.concat(spans).drop_nulls() if spans else None
-    if both is None or both.is_empty():
+    bounds = [(table["start_ns"].min(), table["end_ns"].max()) for table in spans]
+    known = cast("list[tuple[int, int]]", [pair for pair in bounds if None not in pair])
+    if not known:
         return None
-    start, end = both.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return start, end
+    return min(start for start, _ in known), max(end for _, end in known)
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:

@@ -193,9 +193,8 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     """Return calls with the number of their stream as `lane`, null for one of several threads of gloo."""
     streams = calls["stream"]
     lanes = streams.unique(maintain_order=True)
-    lane = streams.replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64).alias(
-        "lane"
-    )
+    numbers = list(range(len(lanes)))
+    lane = streams.replace_strict(lanes, numbers, default=0, return_dtype=pl.Int64).alias("lane")
     is_gloo = holds_for(calls["name"], lambda name: name.startswith(GLOO))
     if streams.filter(is_gloo).n_unique() > 1:
         lane = lane.zip_with(~is_gloo, lane.clear(n=lane.len()))

@@ -76,7 +76,9 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(~silent).then(exchange & (_splits_differ() | sides | (named & cut))).alias("uneven"),
     )
     operand = _operand({*calls["collective"].unique()})
-    message = pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(operand).round().cast(pl.Int64)
+    if sized["own_sizes"].any():
+        operand = pl.when(pl.col("own_sizes")).then(_exchanged(width)).otherwise(operand)
+    message = operand.round().cast(pl.Int64)
     moved = {
         "sent_bytes": pl.col("sent_bytes"),
         "received_bytes": pl.col("received_bytes"),

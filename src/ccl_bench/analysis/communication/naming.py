@@ -33,7 +33,7 @@ def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:
 
 
 def is_one_of(names: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return whether each name, or number, is one of those wanted, which have the same type; nulls are not."""
+    """Return whether each name, or number, is one of those wanted, of the same type; no null is."""
     if wanted.is_empty():
         return pl.Series([False]).new_from_index(0, names.len())
     one_of = pl.col(names.name).is_in(pl.lit(wanted).implode()).fill_null(value=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.naming import is_one_of
+from functools import reduce
+from operator import or_
+
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.analysis.intervals import (
@@ -35,7 +37,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     windows, spans = device_windows(steps), work[["start_ns", "end_ns"]]
 
     def time_with(*kinds: str) -> pl.Series:
-        return union_lengths(keep_rows(spans, is_one_of(work["kind"], pl.Series(kinds))), windows)
+        wanted = [work["kind"] == kind for kind in kinds]
+        return union_lengths(keep_rows(spans, reduce(or_, wanted)), windows)
 
     compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
     kernels = either = time_with(COMPUTE, COMMUNICATION)

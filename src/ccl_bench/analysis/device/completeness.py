@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
-from ccl_bench.analysis.device.markers import matching
+from ccl_bench.analysis.device.markers import all_matching, matching
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
@@ -106,12 +106,18 @@ def completeness(
     """One trace: what shows that it is of a device, and which launches in its steps have no work."""
     recorded = pl.concat([kernels["correlation"], memcpy["correlation"]])
     calls = _in_steps(launches, steps)
+    begins, ends, *kinds = all_matching(
+        calls["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
+    )
+    edges = [calls["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
+    calls = calls.hstack([is_one_of(calls["correlation"], recorded).alias("fruitful")])
+    of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
     lost = {
-        "kernel_launches": ("lost_kernels", _outside_captures(calls, KERNEL_LAUNCH)),
-        "graph_launches": ("hidden_graphs", keep_rows(calls, matching(calls["name"], GRAPH_LAUNCH))),
-        "copy_calls": ("lost_copies", _outside_captures(calls, COPY)),
+        "kernel_launches": ("lost_kernels", _outside_captures(of_kernels, *edges)),
+        "graph_launches": ("hidden_graphs", of_graphs),
+        "copy_calls": ("lost_copies", _outside_captures(of_copies, *edges)),
     }
-    counts = {name: _fates(made, recorded) for name, (_, made) in lost.items()}
+    counts = {name: _fates(made) for name, (_, made) in lost.items()}
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return pl.DataFrame(
         {
@@ -158,31 +164,25 @@ def _in_steps(launches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return keep_rows(launches, launches["start_ns"].is_between(first, last, closed="left"))
 
 
-def _outside_captures(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return the calls of a name that do not only record a graph, which starts nothing."""
-    named = keep_rows(calls, matching(calls["name"], pattern))
-    begins, ends = (
-        calls["start_ns"].filter(matching(calls["name"], edge)).sort()
-        for edge in (CAPTURE_BEGINS, CAPTURE_ENDS)
-    )
+def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
+    """Return the calls that do not only record a graph, which starts nothing."""
     if begins.is_empty() and ends.is_empty():
-        return named
+        return calls
     begun, ended = (
-        edges.search_sorted(named["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
+        edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return keep_rows(named, begun <= ended)
+    return keep_rows(calls, begun <= ended)
 
 
-def _fates(made: pl.DataFrame, recorded: pl.Series) -> tuple[int, int]:
+def _fates(made: pl.DataFrame) -> tuple[int, int]:
     """Return how many calls were made, and how many of them started no work in the trace.
 
     A call within another is part of it: the runtime calls the driver.
     """
     known = keep_rows(made, made["correlation"] > 0)
-    fruitful = is_one_of(known["correlation"], recorded)
-    if fruitful.all():
+    if known["fruitful"].all():
         return known.height, 0
-    ordered = known.with_columns(fruitful=fruitful).sort("process", "thread", "start_ns", "end_ns")
+    ordered = known.sort("process", "thread", "start_ns", "end_ns")
     reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     outermost = (pl.col("start_ns") >= reach).fill_null(value=True)
     calls = ordered.group_by(call=outermost.cast(pl.Int64).cum_sum()).agg(pl.col("fruitful").any())

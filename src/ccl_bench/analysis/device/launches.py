@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.markers import matching
+from ccl_bench.analysis.device.markers import all_matching
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
@@ -97,13 +97,13 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     started = keep_rows(work, origins["launch_ns"].is_not_null())
     started = started.unique("correlation", keep="first", maintain_order=True)
     numbers = launches["correlation"]
-    starts_work = matching(launches["name"], LAUNCH_CALL) | is_one_of(numbers, started["correlation"])
-    own = keep_rows(launches, (numbers > 0) & starts_work)
-    own = own.unique("correlation", keep="first", maintain_order=True)
-    timed = own[["start_ns", "end_ns", "correlation"]]
-    timed.columns = ["launch_ns", "launch_end_ns", "correlation"]
+    is_launch, is_graph = all_matching(launches["name"], LAUNCH_CALL, GRAPH_LAUNCH)
+    starts_work = is_launch | is_one_of(numbers, started["correlation"])
+    timed = launches[["start_ns", "end_ns", "correlation"]].hstack([is_graph.alias("is_graph")])
+    timed.columns = ["launch_ns", "launch_end_ns", "correlation", "is_graph"]
     calls = (
-        timed.hstack([matching(own["name"], GRAPH_LAUNCH).alias("is_graph")])
+        keep_rows(timed, (numbers > 0) & starts_work)
+        .unique("correlation", keep="first", maintain_order=True)
         .join(started, on="correlation", how="left", maintain_order="left")
         .sort("launch_ns", maintain_order=True)
     )

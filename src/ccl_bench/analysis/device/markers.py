@@ -55,7 +55,12 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
     """Mark which names match a pattern; each distinct name is looked at once."""
-    return is_one_of(names, _matches(names, (pattern,))[0])
+    return all_matching(names, pattern)[0]
+
+
+def all_matching(names: pl.Series, *patterns: str) -> list[pl.Series]:
+    """Mark which names match, for each pattern; each distinct name is looked at once."""
+    return [is_one_of(names, found) for found in _matches(names, patterns)]
 
 
 def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
@@ -71,8 +76,7 @@ def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
 def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:
     """Return start, end and thread of the rows whose name matches, for each pattern."""
     spans = table[["start_ns", "end_ns", "thread"]]
-    names = table["name"]
-    return [keep_rows(spans, is_one_of(names, found)) for found in _matches(names, patterns)]
+    return [keep_rows(spans, matches) for matches in all_matching(table["name"], *patterns)]
 
 
 def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
@@ -102,7 +106,7 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
         return none.new_from_index(0, points.height)
     threads = known["thread"].unique().sort()
     first, last = cast("tuple[int, int]", (known["start_ns"].min(), known["end_ns"].max()))
-    places = [threads.search_sorted(table["thread"]) for table in (known, points)]
+    places = [_places(threads, table["thread"]) for table in (known, points)]
     shifts = [place.cast(pl.Int64) * (last - first + 1) for place in places]
     laid = merge_intervals(pl.DataFrame([known[name] + shifts[0] for name in ("start_ns", "end_ns")]))
     times, thread = points[at], points["thread"]
@@ -111,3 +115,10 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     has_ranges = pl.concat([threads, none])[places[1]] == thread
     inside = times.is_between(first, last) & (times < closed) & has_ranges
     return opened.zip_with(inside, none.new_from_index(0, points.height))
+
+
+def _places(threads: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Return the place among sorted threads of each wanted one, or one beside it where it is none of them."""
+    if threads.len() == 1:
+        return pl.Series([0], dtype=pl.UInt32).new_from_index(0, wanted.len())
+    return threads.search_sorted(wanted)

@@ -66,18 +66,15 @@ def phased_work(
     program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
     opened = [markers.enclosing(origins, table, "launch_ns").alias(name) for name, table in around.items()]
     autograd = _autograd_threads(evaluated, program, autograd_links)
-    return origins.with_columns(
+    placed = origins.with_columns(
         *opened,
         on_autograd=is_one_of(origins["thread"], autograd),
         may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
         & is_one_of(origins["thread"], cpu_ops["thread"].unique()),
-    ).select(
-        "start_ns",
-        "end_ns",
-        "kind",
-        _phase().alias("phase"),
-        recomputed=(_phase() == BACKWARD) & pl.col("recomputed_ns").is_not_null(),
     )
+    phase = placed.select(_phase().alias("phase")).to_series()
+    recomputed = (phase == BACKWARD) & placed["recomputed_ns"].is_not_null()
+    return placed[["start_ns", "end_ns", "kind"]].hstack([phase, recomputed.alias("recomputed")])
 
 
 def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
