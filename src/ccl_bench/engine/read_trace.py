@@ -384,23 +384,27 @@ class ConcatenatedTables:
         """Take the tables out of what the trace at `position` came to."""
         number = position // BLOCK
         loose = self._loose.setdefault(number, {})
-        loose[position] = {name: self._rows(name, position, trace) for name in trace.tables}
+        devices = self._keyed_devices(position, trace)
+        loose[position] = {name: _rows(name, devices) for name in trace.tables}
         trace.tables, trace.further = {}, []
         if len(loose) == min(BLOCK, self._traces - number * BLOCK):
             del self._loose[number]
             together = self._joined([loose[each] for each in sorted(loose)])
             self._blocks[number] = {name: _compact(table) for name, table in together.items()}
 
-    def _rows(self, name: str, position: int, trace: TraceTables) -> pl.DataFrame:
-        """Return the rows of one table; each further device of a process counts as a trace of its own.
+    def _keyed_devices(self, position: int, trace: TraceTables) -> list[tuple[Tables, pl.DataFrame]]:
+        """Return the tables of each device with their keys; a further one counts as a trace of its own.
 
         A rank that belongs to several devices is not one's own.
         """
         rank = None if trace.further else trace.rank
-        devices = [tables[name] for tables in (trace.tables, *trace.further) if name in tables]
-        numbers = range(position, position + self._traces * len(devices), self._traces)
-        rows = [_with_keys(*each, rank, trace.trace.iteration) for each in zip(devices, numbers, strict=True)]
-        return pl.concat(rows) if trace.further else rows[0]
+        devices = (trace.tables, *trace.further)
+        numbers = [position + number * self._traces for number in range(len(devices))]
+        keys = [(number, rank, trace.trace.iteration) for number in numbers]
+        types = dict.fromkeys(KEYS, pl.Int64)
+        return [
+            (each, pl.DataFrame([key], types, orient="row")) for each, key in zip(devices, keys, strict=True)
+        ]
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""
@@ -426,9 +430,14 @@ def _compact(table: pl.DataFrame) -> pl.DataFrame:
     return table.rechunk().with_columns(texts.cast(pl.Categorical).cast(pl.String))
 
 
-def _with_keys(table: pl.DataFrame, number: int, rank: int | None, iteration: int | None) -> pl.DataFrame:
-    keys = zip(KEYS, (number, rank, iteration), strict=True)
-    return table.with_columns(pl.lit(value, dtype=pl.Int64).alias(key) for key, value in keys)
+def _rows(name: str, devices: Sequence[tuple[Tables, pl.DataFrame]]) -> pl.DataFrame:
+    """Return the rows of one table of all devices of a trace, with their keys."""
+    parts = []
+    for tables, keys in devices:
+        if name in tables:
+            height = tables[name].height
+            parts.append(tables[name].hstack([key.new_from_index(0, height) for key in keys.iter_columns()]))
+    return pl.concat(parts) if len(parts) > 1 else parts[0]
 
 
 def empty_table(name: str) -> pl.DataFrame:
