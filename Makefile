@@ -21,8 +21,8 @@ CHECK := $(VENV)/.installed-check
 DOCS := $(VENV)/.installed-docs
 WHEELS := $(VENV)/.installed-wheels
 PINS := pyproject.toml constraints.txt
-# The native reader is compiled by the installation.
-NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/formats/kineto/native/*.[ch])
+# The native readers are compiled by the installation.
+NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/native/*.[ch] src/ccl_bench/trace/formats/kineto/native/*.[ch])
 
 ifndef CCL_BENCH_CORPUS
 ifneq ($(wildcard $(CORPUS)),)

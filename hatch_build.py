@@ -1,4 +1,4 @@
-"""Compile the native reader of Kineto traces while the package is built.
+"""Compile the native readers of traces while the package is built.
 
 With the system's C compiler or, where there is none that works, with the one in the wheel
 `ziglang`, which is asked for only then. Where neither works the package is built without the
@@ -21,9 +21,10 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path("src/ccl_bench/trace/formats/kineto/native")
-LIBRARY = NATIVE / "librows.so"
-SOURCES = ("rows.c", "texts.c", "arrow.c")
+SHARED = Path("src/ccl_bench/trace/native")
+NATIVE = (SHARED, Path("src/ccl_bench/trace/formats/kineto/native"))
+"""Folders whose C makes up the library."""
+LIBRARY = SHARED / "librows.so"
 FLAGS = ("-O3", "-fPIC", "-shared", "-std=c11")
 
 _ZIG = ("ziglang>=0.13",)
@@ -47,10 +48,10 @@ def zig() -> list[list[str]]:
 
 def compiled(root: Path, target: Path, compilers: list[list[str]]) -> bool:
     """Compile the library to `target` with the first compiler that can; say whether one could."""
-    sources = [str(root / NATIVE / name) for name in SOURCES]
+    sources = [str(source) for folder in NATIVE for source in sorted((root / folder).glob("*.c"))]
     made = target.with_name(f".{target.name}.{os.getpid()}")
     for compiler in compilers:
-        command = [*compiler, *FLAGS, "-o", str(made), *sources, "-lm"]
+        command = [*compiler, *FLAGS, f"-I{root / SHARED}", "-o", str(made), *sources, "-lm"]
         try:
             done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603  a compiler
         except OSError:

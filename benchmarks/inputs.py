@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "kineto/nccl-args/rank0.nccl_data.json.gz"
+EXPORT = "nsys/two-gpu-sendrecv/mfu_2gpu_before.sqlite"
+"""An export of Nsight Systems, of two processes with a GPU each."""
 WARM_UP = "kineto/dlrm-8rank/worker0_step_12.pt.trace.json.gz"
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -167,3 +172,60 @@ def of_ranks(text: bytes, ranks: int, folder: Path) -> tuple[Path, ...]:
         if not file.exists() or file.stat().st_size != len(own):
             file.write_bytes(own)
     return files
+
+
+_TIMED = ("start", "end", "timestamp")
+_NUMBERED = ("correlationId", "rangeId")
+_OPERATOR = "op_id = "
+"""What precedes the number of an operator in the text of a range."""
+
+
+def repeated_export(source: Path, target: Path, copies: int) -> Path:
+    """Write an export whose recorded work happens `copies` times, unless it is there, and return it.
+
+    Times, correlations and the numbers in the texts of operators move on from one repetition to the next.
+    """
+    if target.exists():
+        return target
+    unfinished = target.with_suffix(".part")
+    shutil.copyfile(source, unfinished)
+    with closing(sqlite3.connect(unfinished, isolation_level=None)) as database:
+        for guard in ("journal_mode=OFF", "synchronous=OFF"):
+            database.execute(f"PRAGMA {guard}").close()
+        database.execute("BEGIN")
+        tables = _timed_tables(database)
+        stride = _span(database, tables) + 1000 * _GAP_US
+        highest = "SELECT max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+        (ids,) = database.execute(highest).fetchone()
+        for table, columns in tables.items():
+            _repeat(database, table, columns, {"copies": copies, "stride": stride, "ids": ids})
+        database.execute("COMMIT")
+    unfinished.rename(target)
+    return target
+
+
+def _timed_tables(database: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the columns of each table with times."""
+    names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    columns = {name: [row[1] for row in database.execute(f'PRAGMA table_info("{name}")')] for name in names}
+    return {name: found for name, found in columns.items() if {"start", "end"} <= {*found}}
+
+
+def _span(database: sqlite3.Connection, tables: dict[str, list[str]]) -> int:
+    ends = [database.execute(f'SELECT min("start"), max("end") FROM "{table}"').fetchone() for table in tables]  # noqa: S608
+    known = [pair for pair in ends if None not in pair]
+    return int(max(end for _, end in known) - min(start for start, _ in known))
+
+
+def _repeat(database: sqlite3.Connection, table: str, columns: list[str], by: dict[str, int]) -> None:
+    values = {name: f'"{name}"' for name in columns}
+    values |= {name: f'"{name}" + copy * :stride' for name in _TIMED if name in values}
+    values |= {name: f'"{name}" + copy * :ids' for name in _NUMBERED if name in values}
+    if "text" in values:
+        values["text"] = f"replace(\"text\", '{_OPERATOR}', '{_OPERATOR}' || copy)"
+    database.execute(
+        "WITH RECURSIVE moved(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FROM moved WHERE copy + 1 < :copies) "  # noqa: S608
+        f'INSERT INTO "{table}" SELECT {", ".join(values.values())} '
+        f'FROM moved CROSS JOIN (SELECT * FROM "{table}" ORDER BY rowid)',
+        by,
+    )

@@ -3,6 +3,7 @@
 The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
 generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
 that is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
+Tables with nothing unusual in them are read by C, where that is compiled, to the same rows.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import math
 import sqlite3
 import time
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import memory
+from ccl_bench.trace.native.tables import Bounds, Field, Layout, Refused, open_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from ccl_bench.trace.native.tables import Ranges, TableFile
 
 
 def _whole(value: object) -> int | None:
@@ -96,10 +100,33 @@ class Origin:
     """What to do about a damaged one."""
 
 
-Filter = tuple[str, tuple[int, ...]]
-"""A condition in SQL and the values for its question marks."""
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows of a table are read: those that meet all that is set."""
 
-EVERY_ROW: Filter = ("", ())
+    column: str = ""
+    """A column of whole numbers."""
+    ranges: Ranges = ()
+    """First and last number of ranges; `column` lies in one of them."""
+    sql: str = ""
+    """A condition in SQL."""
+
+    def condition(self) -> str:
+        """Return the whole condition in SQL, with question marks."""
+        name = _quoted(self.column)
+        one_each = all(first == last for first, last in self.ranges)
+        within = f"{name} IN ({','.join('?' * len(self.ranges))})"
+        between = " OR ".join([f"{name} BETWEEN ? AND ?"] * len(self.ranges))
+        parts = [(within if one_each else f"({between})") if self.ranges else "", self.sql]
+        return " AND ".join(filter(None, parts)) or "1"
+
+    def values(self) -> list[int]:
+        """Return the values for the question marks."""
+        one_each = all(first == last for first, last in self.ranges)
+        return [number for pair in self.ranges for number in pair[one_each:]]
+
+
+EVERY_ROW = Filter()
 
 
 class Database:
@@ -115,6 +142,8 @@ class Database:
         """How many texts rows refer to that are not in the file."""
         self.cut = ""
         """Why the file as a whole is not as it should be; empty for a sound one."""
+        self.pages: TableFile | None = None
+        """What reads tables of a sound file by C; None where SQLite reads all of them."""
         self._connection = connection
         self._most_rows = max(size // _LEAST_ROW_BYTES, 1)
         self._until = 0.0
@@ -122,7 +151,10 @@ class Database:
         self._text_bytes = 0
         connection.text_factory = self._text
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
-        self.columns, self.refused = self._found_tables()
+        self.types: dict[str, dict[str, str]] = {}
+        """Table → column → type as it is declared."""
+        self.refused = self._found_tables()
+        self.columns = {table: frozenset(types) for table, types in self.types.items()}
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._until
@@ -135,8 +167,8 @@ class Database:
             raise sqlite3.DataError("it claims more text than the file can hold")
         return raw.decode("utf-8", errors="replace")
 
-    def _found_tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
-        """Return the columns of each real table, and the names of views and virtual tables.
+    def _found_tables(self) -> list[str]:
+        """Note the columns of each real table; return the names of views and virtual tables.
 
         SQLite refuses a file that is shorter than it should be, unless its schema counts as writable.
         """
@@ -150,15 +182,15 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise InputError(f"cannot be read: {error}", where=self.name, fix=self.origin.fix) from error
 
-    def _tables(self) -> tuple[dict[str, frozenset[str]], list[str]]:
+    def _tables(self) -> list[str]:
         rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
         names = [str(name) for name, kind, page in rows if kind == "table" and page]
-        columns = {
-            name: frozenset(str(row[1]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})"))
+        self.types = {
+            name: {str(row[1]): str(row[2]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})")}
             for name in names
         }
         refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
-        return columns, sorted(map(str, refused))
+        return sorted(map(str, refused))
 
     def __contains__(self, table: str) -> bool:
         """Whether there is a table of this name, with or without rows."""
@@ -193,19 +225,67 @@ class Database:
         """
         if table not in self.columns:
             return empty_frame(kinds)
+        if (found := self._scanned(table, kinds, only)) is not None:
+            return found
         wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
-        condition, values = only
-        query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, values)
+        query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {only.condition()}"  # noqa: S608 (quoted)
+        return self._typed(table, kinds, query, only.values())
 
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
         """Return the different rows of columns of a table; none where it lacks one of them."""
         if not self.has(table, *kinds):
             return empty_frame(kinds)
-        condition, values = only
+        if (found := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
+            return found.unique()
         wanted = ", ".join(map(_quoted, kinds))
-        query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition or '1'}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, values)
+        condition = only.condition()
+        query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition}"  # noqa: S608 (quoted)
+        return self._typed(table, kinds, query, only.values())
+
+    def _scanned(
+        self,
+        table: str,
+        kinds: dict[str, str],
+        only: Filter,
+        shortened: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+    ) -> pl.DataFrame | None:
+        """Return what C reads of a table, each block shortened; None for a table that SQLite has to read."""
+        there = {name: kind for name, kind in kinds.items() if name in self.columns[table]}
+        try:
+            layout = self._layout(table, [*there], only)
+        except sqlite3.DatabaseError:
+            return None
+        if layout is None or self.pages is None:
+            return None
+        parts, held, known_texts = [empty_frame(there)], 0, 0
+        try:
+            bounds = Bounds(self._most_rows, self._most_text)
+            with closing(self.pages.blocks(layout, there, bounds)) as blocks:
+                for rows, text_bytes in blocks:
+                    parts.append(shortened(rows))
+                    size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
+                    held, known_texts = held + size, text_bytes
+                    memory.hold(size)
+        except Refused:
+            memory.hold(-held)
+            return None
+        found = pl.concat(parts[1:] or parts)
+        return found if len(there) == len(kinds) else _with_absent(found, kinds)
+
+    def _layout(self, table: str, names: list[str], only: Filter) -> Layout | None:
+        """Return where SQLite would find these columns of a table, were it to read row after row."""
+        if self.pages is None or self.cut or only.sql or not names:
+            return None
+        by = [only.column] if only.ranges else []
+        if by and not _holds_numbers(self.types[table][only.column]):
+            return None
+        every = [*dict.fromkeys([*names, *by])]
+        query = f"SELECT {', '.join(map(_quoted, every))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
+        found = _plain_scan(list(self.rows(f"EXPLAIN {query}")), every)
+        if found is None or not by:
+            return found
+        fields = {name: found.fields[name] for name in names}
+        return replace(found, fields=fields, filter=found.fields[only.column], ranges=only.ranges)
 
     def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
         parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
@@ -236,23 +316,29 @@ class Database:
         if block:
             yield _held(block)
 
-    def only(self, table: str, column_name: str, condition: str, *values: int) -> Filter:
-        """Return a condition on one column, or none where the table lacks that column."""
-        if not self.has(table, column_name):
-            return EVERY_ROW
-        return condition.format(_quoted(column_name)), values
+    def only(self, table: str, column_name: str, *ranges: tuple[int, int]) -> Filter:
+        """Return a filter for one column, or none where the table lacks that column."""
+        return Filter(column_name, ranges) if self.has(table, column_name) else EVERY_ROW
 
     def strings(self, ids: pl.Series, table: str = "StringIds", column: str = "value") -> pl.Series:
         """Return the text behind each `id` of a table; null where there is none."""
-        wanted = ids.drop_nulls().unique().to_list()
-        known: dict[int, str] = {}
-        for first in range(0, len(wanted), _MOST_PARAMETERS):
-            part = wanted[first : first + _MOST_PARAMETERS]
-            only = f'"id" IN ({",".join("?" * len(part))})', tuple(part)
-            found = self.frame(table, {"id": "integer", column: "text"}, only).drop_nulls()
-            known |= dict(zip(found["id"], found[column], strict=True))
+        wanted = ids.drop_nulls().unique().sort().to_list()
+        found = self._rows_with(wanted, table, {"id": "integer", column: "text"})
+        known = dict(zip(found["id"], found[column], strict=True))
         self.absent_texts += len(wanted) - len(known)
         return ids.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+
+    def _rows_with(self, ids: list[int], table: str, kinds: dict[str, str]) -> pl.DataFrame:
+        """Return the rows of a table with one of these ids, and without nulls."""
+        every = tuple((number, number) for number in ids)
+        found = self._scanned(table, kinds, Filter("id", every)) if every and self.has(table, *kinds) else None
+        if found is not None:
+            return found.drop_nulls()
+        parts = [
+            self.frame(table, kinds, Filter("id", every[first : first + _MOST_PARAMETERS]))
+            for first in range(0, len(ids), _MOST_PARAMETERS)
+        ]
+        return pl.concat([empty_frame(kinds), *parts]).drop_nulls()
 
 
 def _held(block: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
@@ -270,6 +356,43 @@ def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFram
     return pl.DataFrame([typed_column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
 
+def _with_absent(found: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
+    """Return rows with a column of nulls for each that the table lacks."""
+    absent = {name: typed_column(name, kind, [None]) for name, kind in kinds.items() if name not in found}
+    filled = [column.new_from_index(0, found.height) for column in absent.values()]
+    return found.with_columns(filled).select(*kinds)
+
+
+def _holds_numbers(declared: str) -> bool:
+    """Whether SQLite compares a column of this type with whole numbers as it stands."""
+    return not declared or "INT" in declared.upper()
+
+
+_OTHER_STEPS = frozenset({"Init", "Rewind", "Next", "Halt", "Transaction", "Goto", "Noop", "Explain"})
+"""Steps of SQLite's program for a plain scan, besides those that say where a column is."""
+
+
+def _plain_scan(steps: list[tuple[Any, ...]], names: list[str]) -> Layout | None:
+    """Return where SQLite's program for a query finds these columns; None unless it reads row after row."""
+    root, first = 0, 0
+    found: dict[int, Field] = {}
+    for _, step, p1, p2, p3, p4, *_ in steps:
+        if step == "OpenRead" and not root and not p3 and str(p4).isdecimal():
+            root = p2
+        elif step == "Column":
+            found[p3] = Field(p2, is_filled=p4 is not None)
+        elif step == "Rowid":
+            found[p2] = Field(-1)
+        elif step == "RealAffinity" and p1 in found:
+            found[p1] = replace(found[p1], is_real=True)
+        elif step == "ResultRow" and p2 == len(names):
+            first = p1
+        elif step not in _OTHER_STEPS:
+            return None
+    fields = {name: found[first + place] for place, name in enumerate(names) if first + place in found}
+    return Layout(root, fields) if root and len(fields) == len(names) else None
+
+
 @contextmanager
 def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
     """Open a database of some origin; InputError where the file is none that can be read.
@@ -277,7 +400,7 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
     `name` names the file in messages.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
         address = path.absolute().as_uri() + "?mode=ro&immutable=1"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=0)
     except (OSError, sqlite3.Error) as error:
@@ -288,11 +411,12 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
         for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):
             connection.execute(f"PRAGMA {guard}").close()
         try:
-            database = Database(connection, name, size, origin)
+            database = Database(connection, name, status.st_size, origin)
             if not any(table.startswith(origin.signs) for table in database.columns):
                 fix = "leave it out of the run, or name it otherwise"
                 raise InputError(origin.is_none, where=name, fix=fix)
-            yield database
+            with open_tables(path, status) as database.pages:
+                yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=origin.fix) from error
 

@@ -55,9 +55,9 @@ def _read(stream: BinaryIO, file: str) -> TraceContent:
 
 
 def _reads_in_threads() -> bool:
-    from ccl_bench.trace.formats.kineto.native import reader
+    from ccl_bench.trace.native.library import absence
 
-    return reader.absence() is None
+    return absence() is None
 
 
 KINETO = register(

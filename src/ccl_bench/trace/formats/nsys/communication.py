@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
@@ -134,8 +135,8 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
     known = payload_schemas(database)
     if not known or not database.has(host.NVTX, "binaryData"):
         return {}
-    condition, values = rows_of(database, host.NVTX, process)
-    only = (" AND ".join(filter(None, [condition, f'length("binaryData") < {_LONGEST_PAYLOAD}'])), values)
+    is_short = f'length("binaryData") < {_LONGEST_PAYLOAD}'
+    only = replace(rows_of(database, host.NVTX, process), sql=is_short)
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
     found = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
     return {

@@ -15,6 +15,7 @@ import msgspec
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.sqlite import EVERY_ROW, Filter
 
 if TYPE_CHECKING:
     from ccl_bench.trace.formats.nsys.device import Devices
@@ -79,9 +80,8 @@ def _sampled(database: Database) -> pl.DataFrame:
     meanings = [counter(name) for name in named["metricName"]]
     kept = named.with_columns(pl.Series("name", meanings, dtype=pl.String)).drop_nulls("name")
     wanted = kept["metricId"].unique().to_list()[:256]
-    only = (f'"metricId" IN ({",".join("?" * len(wanted))})', tuple(wanted))
-    if not database.has("GPU_METRICS", "metricId"):
-        only = ("0", ())
+    known = database.has("GPU_METRICS", "metricId") and wanted
+    only = Filter("metricId", tuple((number, number) for number in wanted)) if known else Filter(sql="0")
     samples = database.frame(
         "GPU_METRICS",
         {"timestamp": "integer", "typeId": "integer", "metricId": "integer", "value": "real"},
@@ -94,7 +94,7 @@ def _sampled(database: Database) -> pl.DataFrame:
 
 def _sampled_as_json(database: Database) -> pl.DataFrame:
     kinds = {"timestamp": "integer", "typeId": "integer", "data": "text"}
-    only = database.only("GENERIC_EVENTS", "data", "{} LIKE '%Active%'")
+    only = Filter(sql="\"data\" LIKE '%Active%'") if database.has("GENERIC_EVENTS", "data") else EVERY_ROW
     samples = database.frame("GENERIC_EVENTS", kinds, only).drop_nulls()
     rows = [
         (time, kind, name, value) for time, kind, text in samples.iter_rows() for name, value in _values(text)

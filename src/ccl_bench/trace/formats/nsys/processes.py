@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.export import export_of
-from ccl_bench.trace.sqlite import EVERY_ROW
+from ccl_bench.trace.sqlite import EVERY_ROW, Filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ccl_bench.trace.sqlite import Database, Filter
+    from ccl_bench.trace.sqlite import Database
 
 THREAD_NAME = 39
 """`eventType` of an NVTX thread name."""
@@ -76,7 +76,7 @@ def _mpi_ranks(database: Database) -> Iterator[tuple[int, int]]:
 
 
 def _named_ranks(database: Database) -> Iterator[tuple[int, int]]:
-    only = database.only("NVTX_EVENTS", "eventType", "{} = ?", THREAD_NAME)
+    only = database.only("NVTX_EVENTS", "eventType", (THREAD_NAME, THREAD_NAME))
     kinds = {"globalTid": "integer", "text": "text", "textId": "integer"}
     if not database.has("NVTX_EVENTS", "eventType", "globalTid"):
         return
@@ -150,8 +150,8 @@ def rows_of(database: Database, table: str, process: Process) -> Filter:
     if not process.id:
         return EVERY_ROW
     if database.has(table, "globalPid"):
-        return database.only(table, "globalPid", "{} = ?", first)
-    return database.only(table, "globalTid", "{} BETWEEN ? AND ?", first, first | THREAD)
+        return database.only(table, "globalPid", (first, first))
+    return database.only(table, "globalTid", (first, first | THREAD))
 
 
 def processes(path: Path) -> list[Process]:
@@ -216,7 +216,7 @@ def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
 def _owners_of_ranges(database: Database) -> set[int]:
     found: set[int] = set()
     for table in RANGES:
-        only = database.only(table, "end", "{} IS NOT NULL")
+        only = Filter(sql='"end" IS NOT NULL') if database.has(table, "end") else EVERY_ROW
         threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"]
         found |= {process_of(thread) for thread in threads.drop_nulls()}
     return found

@@ -32,7 +32,7 @@ from ccl_bench.trace.formats.rocprof.document import (
     Strings,
     Symbol,
 )
-from ccl_bench.trace.sqlite import absent_names
+from ccl_bench.trace.sqlite import Filter, absent_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.trace.sqlite import Database, Filter
+    from ccl_bench.trace.sqlite import Database
 
 _AGAIN = "record it again with rocprofv3 --output-format json, and let the program end by itself"
 ROCPD = sqlite.Origin(signs=("rocpd_",), is_none="is no database of rocprofv3", fix=_AGAIN)
@@ -49,7 +49,7 @@ _KERNELS = "rocpd_kernel_dispatch_"
 _PLACES = ("tid", "agent_id", "queue_id", "stream_id")
 _TIMES = (("start", "end"), ("start_id", "end_id"))
 """Columns of the times of a row: themselves up to schema 3, numbers of rows of times since schema 4."""
-_ONE_ROW: Filter = ("1 LIMIT 1", ())
+_ONE_ROW = Filter(sql="1 LIMIT 1")
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 """Variables in which launchers state the rank and the number of ranks, torch's first."""

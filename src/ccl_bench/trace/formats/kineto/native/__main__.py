@@ -2,8 +2,8 @@
 
 import sys
 
-from ccl_bench.trace.formats.kineto.native import reader
+from ccl_bench.trace.native.library import absence
 
 if __name__ == "__main__":
-    absence = reader.absence()
-    sys.stdout.write(f"native reader: {'used' if absence is None else f'not used, {absence}'}\n")
+    why = absence()
+    sys.stdout.write(f"native reader: {'used' if why is None else f'not used, {why}'}\n")

@@ -1,12 +1,11 @@
-/* Every size, count and depth that the native reader is bounded by. Beyond one of them it refuses. */
+/* Every size, count and depth that the reader of Kineto events is bounded by. Beyond one of them it refuses. */
 #ifndef CCL_BENCH_LIMITS_H
 #define CCL_BENCH_LIMITS_H
 
-#include <stdint.h>
+#include "bounds.h"
 
 #define MOST_SLOTS 64 /* values of an event; a bit of a word for each */
 #define MOST_TABLES 16
-#define MOST_COLUMNS 32
 #define MOST_WORDS 128 /* of a role: those given, and keys that are met */
 #define PLACES 512 /* of words, by hash; never full */
 #define MOST_DEPTH 64 /* of values of no interest; a bit of a word for each bracket */
@@ -14,8 +13,6 @@
 #define MOST_TEXTS INT32_MAX
 #define LATEST_NS (UINT64_C(1) << 61) /* as in trace/values.py */
 
-/* Room for reading whole words past the end of a text. */
-#define PADDING 64
 #define LONGEST_WORD (PADDING - 8)
 
 _Static_assert(MOST_SLOTS <= 64 && MOST_DEPTH <= 64, "a word has 64 bits");

@@ -1,4 +1,4 @@
-"""Load the compiled reader, feed it pieces of a trace, and take the rows it made.
+"""Feed the reader in C pieces of a trace, and take the rows it made.
 
 Keys, categories and columns of each kind of row are derived from `events`, so that both ways of reading know
 the same words.
@@ -7,11 +7,9 @@ the same words.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections import Counter
 from enum import IntEnum
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,20 +28,12 @@ from ccl_bench.trace.formats.kineto.events import (
     Number,
 )
 from ccl_bench.trace.formats.kineto.pieces import decoder_for
+from ccl_bench.trace.native.library import load_library, taken_table, taken_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ccl_bench.trace.formats.kineto.pieces import Decoder
-
-VARIABLE = "CCL_BENCH_NATIVE"
-"""Set to 0, the environment variable that leaves the native reader out."""
-
-REVISION = 2
-"""As in rows.h."""
-
-LIBRARY_FILE = Path(__file__).with_name("librows.so")
-
 
 class Word(ctypes.Structure):
     """`Word` of rows.h."""
@@ -59,7 +49,7 @@ class Word(ctypes.Structure):
     )
 
 
-_RESULTS = {
+FUNCTIONS: dict[str, tuple[object, ...]] = {
     "rows_open": (ctypes.c_void_p, ctypes.POINTER(Word), ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32),
     "rows_close": (None, ctypes.c_void_p),
     "rows_feed": (ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int32),
@@ -69,37 +59,7 @@ _RESULTS = {
     "rows_take": (ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p),
     "rows_texts": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
 }
-
-
-def absence() -> str | None:
-    """Return why the native reader is not used, in a few words; None if it is."""
-    if os.environ.get(VARIABLE) == "0":
-        return f"{VARIABLE}=0"
-    return None if _loaded() else _why_not()
-
-
-def load_library() -> ctypes.CDLL | None:
-    """Return the compiled reader; None where it is absent or switched off."""
-    return None if os.environ.get(VARIABLE) == "0" else _loaded()
-
-
-def _why_not() -> str:
-    return "it was built for another version" if LIBRARY_FILE.exists() else "it was not built"
-
-
-@cache
-def _loaded() -> ctypes.CDLL | None:
-    try:
-        found = ctypes.CDLL(str(LIBRARY_FILE))
-        revision = found.rows_revision()
-    except (OSError, AttributeError):
-        return None
-    if revision != REVISION:
-        return None
-    for name, (result, *arguments) in _RESULTS.items():
-        function = getattr(found, name)
-        function.restype, function.argtypes = result, arguments
-    return found
+"""Functions of the library, each with the types of its result and its arguments."""
 
 
 IGNORED = "ignored"
@@ -217,12 +177,6 @@ def native_tables() -> ctypes.Array[ctypes.c_int32]:
     return (ctypes.c_int32 * len(numbers))(*numbers)
 
 
-_SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
-"""Sizes of `ArrowSchema` and `ArrowArray`, which the C data interface fixes."""
-
-_RELEASE = {_SCHEMA_BYTES: 56, _ARRAY_BYTES: 64}
-"""The place of the function that frees each of them."""
-
 _RENAMED = {
     "pid": "process",
     "tid": "thread",
@@ -231,37 +185,6 @@ _RENAMED = {
     "block": "block_threads",
     "shared_memory": "shared_memory_bytes",
 }
-
-_NEW_CAPSULE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
-
-
-class _Handover:
-    """An array on its way from C to polars, without a copy."""
-
-    def __init__(self, fill: Callable[[int, int], int]) -> None:
-        self._schema = ctypes.create_string_buffer(_SCHEMA_BYTES)
-        self._array = ctypes.create_string_buffer(_ARRAY_BYTES)
-        if fill(ctypes.addressof(self._schema), ctypes.addressof(self._array)):
-            raise MemoryError
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return (
-            _NEW_CAPSULE(ctypes.addressof(self._schema), b"arrow_schema", None),
-            _NEW_CAPSULE(ctypes.addressof(self._array), b"arrow_array", None),
-        )
-
-    def series(self) -> pl.Series:
-        """Return the array; what polars did not take over is freed."""
-        try:
-            return pl.Series(self)
-        finally:
-            for given in (self._schema, self._array):
-                release = ctypes.c_void_p.from_buffer(given, _RELEASE[len(given)]).value
-                if release:
-                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(given))
-
 
 class NativeRows:
     """The rows that the native reader made of one file."""
@@ -317,7 +240,7 @@ class NativeRows:
         if not self._has_rows:
             return {}, Counter()
         self._has_rows = False
-        texts = _Handover(lambda *places: self._native.rows_texts(self._handle, *places)).series()
+        texts = taken_texts(lambda *places: self._native.rows_texts(self._handle, *places))
         rows = {name: self._rows(number) for number, name in enumerate(COLUMNS)}
         counts = rows.pop(IGNORED).to_series().value_counts(name="count")
         ignored: Counter[str] = Counter()
@@ -329,10 +252,7 @@ class NativeRows:
 
     def _rows(self, number: int) -> pl.DataFrame:
         names = list(COLUMNS.values())[number]
-        fill = _Handover(lambda *places: self._native.rows_take(self._handle, number, *places))
-        frame = fill.series().struct.unnest()
-        frame.columns = list(names)
-        return frame
+        return taken_table(list(names), lambda *to: self._native.rows_take(self._handle, number, *to))
 
 
 def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
@@ -363,7 +283,7 @@ def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Serie
 
 def native_rows() -> NativeRows | None:
     """Return a place for the rows of one file; None without the native reader."""
-    if (native := load_library()) is None:
+    if (native := load_library(FUNCTIONS)) is None:
         return None
     words, tables = native_words(), native_tables()
     handle = native.rows_open(words, len(words), tables, len(COLUMNS))

@@ -375,15 +375,9 @@ static bool is_buffered(Rows *rows, const char *piece, int64_t length) {
 
 /* ---- what library.py calls ---- */
 
-int32_t rows_revision(void) { return REVISION; }
-
 void rows_close(Rows *rows) {
     if (!rows) return;
-    for (int32_t n = 0; n < rows->table_count; n++)
-        for (int32_t k = 0; k < rows->tables[n].width; k++) {
-            free(rows->tables[n].columns[k].values);
-            free(rows->tables[n].columns[k].valid);
-        }
+    for (int32_t n = 0; n < rows->table_count; n++) free_columns(&rows->tables[n]);
     texts_free(&rows->texts);
     free(rows->calls);
     free(rows->buffer);
@@ -449,5 +443,5 @@ int rows_take(Rows *rows, int32_t table, struct ArrowSchema *schema, struct Arro
 }
 
 int rows_texts(const Rows *rows, struct ArrowSchema *schema, struct ArrowArray *array) {
-    return arrow_texts(&rows->texts, schema, array);
+    return arrow_texts(rows->texts.ends, rows->texts.bytes, rows->texts.count, schema, array);
 }

@@ -1,12 +1,8 @@
-/* What rows.c shares with arrow.c and with library.py, which mirrors it. */
+/* What rows.c shares with reader.py, which mirrors it. */
 #ifndef CCL_BENCH_ROWS_H
 #define CCL_BENCH_ROWS_H
 
 #include "texts.h"
-
-#define REVISION 2
-
-static inline uint64_t bit(int32_t number) { return UINT64_C(1) << number; }
 
 /* What a word given to rows_open stands for. */
 enum role { EVENT_KEY, ARGUMENT_KEY, CATEGORY, CALL_PREFIX, ROLES };
@@ -29,24 +25,5 @@ typedef struct {
     int32_t tables[3]; /* of a category: for the phases X, s and f; -1 for none */
     int32_t rule; /* of a category */
 } Word;
-
-typedef struct {
-    uint64_t *values; /* int64, double, or the number of a text; one size for all of them */
-    Byte *valid; /* a bit for each row, as Arrow has it */
-    int32_t slot;
-    char format; /* Arrow's letter for the type: l or g */
-} Column;
-
-typedef struct {
-    Column columns[MOST_COLUMNS];
-    int32_t width;
-    int64_t height, room;
-} Table;
-
-struct ArrowSchema;
-struct ArrowArray;
-
-int arrow_table(Table *table, struct ArrowSchema *schema, struct ArrowArray *array);
-int arrow_texts(const Texts *texts, struct ArrowSchema *schema, struct ArrowArray *array);
 
 #endif

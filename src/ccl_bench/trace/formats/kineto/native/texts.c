@@ -3,14 +3,6 @@
 
 #include <stdlib.h>
 
-bool grown(void *pointer, int64_t size) {
-    void *memory;
-    memcpy(&memory, pointer, sizeof memory);
-    if (!(memory = realloc(memory, (size_t)size))) return false;
-    memcpy(pointer, &memory, sizeof memory);
-    return true;
-}
-
 static uint64_t hash_of(const Byte *at, int64_t length) {
     uint64_t hash = (uint64_t)length;
     for (; length > 8; at += 8, length -= 8)

@@ -2,17 +2,10 @@
 #ifndef CCL_BENCH_TEXTS_H
 #define CCL_BENCH_TEXTS_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
+#include "columns.h"
 #include "limits.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "words of text are compared as little-endian numbers"
-#endif
-
-typedef uint8_t Byte;
 
 static inline uint64_t word_at(const Byte *at) {
     uint64_t word;
@@ -39,9 +32,6 @@ typedef struct {
     int64_t used, room, count, most; /* bytes used and there; texts kept and room for them */
     uint64_t mask;
 } Texts;
-
-/* Makes the memory that a pointer points to as large as given; takes the address of the pointer. */
-bool grown(void *pointer, int64_t size);
 
 /* The number of a text; -1 without memory. */
 int64_t texts_number(Texts *texts, const Byte *at, int64_t length);

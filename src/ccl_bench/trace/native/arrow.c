@@ -1,6 +1,6 @@
 /* Columns handed over through the Arrow C data interface.
  * https://arrow.apache.org/docs/format/CDataInterface.html */
-#include "rows.h"
+#include "columns.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +35,28 @@ typedef struct {
     const void *buffers[MOST_COLUMNS][2], *own_buffer;
 } ArrayParts;
 
+/* Of a column or of texts: where they are valid, values or ends, and bytes. It frees what they point to. */
 typedef struct {
     const void *buffers[3];
-} TextParts;
+} ColumnParts;
+
+int32_t native_revision(void) { return NATIVE_REVISION; }
+
+bool grown(void *pointer, int64_t size) {
+    void *memory;
+    memcpy(&memory, pointer, sizeof memory);
+    if (!(memory = realloc(memory, (size_t)size))) return false;
+    memcpy(pointer, &memory, sizeof memory);
+    return true;
+}
+
+void free_columns(Table *table) {
+    for (int32_t n = 0; n < table->width; n++) {
+        free(table->columns[n].values);
+        free(table->columns[n].valid);
+        free(table->columns[n].bytes);
+    }
+}
 
 static void released_schema(struct ArrowSchema *schema) {
     for (int64_t n = 0; n < schema->n_children; n++)
@@ -55,15 +74,7 @@ static void released_array(struct ArrowArray *array) {
 
 /* A column may outlive its table, so it owns what its buffers point to, and that list too. */
 static void released_column(struct ArrowArray *array) {
-    free((void *)array->buffers[0]);
-    free((void *)array->buffers[1]);
-    free(array->private_data);
-    array->release = NULL;
-}
-
-static void released_texts(struct ArrowArray *array) {
-    free((void *)array->buffers[1]);
-    free((void *)array->buffers[2]);
+    for (int64_t n = 0; n < array->n_buffers; n++) free((void *)array->buffers[n]);
     free(array->private_data);
     array->release = NULL;
 }
@@ -88,18 +99,19 @@ static int schema_of(const Table *table, struct ArrowSchema *schema) {
 }
 
 static int column_array(Column *column, int64_t height, struct ArrowArray *array) {
-    const void **buffers = malloc(2 * sizeof *buffers);
-    if (!buffers) return -1;
-    buffers[0] = column->valid;
-    buffers[1] = column->values;
+    ColumnParts *parts = malloc(sizeof *parts);
+    if (!parts) return -1;
+    bool has_bytes = column->format == 'U' || column->format == 'Z';
+    *parts = (ColumnParts){{column->valid, column->values, column->bytes}};
     *array = (struct ArrowArray){.length = height,
                                  .null_count = -1,
-                                 .n_buffers = 2,
-                                 .buffers = buffers,
+                                 .n_buffers = has_bytes ? 3 : 2,
+                                 .buffers = parts->buffers,
                                  .release = released_column,
-                                 .private_data = buffers};
-    column->valid = NULL;
+                                 .private_data = parts};
+    column->valid = column->bytes = NULL;
     column->values = NULL;
+    column->used = column->room = 0;
     return 0;
 }
 
@@ -131,22 +143,24 @@ static void *copied(const void *from, int64_t size) {
     return found;
 }
 
-int arrow_texts(const Texts *texts, struct ArrowSchema *schema, struct ArrowArray *array) {
+int arrow_texts(const int64_t *ends, const Byte *bytes, int64_t count, struct ArrowSchema *schema,
+                struct ArrowArray *array) {
     static const int64_t none[1] = {0};
-    TextParts *parts = calloc(1, sizeof *parts);
+    ColumnParts *parts = calloc(1, sizeof *parts);
     if (!parts) return -1;
-    parts->buffers[1] = copied(texts->count ? texts->ends : none, (texts->count + 1) * (int64_t)sizeof(int64_t));
-    parts->buffers[2] = copied(texts->bytes, texts->used);
+    if (!count) ends = none;
+    parts->buffers[1] = copied(ends, (count + 1) * (int64_t)sizeof *ends);
+    parts->buffers[2] = copied(bytes, ends[count]);
     if (!parts->buffers[1] || !parts->buffers[2]) {
         free((void *)parts->buffers[1]);
         free((void *)parts->buffers[2]);
         return free(parts), -1;
     }
     *schema = (struct ArrowSchema){.format = "U", .name = "", .release = released_schema};
-    *array = (struct ArrowArray){.length = texts->count,
+    *array = (struct ArrowArray){.length = count,
                                  .n_buffers = 3,
                                  .buffers = parts->buffers,
-                                 .release = released_texts,
+                                 .release = released_column,
                                  .private_data = parts};
     return 0;
 }

@@ -1,0 +1,4 @@
+"""What readers in C share: one compiled library, loaded without being linked to Python, and what it hands over.
+
+Without it all is read by Python, to the same tables, in several times the time.
+"""
