@@ -212,7 +212,9 @@ def _timed_tables(database: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def _span(database: sqlite3.Connection, tables: dict[str, list[str]]) -> int:
-    ends = [database.execute(f'SELECT min("start"), max("end") FROM "{table}"').fetchone() for table in tables]  # noqa: S608
+    ends = [
+        database.execute(f'SELECT min("start"), max("end") FROM "{table}"').fetchone() for table in tables
+    ]  # noqa: S608
     known = [pair for pair in ends if None not in pair]
     return int(max(end for _, end in known) - min(start for start, _ in known))
 

@@ -7,13 +7,13 @@ from unittest import mock
 import pytest
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.kineto.native import reader
 from ccl_bench.trace.formats.kineto.native.reader import NativeRows
 from ccl_bench.trace.formats.kineto.reader import read_kineto
+from ccl_bench.trace.native import library
 
 needs_native = pytest.mark.skipif(
-    reader.load_library() is None,
-    reason=f"no native reader ({reader.absence()}): 'python -m pip install -e .' builds it",
+    library.absence() is not None,
+    reason=f"no native reader ({library.absence()}): 'python -m pip install -e .' builds it",
 )
 
 
@@ -33,7 +33,7 @@ def read_natively(data: bytes):
 
 def read_by_decoder(data: bytes):
     """Return the content as it is read where there is no native reader."""
-    with mock.patch.dict(os.environ, {reader.VARIABLE: "0"}):
+    with mock.patch.dict(os.environ, {library.VARIABLE: "0"}):
         return read_kineto(io.BytesIO(data), "trace.json")
 
 

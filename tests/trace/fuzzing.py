@@ -17,13 +17,14 @@ from unittest import mock
 from writing import compact, kernel, many, op, pretty
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.trace.formats.kineto.native import reader
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
 from ccl_bench.trace.formats.kineto.pieces import Losses, decoded, decoder_for, whole_array
 from ccl_bench.trace.formats.kineto.reader import RowBuilder
+from ccl_bench.trace.native import library
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src/ccl_bench/trace/formats/kineto/native"
+SHARED = ROOT / "src/ccl_bench/trace/native"
 SANITIZERS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 _ODD = [
@@ -156,10 +157,15 @@ def campaign(inputs: int, seed: int = 1) -> int:
     return taken
 
 
-def compiled(folder: Path, *flags: str, compiler: str = "gcc", source: Path = NATIVE) -> Path:
-    """Compile the native reader with other flags; raises where the compiler complains."""
+def compiled(
+    folder: Path, *flags: str, compiler: str = "gcc", source: Path = NATIVE, shared: Path = SHARED
+) -> Path:
+    """Compile the native readers with other flags; raises where the compiler complains."""
     target = folder / "librows.so"
-    sources = [str(source / name) for name in ("rows.c", "texts.c", "arrow.c")]
+    sources = [
+        f"-I{shared}",
+        *(str(code) for place in (source, shared) for code in sorted(place.glob("*.c"))),
+    ]
     strict = ("-fPIC", "-shared", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     subprocess.run([compiler, *strict, *flags, "-o", str(target), *sources, "-lm"], check=True)
     return target
@@ -196,17 +202,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--library", type=Path, default=reader.LIBRARY_FILE)
+    parser.add_argument("--library", type=Path, default=library.LIBRARY_FILE)
     parser.add_argument("--sanitized", action="store_true")
     chosen = parser.parse_args()
     if chosen.sanitized:
         done = sanitized(chosen.inputs, chosen.seed)
         print(done.stdout + done.stderr, end="")
         return done.returncode
-    with mock.patch.object(reader, "LIBRARY_FILE", chosen.library):
-        reader._loaded.cache_clear()  # importing what this rests on has loaded the usual one
-        if reader.load_library() is None:
-            print(f"no native reader: {reader.absence()}")
+    with mock.patch.object(library, "LIBRARY_FILE", chosen.library):
+        library._loaded.cache_clear()  # importing what this rests on has loaded the usual one
+        if library.absence() is not None:
+            print(f"no native reader: {library.absence()}")
             return 1
         taken = campaign(chosen.inputs, chosen.seed)
     print(f"{chosen.inputs} pieces read alike; {taken} of them natively")

@@ -21,10 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuzzing import NATIVE, ROOT, difference, seeds
+from fuzzing import NATIVE, ROOT, SHARED, difference, seeds
 
 from ccl_bench.storage import open_file
 from ccl_bench.trace.formats.kineto.native import reader
+from ccl_bench.trace.native import library as native_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +46,9 @@ SAID = re.compile(r"stat::number|\d+ kept pieces")
 
 def instrumented(folder: Path, source: Path = NATIVE) -> Path:
     """Compile the native reader with counters, which are kept by what is loaded before all others."""
-    zig = [sys.executable, "-m", "ziglang", "cc", "-c", "-I", source, *COUNTED]
+    zig = [sys.executable, "-m", "ziglang", "cc", "-c", "-I", source, "-I", SHARED, *COUNTED]
     objects = []
-    for code in (*(source / f"{name}.c" for name in ("rows", "texts", "arrow")), HERE.with_suffix(".c")):
+    for code in (*source.glob("*.c"), SHARED / "arrow.c", HERE.with_suffix(".c")):
         objects.append(folder / f"{code.stem}.o")
         subprocess.run([*zig, "-o", objects[-1], code], check=True, capture_output=True)
     library = folder / "librows.so"
@@ -136,11 +137,11 @@ def _compared(
 
 
 def _loaded(library: Path) -> ctypes.CDLL:
-    reader.LIBRARY_FILE = library
-    reader._loaded.cache_clear()
-    found = reader.load_library()
+    native_library.LIBRARY_FILE = library
+    native_library._loaded.cache_clear()
+    found = native_library.load_library(reader.FUNCTIONS)
     if found is None:
-        sys.exit(f"no native reader: {reader.absence()}")
+        sys.exit(f"no native reader: {native_library.absence()}")
     return found
 
 

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from ccl_bench.trace.formats.kineto.native import reader
+from ccl_bench.trace.native import library
 
 VARIABLE = "CCL_BENCH_TESTED_LIBRARY"
 
-reader.LIBRARY_FILE = Path(os.environ[VARIABLE])
-reader._loaded.cache_clear()
-assert reader.load_library() is not None, reader.absence()
+library.LIBRARY_FILE = Path(os.environ[VARIABLE])
+library._loaded.cache_clear()
+assert library.absence() is None, library.absence()

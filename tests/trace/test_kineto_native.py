@@ -15,6 +15,7 @@ from writing import LAYOUTS, Text, bare, compact, event, finding_codes, kernel, 
 from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto.native import reader
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
+from ccl_bench.trace.native import library
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")
 pytestmark = needs_native
@@ -224,7 +225,7 @@ BEYOND = {
         " + PADDING;\n        if (!grown(&rows->buffer",
         ";\n        if (!grown(&rows->buffer",
     ),
-    "one text more than there are": ("arrow.c", "(texts->count + 1) *", "(texts->count + 2) *"),
+    "one text more than there are": ("rows.c", "rows->texts.count, schema", "rows->texts.count + 1, schema"),
     "half of the bits that rows need": ("rows.c", "room / 8 + PADDING", "room / 16"),
     "a place too few for the ends of texts": ("texts.c", "(most + 1) *", "most *"),
 }
@@ -259,7 +260,7 @@ def test_the_recorded_runs_are_read_natively_and_alike(corpus, request):
 
 
 def _opened(words, tables):
-    native = reader.load_library()
+    native = library.load_library(reader.FUNCTIONS)
     given = (ctypes.c_int32 * sum(map(len, tables)))(*(number for table in tables for number in table))
     handle = native.rows_open((reader.Word * len(words))(*words), len(words), given, len(tables))
     native.rows_close(handle)
@@ -292,25 +293,25 @@ def test_what_is_beyond_a_limit_is_refused(words, tables):
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch):
-    reader._loaded.cache_clear()
-    monkeypatch.setattr(reader, "REVISION", -1)
+    library._loaded.cache_clear()
+    monkeypatch.setattr(library, "REVISION", -1)
     try:
-        assert reader.load_library() is None
-        assert reader.absence() == "it was built for another version"
+        assert library.load_library({}) is None
+        assert library.absence() == "it was built for another version"
     finally:
         monkeypatch.undo()
-        reader._loaded.cache_clear()
+        library._loaded.cache_clear()
 
 
 def test_a_missing_library_is_no_failure(tmp_path):
-    reader._loaded.cache_clear()
-    with mock.patch.object(reader, "LIBRARY_FILE", tmp_path / "none.so"):
-        assert reader.absence() == "it was not built"
+    library._loaded.cache_clear()
+    with mock.patch.object(library, "LIBRARY_FILE", tmp_path / "none.so"):
+        assert library.absence() == "it was not built"
         assert names(read(bare([op("x", 1)]))) == ["x"]
-    reader._loaded.cache_clear()
+    library._loaded.cache_clear()
 
 
 def test_an_environment_variable_switches_it_off(monkeypatch):
-    monkeypatch.setenv(reader.VARIABLE, "0")
-    assert reader.absence() == "CCL_BENCH_NATIVE=0"
+    monkeypatch.setenv(library.VARIABLE, "0")
+    assert library.absence() == "CCL_BENCH_NATIVE=0"
     assert names(read(bare([op("x", 1)]))) == ["x"]

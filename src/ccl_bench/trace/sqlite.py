@@ -284,6 +284,10 @@ class Database:
         found = _plain_scan(list(self.rows(f"EXPLAIN {query}")), every)
         if found is None or not by:
             return found
+        one = replace(only, ranges=only.ranges[:1])
+        way = self.rows(f"EXPLAIN QUERY PLAN {query} WHERE {one.condition()}", one.values())
+        if not _is_in_order([str(detail) for *_, detail in way]):
+            return None
         fields = {name: found.fields[name] for name in names}
         return replace(found, fields=fields, filter=found.fields[only.column], ranges=only.ranges)
 
@@ -331,7 +335,9 @@ class Database:
     def _rows_with(self, ids: list[int], table: str, kinds: dict[str, str]) -> pl.DataFrame:
         """Return the rows of a table with one of these ids, and without nulls."""
         every = tuple((number, number) for number in ids)
-        found = self._scanned(table, kinds, Filter("id", every)) if every and self.has(table, *kinds) else None
+        found = (
+            self._scanned(table, kinds, Filter("id", every)) if every and self.has(table, *kinds) else None
+        )
         if found is not None:
             return found.drop_nulls()
         parts = [
@@ -391,6 +397,11 @@ def _plain_scan(steps: list[tuple[Any, ...]], names: list[str]) -> Layout | None
             return None
     fields = {name: found[first + place] for place, name in enumerate(names) if first + place in found}
     return Layout(root, fields) if root and len(fields) == len(names) else None
+
+
+def _is_in_order(way: list[str]) -> bool:
+    """Whether SQLite comes to the rows of a query in the order of the table, by what it says of its way."""
+    return len(way) == 1 and (" USING " not in way[0] or " USING INTEGER PRIMARY KEY " in way[0])
 
 
 @contextmanager

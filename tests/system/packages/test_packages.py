@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-LIBRARY = "ccl_bench/trace/formats/kineto/native/librows.so"
+LIBRARY = "ccl_bench/trace/native/librows.so"
 MAN = ("ccl-bench.1", "ccl-metrics.1")
 
 

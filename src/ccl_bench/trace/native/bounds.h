@@ -12,6 +12,8 @@
 #define MOST_LEVELS 16 /* of pages, from the root to the rows */
 #define LONGEST_RECORD (INT64_C(16) << 20) /* as LONGEST_VALUE_BYTES in trace/sqlite.py */
 #define BLOCK_ROWS (INT64_C(1) << 16) /* handed over at a time */
+#ifndef LONGEST_RUN /* set to less where each access beyond a page shall be seen */
 #define LONGEST_RUN (INT64_C(256) << 10) /* bytes read at a time where pages follow each other */
+#endif
 
 #endif

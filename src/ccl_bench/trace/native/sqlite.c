@@ -3,7 +3,7 @@
  *
  * What it reads, SQLite reads to the same values in the same order. With anything unusual in the file, in a
  * page or in a wanted value, and without memory, the table is refused, and SQLite itself has to read it.
- * A page is read once: whatever a page points to, reading ends.
+ * A page is read once: whatever a page points to, reading ends. Numbers of rows ascend: SQLite may look for one.
  */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
@@ -33,13 +33,14 @@ typedef struct {
 /* Pages that lie one behind the other in the file. */
 typedef struct {
     Byte *bytes;
-    int64_t first, count, next; /* number of the first page, pages, and how many are read the next time */
+    int64_t first, count, next; /* number of the first page, pages, and how many are read at the next time */
 } Run;
 
 typedef struct {
     Byte *page; /* of a level above the rows: a copy */
     const Byte *cells;
     int32_t count, at;
+    int64_t left; /* the last number of a row in the page that was gone to */
 } Level;
 
 typedef struct {
@@ -57,8 +58,11 @@ typedef struct {
     Table table;
     int64_t rows, most_rows, text_bytes, bytes, most_bytes; /* `bytes` are those of texts and blobs */
     Byte *record; /* one that goes on in further pages */
-    int64_t types[MOST_FIELDS], places[MOST_FIELDS + 1];
-    int32_t present; /* fields of the record, if they are fewer than are looked at */
+    uint32_t types[MOST_FIELDS];
+    int64_t places[MOST_FIELDS];
+    int32_t present; /* fields of the record that were looked at: it may have fewer than are wanted */
+    int64_t last; /* every number of a row from here on is larger, if any row or page is behind */
+    bool has_last;
 } Scan;
 
 /* ---- pages ---- */
@@ -80,6 +84,15 @@ static bool is_read(const Scan *scan, Byte *to, int64_t size, int64_t from) {
     return true;
 }
 
+static int64_t longest_run(const Scan *scan) {
+    return LONGEST_RUN > scan->page_size ? LONGEST_RUN / scan->page_size : 1;
+}
+
+static bool has_bytes(const Scan *scan, Run *run) {
+    if (!run->bytes) run->bytes = malloc((size_t)(longest_run(scan) * scan->page_size) + PADDING);
+    return run->bytes;
+}
+
 /* A page that was not read before; the run goes on growing while pages follow each other. */
 static const Byte *page_of(Scan *scan, Run *run, int64_t number) {
     int64_t lock_page = INT64_C(0x40000000) / scan->page_size + 1;
@@ -87,8 +100,9 @@ static const Byte *page_of(Scan *scan, Run *run, int64_t number) {
     if (scan->seen[number >> 3] >> (number & 7) & 1) return NULL;
     scan->seen[number >> 3] |= (Byte)(1 << (number & 7));
     if (number < run->first || number >= run->first + run->count) {
-        int64_t most = LONGEST_RUN / scan->page_size;
-        run->next = number == run->first + run->count && run->next < most ? 2 * run->next : run->next / 2;
+        bool is_next = number == run->first + run->count;
+        run->next = is_next ? 2 * run->next : run->next / 2;
+        if (run->next > longest_run(scan)) run->next = longest_run(scan);
         if (run->next < 1) run->next = 1;
         run->first = number;
         run->count = run->next < scan->pages - number + 1 ? run->next : scan->pages - number + 1;
@@ -147,8 +161,7 @@ static const Byte *cell_of(const Scan *scan, const Level *level) {
 /* The bytes of a record, which goes on in a chain of pages where it is long. */
 static const Byte *whole_record(Scan *scan, const Byte *cell, int64_t length, int64_t local) {
     if (scan->moves_pages) return NULL; /* SQLite has another way from page to page there */
-    if (!scan->chain.bytes && !(scan->chain.bytes = malloc((size_t)LONGEST_RUN))) return NULL;
-    if (!grown(&scan->record, length + PADDING)) return NULL;
+    if (!has_bytes(scan, &scan->chain) || !grown(&scan->record, length + PADDING)) return NULL;
     memcpy(scan->record, cell, (size_t)local);
     int64_t next = big_endian(cell + local, 4);
     for (int64_t at = local; at < length;) {
@@ -162,46 +175,59 @@ static const Byte *whole_record(Scan *scan, const Byte *cell, int64_t length, in
     return scan->record;
 }
 
-static inline int64_t size_of(int64_t type) {
-    static const int8_t sizes[] = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0};
-    return type < 10 ? sizes[type] : (type - 12) / 2;
+/* Bytes of a value of a type below 12; of the two that no file holds, more than there can be. */
+static const uint32_t SIZES[] = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0, UINT32_MAX, UINT32_MAX};
+
+static inline int64_t size_of(uint32_t type) { return type < 12 ? SIZES[type] : (type - 12) / 2; }
+
+/* The head of a record: where the type of the next field stands, and its value. */
+typedef struct {
+    const Byte *at, *end;
+    int64_t place, length;
+} Head;
+
+static bool has_head_of(Head *head, const Byte *record, int64_t length) {
+    uint64_t size;
+    const Byte *at = after_varint(record, record + length, &size);
+    if (!at || size > (uint64_t)length || record + size <= at) return false; /* a head without fields is damage */
+    *head = (Head){at, record + size, (int64_t)size, length};
+    return true;
 }
 
-/* Notes types and places of the fields that are looked at; false for a record that is damaged. */
-static bool has_fields(Scan *scan, const Byte *record, int64_t length) {
-    uint64_t head, type;
-    const Byte *at = after_varint(record, record + length, &head);
-    if (!at || head > (uint64_t)length) return false;
-    const Byte *end = record + head;
-    if (end < at) return false;
-    int64_t place = (int64_t)head;
-    int32_t n = 0;
-    for (; n < scan->fields && at < end; n++) {
-        if (!(at = after_varint(at, end, &type))) return false;
-        if (type == 10 || type == 11 || type > INT32_MAX) return false;
-        scan->types[n] = (int64_t)type;
+/* Notes types and places of as many fields; false for a record that is damaged. */
+static inline bool has_fields(Scan *scan, Head *head, int32_t count) {
+    const Byte *at = head->at, *end = head->end;
+    int64_t place = head->place;
+    int32_t n = scan->present;
+    for (; n < count && at < end; n++) {
+        uint64_t type = *at++;
+        if (type >= 0x80 && (!(at = after_varint(at - 1, end, &type)) || type > INT32_MAX)) return false;
+        scan->types[n] = (uint32_t)type;
         scan->places[n] = place;
-        place += size_of((int64_t)type);
+        place += size_of((uint32_t)type);
     }
+    head->at = at;
+    head->place = place;
     scan->present = n;
-    return at == end ? place == length : place <= length;
+    return at == end ? place == head->length : place <= head->length;
 }
 
-static inline int64_t whole_at(const Byte *at, int64_t type) {
-    if (type >= 8) return type - 8;
-    int64_t size = size_of(type), value = (int8_t)*at;
-    for (int64_t n = 1; n < size; n++) value = (int64_t)((uint64_t)value << 8 | at[n]);
-    return value;
+static inline bool is_whole(uint32_t type) { return 0x37e >> (type < 31 ? type : 31) & 1; }
+
+/* A whole number; what follows it is read with it. */
+static inline int64_t whole_at(const Byte *at, uint32_t type) {
+    uint64_t word;
+    if (type >= 8) return (int64_t)type - 8;
+    memcpy(&word, at, sizeof word);
+    return (int64_t)__builtin_bswap64(word) >> (64 - 8 * SIZES[type]);
 }
 
 static inline double real_at(const Byte *at) {
-    uint64_t bits = (uint64_t)whole_at(at, 6);
+    int64_t bits = whole_at(at, 6);
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-
-static inline bool is_whole(int64_t type) { return (type >= 1 && type <= 6) || type == 8 || type == 9; }
 
 enum meaning { ABSENT, PRESENT, UNUSUAL };
 
@@ -211,46 +237,38 @@ static enum meaning real_as_whole(double value, uint64_t *found) {
     return PRESENT;
 }
 
-/* What a number in a field means in a column of numbers. */
-static enum meaning number_of(const Wanted *wanted, const Byte *at, int64_t type, uint64_t *found) {
-    bool is_real = type == 7;
-    if (!is_real && !is_whole(type)) return ABSENT;
-    int64_t whole = is_real ? 0 : whole_at(at, type);
-    double real = is_real ? real_at(at) : (double)whole;
-    if (wanted->kind == WHOLE) {
-        if (is_real || wanted->is_real) return real_as_whole(real, found);
-        *found = (uint64_t)whole;
-        return PRESENT;
-    }
-    if (!isfinite(real)) return ABSENT;
-    memcpy(found, &real, sizeof real);
+static enum meaning as_real(double value, uint64_t *found) {
+    if (!isfinite(value)) return ABSENT;
+    memcpy(found, &value, sizeof value);
     return PRESENT;
 }
 
-/* The number of the row or in a field. */
-static enum meaning any_number(Scan *scan, const Wanted *wanted, const Byte *record, int64_t row, uint64_t *found) {
-    if (wanted->field < 0) {
-        double real = (double)row;
-        *found = (uint64_t)row;
-        if (wanted->kind == REAL) memcpy(found, &real, sizeof real);
-        return PRESENT;
+/* What a field means in a column of numbers; -1 is the number of the row. */
+static inline enum meaning number_in(Scan *scan, const Wanted *wanted, const Byte *record, int64_t row,
+                                     uint64_t *found) {
+    bool is_row = wanted->field < 0;
+    if (!is_row && wanted->field >= scan->present) return wanted->is_filled ? UNUSUAL : ABSENT;
+    uint32_t type = is_row ? 6 : scan->types[wanted->field];
+    const Byte *at = is_row ? NULL : record + scan->places[wanted->field];
+    if (is_whole(type)) {
+        int64_t whole = is_row ? row : whole_at(at, type);
+        *found = (uint64_t)whole;
+        if (wanted->kind == WHOLE && !wanted->is_real) return PRESENT;
+        return wanted->kind == WHOLE ? real_as_whole((double)whole, found) : as_real((double)whole, found);
     }
-    if (wanted->field >= scan->present) return wanted->is_filled ? UNUSUAL : ABSENT;
-    int64_t type = scan->types[wanted->field];
+    if (type == 7) return wanted->kind == WHOLE ? real_as_whole(real_at(at), found) : as_real(real_at(at), found);
     if (type >= 13 && type % 2) scan->text_bytes += size_of(type), scan->bytes += size_of(type);
-    return number_of(wanted, record + scan->places[wanted->field], type, found);
+    return ABSENT;
 }
 
 /* Whether the row is wanted: 1 if it is, 0 if not, -1 for a value that SQLite would convert. */
-static int passes(const Scan *scan, const Byte *record, int64_t row) {
-    if (!scan->range_count) return 1;
+static inline int passes(const Scan *scan, const Byte *record, int64_t row) {
     int32_t field = scan->filter.field;
     int64_t number = row;
     if (field >= 0) {
         if (field >= scan->present) return scan->filter.is_filled ? -1 : 0;
-        int64_t type = scan->types[field];
-        if (type == 0) return 0;
-        if (!is_whole(type)) return -1;
+        uint32_t type = scan->types[field];
+        if (!is_whole(type)) return type ? -1 : 0;
         number = whole_at(record + scan->places[field], type);
     }
     int32_t low = 0, high = scan->range_count;
@@ -304,7 +322,8 @@ static enum meaning added_bytes(Scan *scan, int32_t n, const Byte *record) {
     const Wanted *wanted = &scan->wanted[n];
     if (wanted->field < 0) return UNUSUAL;
     if (wanted->field >= scan->present) return wanted->is_filled ? UNUSUAL : ABSENT;
-    int64_t type = scan->types[wanted->field], size = size_of(type);
+    uint32_t type = scan->types[wanted->field];
+    int64_t size = size_of(type);
     if (type == 0) return ABSENT;
     if (type < 12 || (wanted->kind == TEXT && type % 2 == 0)) return UNUSUAL;
     const Byte *at = record + scan->places[wanted->field];
@@ -347,15 +366,27 @@ static bool added(Scan *scan, const Byte *record, int64_t row) {
     int64_t height = table->height;
     for (int32_t n = 0; n < table->width; n++) {
         Column *column = &table->columns[n];
-        uint64_t value = 0;
-        bool has_bytes = scan->wanted[n].kind >= TEXT;
-        enum meaning meaning = has_bytes ? added_bytes(scan, n, record)
-                                         : any_number(scan, &scan->wanted[n], record, row, &value);
+        bool is_bytes = scan->wanted[n].kind >= TEXT;
+        enum meaning meaning;
+        if (is_bytes) {
+            meaning = added_bytes(scan, n, record);
+            column->values[height + 1] = (uint64_t)column->used;
+        } else {
+            column->values[height] = 0;
+            meaning = number_in(scan, &scan->wanted[n], record, row, &column->values[height]);
+        }
         if (meaning == UNUSUAL) return false;
-        column->values[height + has_bytes] = has_bytes ? (uint64_t)column->used : value;
-        if (meaning == PRESENT) column->valid[height >> 3] |= (Byte)(1 << (height & 7));
+        column->valid[height >> 3] |= (Byte)((meaning == PRESENT) << (height & 7));
     }
     table->height++;
+    return true;
+}
+
+/* Whether a number may come here; then only larger ones may follow. */
+static inline bool ascends(Scan *scan, int64_t row, bool may_be_last) {
+    if (scan->has_last && (may_be_last ? row < scan->last : row <= scan->last)) return false;
+    scan->last = row;
+    scan->has_last = true;
     return true;
 }
 
@@ -364,7 +395,7 @@ static bool has_taken(Scan *scan, const Level *level) {
     const Byte *end = level->cells + scan->usable, *at = cell_of(scan, level);
     uint64_t length, row;
     if (!at || !(at = after_varint(at, end, &length)) || !(at = after_varint(at, end, &row))) return false;
-    if (length < 1 || length > (uint64_t)LONGEST_RECORD) return false;
+    if (length < 1 || length > (uint64_t)LONGEST_RECORD || !ascends(scan, (int64_t)row, false)) return false;
     int64_t local = (int64_t)length, most = scan->usable - 35;
     bool is_long = local > most;
     if (is_long) {
@@ -375,19 +406,26 @@ static bool has_taken(Scan *scan, const Level *level) {
     if (local + (is_long ? 4 : 0) > end - at) return false;
     if (++scan->rows > scan->most_rows) return false;
     if (is_long && !(at = whole_record(scan, at, (int64_t)length, local))) return false;
-    if (!has_fields(scan, at, (int64_t)length)) return false;
-    int is_wanted = passes(scan, at, (int64_t)row);
-    if (is_wanted < 0) return false;
-    return !is_wanted || (added(scan, at, (int64_t)row) && scan->bytes <= scan->most_bytes);
+    Head head;
+    scan->present = 0;
+    if (!has_head_of(&head, at, (int64_t)length)) return false;
+    if (scan->range_count) {
+        if (!has_fields(scan, &head, scan->filter.field + 1)) return false;
+        int is_wanted = passes(scan, at, (int64_t)row);
+        if (is_wanted <= 0) return is_wanted == 0;
+    }
+    return has_fields(scan, &head, scan->fields) && added(scan, at, (int64_t)row) && scan->bytes <= scan->most_bytes;
 }
 
-/* Goes on to the page below that is next; after the last cell that is the one on the right. */
+/* Leaves the page of one cell and goes on to that of the next; after the last cell that is the one on the right. */
 static bool descended(Scan *scan, Level *level) {
     const Byte *at = level->cells + 8;
-    uint64_t row;
+    if (level->at > 0 && !ascends(scan, level->left, true)) return false;
     if (level->at < level->count) {
+        uint64_t row;
         at = cell_of(scan, level);
         if (!at || !after_varint(at + 4, level->cells + scan->usable, &row)) return false;
+        level->left = (int64_t)row;
     }
     level->at++;
     return entered(scan, big_endian(at, 4));
@@ -482,7 +520,6 @@ Scan *scan_open(int descriptor, int64_t size, int64_t root, const Wanted *wanted
         memcpy(scan->ranges, ranges, (size_t)range_count * sizeof *ranges);
     }
     scan->seen = calloc((size_t)(scan->pages / 8 + 1), 1);
-    scan->tree.bytes = malloc((size_t)LONGEST_RUN);
-    if (!scan->seen || !scan->tree.bytes || !entered(scan, root)) return scan_close(scan), NULL;
+    if (!scan->seen || !has_bytes(scan, &scan->tree) || !entered(scan, root)) return scan_close(scan), NULL;
     return scan;
 }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats.kineto.pieces import Decoder
 
+
 class Word(ctypes.Structure):
     """`Word` of rows.h."""
 
@@ -185,6 +186,7 @@ _RENAMED = {
     "block": "block_threads",
     "shared_memory": "shared_memory_bytes",
 }
+
 
 class NativeRows:
     """The rows that the native reader made of one file."""
