@@ -214,7 +214,7 @@ def _timed_tables(database: sqlite3.Connection) -> dict[str, list[str]]:
 def _span(database: sqlite3.Connection, tables: dict[str, list[str]]) -> int:
     ends = [
         database.execute(f'SELECT min("start"), max("end") FROM "{table}"').fetchone() for table in tables
-    ]  # noqa: S608
+    ]
     known = [pair for pair in ends if None not in pair]
     return int(max(end for _, end in known) - min(start for start, _ in known))
 
@@ -226,7 +226,7 @@ def _repeat(database: sqlite3.Connection, table: str, columns: list[str], by: di
     if "text" in values:
         values["text"] = f"replace(\"text\", '{_OPERATOR}', '{_OPERATOR}' || copy)"
     database.execute(
-        "WITH RECURSIVE moved(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FROM moved WHERE copy + 1 < :copies) "  # noqa: S608
+        "WITH RECURSIVE moved(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FROM moved WHERE copy + 1 < :copies) "
         f'INSERT INTO "{table}" SELECT {", ".join(values.values())} '
         f'FROM moved CROSS JOIN (SELECT * FROM "{table}" ORDER BY rowid)',
         by,

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from both_ways import needs_native
-from databases_both_ways import KINDS, ORIGIN, by_sqlite, campaign, compared, made, reading, sanitized
+from databases_both_ways import KINDS, ORIGIN, campaign, compared, made, reading, sanitized
 from fuzzing import SHARED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccl_bench.base.errors import InputError
 from ccl_bench.trace import memory
 from ccl_bench.trace.formats.nsys.reader import read_nsys
 from ccl_bench.trace.native import library

@@ -108,6 +108,8 @@ class Filter:
     """A column of whole numbers."""
     ranges: Ranges = ()
     """First and last number of ranges; `column` lies in one of them."""
+    brief: tuple[str, int] | None = None
+    """A column of texts or blobs, and the characters or bytes that one has to be there with at most."""
     sql: str = ""
     """A condition in SQL."""
 
@@ -117,7 +119,8 @@ class Filter:
         one_each = all(first == last for first, last in self.ranges)
         within = f"{name} IN ({','.join('?' * len(self.ranges))})"
         between = " OR ".join([f"{name} BETWEEN ? AND ?"] * len(self.ranges))
-        parts = [(within if one_each else f"({between})") if self.ranges else "", self.sql]
+        brief = f"length({_quoted(self.brief[0])}) <= {self.brief[1]}" if self.brief else ""
+        parts = [(within if one_each else f"({between})") if self.ranges else "", brief, self.sql]
         return " AND ".join(filter(None, parts)) or "1"
 
     def values(self) -> list[int]:
@@ -279,6 +282,7 @@ class Database:
         by = [only.column] if only.ranges else []
         if by and not _holds_numbers(self.types[table][only.column]):
             return None
+        by += [only.brief[0]] if only.brief else []
         every = [*dict.fromkeys([*names, *by])]
         query = f"SELECT {', '.join(map(_quoted, every))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
         found = _plain_scan(list(self.rows(f"EXPLAIN {query}")), every)
@@ -288,8 +292,10 @@ class Database:
         way = self.rows(f"EXPLAIN QUERY PLAN {query} WHERE {one.condition()}", one.values())
         if not _is_in_order([str(detail) for *_, detail in way]):
             return None
-        fields = {name: found.fields[name] for name in names}
-        return replace(found, fields=fields, filter=found.fields[only.column], ranges=only.ranges)
+        known, (brief, longest) = found.fields, only.brief or ("", -1)
+        fields = {name: known[name] for name in names}
+        number, text = known.get(only.column, Field(-1)), known.get(brief, Field(-1))
+        return Layout(found.root, fields, number, only.ranges, text, longest)
 
     def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
         parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]

@@ -52,7 +52,8 @@ typedef struct {
     Level levels[MOST_LEVELS];
     int32_t depth;
     Wanted wanted[MOST_COLUMNS];
-    Wanted filter;
+    Wanted filter, brief; /* a column of numbers, and one of texts or blobs that are there and short */
+    int64_t longest_brief; /* -1 for no such column */
     Range *ranges;
     int32_t range_count, fields; /* fields of a record that are looked at */
     Table table;
@@ -280,6 +281,18 @@ static inline int passes(const Scan *scan, const Byte *record, int64_t row) {
     return low < scan->range_count && scan->ranges[low].first <= number;
 }
 
+/* Whether a text or blob is there and short: 1 if it is, 0 if not, -1 where SQLite would count characters. */
+static inline int is_brief(const Scan *scan) {
+    int32_t field = scan->brief.field;
+    if (field < 0) return -1;
+    if (field >= scan->present) return scan->brief.is_filled ? -1 : 0;
+    uint32_t type = scan->types[field];
+    if (type == 0) return 0;
+    if (type < 12) return -1;
+    if (size_of(type) <= scan->longest_brief) return 1;
+    return type % 2 ? -1 : 0;
+}
+
 /* ---- texts ---- */
 
 static inline bool goes_on(const Byte *at, int32_t count) {
@@ -414,6 +427,11 @@ static bool has_taken(Scan *scan, const Level *level) {
         int is_wanted = passes(scan, at, (int64_t)row);
         if (is_wanted <= 0) return is_wanted == 0;
     }
+    if (scan->longest_brief >= 0) {
+        if (!has_fields(scan, &head, scan->brief.field + 1)) return false;
+        int is_wanted = is_brief(scan);
+        if (is_wanted <= 0) return is_wanted == 0;
+    }
     return has_fields(scan, &head, scan->fields) && added(scan, at, (int64_t)row) && scan->bytes <= scan->most_bytes;
 }
 
@@ -495,11 +513,12 @@ static bool is_usable(Scan *scan, const Wanted *wanted) {
     return true;
 }
 
-/* Begins to read a table; NULL for what has to be left to SQLite. `filter` names a column of numbers that has
- * to lie in one of the ranges, which are sorted and apart; without ranges every row is wanted. */
+/* Begins to read a table; NULL for what has to be left to SQLite. `filters` names a column of numbers that has
+ * to lie in one of the ranges, which are sorted and apart, if there are any, and one of texts or blobs, which
+ * has to be there with at most so many bytes, unless that is -1. */
 Scan *scan_open(int descriptor, int64_t size, int64_t root, const Wanted *wanted, int32_t count,
-                const Wanted *filter, const Range *ranges, int32_t range_count, int64_t most_rows,
-                int64_t most_bytes) {
+                const Wanted filters[2], const Range *ranges, int32_t range_count, int64_t longest_brief,
+                int64_t most_rows, int64_t most_bytes) {
     Scan *scan = calloc(1, sizeof *scan);
     if (!scan) return NULL;
     scan->descriptor = descriptor;
@@ -514,11 +533,14 @@ Scan *scan_open(int descriptor, int64_t size, int64_t root, const Wanted *wanted
     }
     scan->range_count = range_count;
     if (range_count) {
-        if (!is_usable(scan, filter)) return scan_close(scan), NULL;
-        scan->filter = *filter;
+        if (!is_usable(scan, &filters[0])) return scan_close(scan), NULL;
+        scan->filter = filters[0];
         if (!grown(&scan->ranges, (int64_t)range_count * (int64_t)sizeof *ranges)) return scan_close(scan), NULL;
         memcpy(scan->ranges, ranges, (size_t)range_count * sizeof *ranges);
     }
+    scan->longest_brief = longest_brief;
+    scan->brief = filters[1];
+    if (longest_brief >= 0 && !is_usable(scan, &filters[1])) return scan_close(scan), NULL;
     scan->seen = calloc((size_t)(scan->pages / 8 + 1), 1);
     if (!scan->seen || !has_bytes(scan, &scan->tree) || !entered(scan, root)) return scan_close(scan), NULL;
     return scan;

@@ -41,7 +41,7 @@ _FUNCTIONS: dict[str, tuple[object, ...]] = {
         *(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64),
         *(ctypes.POINTER(_Wanted), ctypes.c_int32),
         *(ctypes.POINTER(_Wanted), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32),
-        *(ctypes.c_int64, ctypes.c_int64),
+        *(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64),
     ),
     "scan_step": (ctypes.c_int, ctypes.c_void_p),
     "scan_height": (ctypes.c_int64, ctypes.c_void_p),
@@ -78,6 +78,9 @@ class Layout:
     filter: Field = Field(-1)
     ranges: Ranges = ()
     """Ranges of numbers, in one of which `filter` has to lie; without any, every row is wanted."""
+    brief: Field = Field(-1)
+    longest: int = -1
+    """Bytes of the text or blob that has to be in `brief` at most; -1 where it may hold anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,8 @@ class TableFile:
         handle = self._library.scan_open(
             *(self._descriptor, self._size, layout.root),
             *((_Wanted * len(wanted))(*wanted), len(wanted)),
-            ctypes.byref(_wanted(layout.filter, "integer")),
-            *((ctypes.c_int64 * len(numbers))(*numbers), len(layout.ranges)),
+            (_Wanted * 2)(_wanted(layout.filter, "integer"), _wanted(layout.brief, "blob")),
+            *((ctypes.c_int64 * len(numbers))(*numbers), len(layout.ranges), layout.longest),
             *(bounds.rows, bounds.text_bytes),
         )
         if not handle:

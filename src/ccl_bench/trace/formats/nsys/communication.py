@@ -135,8 +135,7 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
     known = payload_schemas(database)
     if not known or not database.has(host.NVTX, "binaryData"):
         return {}
-    is_short = f'length("binaryData") < {_LONGEST_PAYLOAD}'
-    only = replace(rows_of(database, host.NVTX, process), sql=is_short)
+    only = replace(rows_of(database, host.NVTX, process), brief=("binaryData", _LONGEST_PAYLOAD - 1))
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
     found = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
     return {
