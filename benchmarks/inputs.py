@@ -226,7 +226,8 @@ def _repeat(database: sqlite3.Connection, table: str, columns: list[str], by: di
     if "text" in values:
         values["text"] = f"replace(\"text\", '{_OPERATOR}', '{_OPERATOR}' || copy)"
     database.execute(
-        "WITH RECURSIVE moved(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FROM moved WHERE copy + 1 < :copies) "
+        "WITH RECURSIVE moved(copy) AS "
+        "(SELECT 1 UNION ALL SELECT copy + 1 FROM moved WHERE copy + 1 < :copies) "
         f'INSERT INTO "{table}" SELECT {", ".join(values.values())} '
         f'FROM moved CROSS JOIN (SELECT * FROM "{table}" ORDER BY rowid)',
         by,

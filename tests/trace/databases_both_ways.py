@@ -2,7 +2,7 @@
 
     python tests/trace/databases_both_ways.py --inputs 5000 --sanitized
 
-damages that many databases; with `--sanitized` they are read by a library that watches every access to memory.
+damages that many databases; with `--sanitized` a library reads them that watches every access to memory.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Tables of an SQLite database, read from the pages of the file by C.
 
-What is read, SQLite reads to the same values in the same order. Where there is anything unusual in the file or
-in a wanted value, a table is refused as a whole.
+What is read, SQLite reads to the same values in the same order. Where there is anything unusual in the file
+or in a wanted value, a table is refused as a whole.
 """
 
 from __future__ import annotations

@@ -95,27 +95,23 @@ def collectives(database: Database, process: Process, ranges: pl.DataFrame, base
     return rows.sort("start_ns", maintain_order=True)
 
 
-def _rows(source: str, calls: list[dict[str, object]]) -> pl.DataFrame:
-    names = TABLES["collectives"].columns
-    if not calls:
-        return TABLES["collectives"].empty()
-    columns = {name: [call.get(name) for call in calls] for name in names}
-    return TABLES["collectives"].frame(columns | {"source": [source] * len(calls)})
+def _rows(source: str, calls: pl.DataFrame, **known: list[object]) -> pl.DataFrame:
+    """Return ranges that are calls as rows; `known` is what is known of each of them, besides."""
+    columns = {name: calls[name] for name in ("start_ns", "end_ns", "name", "thread")}
+    return TABLES["collectives"].frame({**columns, "source": [source] * calls.height, **known})
 
 
-def _call(row: dict[str, object], **known: object) -> dict[str, object]:
-    return {key: row[key] for key in ("start_ns", "end_ns", "name", "thread")} | known
-
-
-def _starting_with(ranges: pl.DataFrame, prefix: str) -> list[dict[str, object]]:
-    return ranges.filter(pl.col("name").str.starts_with(prefix)).to_dicts()
+def _starting_with(ranges: pl.DataFrame, prefix: str) -> pl.DataFrame:
+    """Return ranges whose name begins in one way, as text."""
+    found = ranges.filter(pl.col("name").cat.starts_with(prefix))
+    return found.with_columns(pl.col("name").cast(pl.String))
 
 
 def _by_pytorch(ranges: pl.DataFrame) -> pl.DataFrame:
     parts = []
     for prefix, source in _FROM_PYTORCH.items():
         rows = _starting_with(ranges, prefix)
-        parts.append(_rows(source, [_call(row, in_elements=_elements(str(row["text"]))) for row in rows]))
+        parts.append(_rows(source, rows, in_elements=[_elements(text) for text in rows["text"]]))
     return TABLES["collectives"].concat(parts)
 
 
@@ -146,16 +142,22 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
 
 def _by_nccl(ranges: pl.DataFrame, said: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
     """Return the calls of NCCL's own interface, with what their payloads state."""
+    rows = _starting_with(ranges, "nccl")
+    names = rows["name"].str.strip_prefix("nccl")
+    meant = {name: catalogue.canonical(name) if name[:1].isupper() else None for name in names.unique()}
+    calls = rows.filter(pl.Series([meant[name] is not None for name in names], dtype=pl.Boolean))
+    if not said:
+        return _rows("library", calls)
     members: dict[int, int] = {}
-    calls = []
-    for row in _starting_with(ranges, "nccl"):
-        name = str(row["name"]).removeprefix("nccl")
-        stated = said.get((row["start_ns"], row["thread"]), {})  # type: ignore[arg-type]
+    arguments = []
+    for start, thread, name in zip(rows["start_ns"], rows["thread"], names, strict=True):
+        stated = said.get((start, thread), {})
         if MEMBERS in stated and COMMUNICATOR in stated:
             members[stated[COMMUNICATOR]] = stated[MEMBERS]
-        if name[:1].isupper() and (collective := catalogue.canonical(name)):
-            calls.append(_call(row, **_arguments(collective, stated, members)))
-    return _rows("library", calls)
+        if collective := meant[name]:
+            arguments.append(_arguments(collective, stated, members))
+    keys = dict.fromkeys(key for known in arguments for key in known)
+    return _rows("library", calls, **{key: [known.get(key) for known in arguments] for key in keys})
 
 
 def _arguments(collective: str, stated: dict[str, int], members: dict[int, int]) -> dict[str, object]:
@@ -192,8 +194,9 @@ def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns:
     ]
     if recorded:
         return recorded
-    named = [row for row in _starting_with(ranges, "MPI_") if _of_mpi(str(row["name"]))]
-    return [_rows("mpi", [_call(row) for row in named])]
+    rows = _starting_with(ranges, "MPI_")
+    calls = [name for name in rows["name"].unique() if _of_mpi(name)]
+    return [_rows("mpi", rows.filter(pl.col("name").is_in(calls)))]
 
 
 def _of_mpi(name: str) -> str | None:

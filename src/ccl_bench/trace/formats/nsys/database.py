@@ -13,6 +13,7 @@ from ccl_bench.trace import sqlite
 from ccl_bench.trace.values import LATEST_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -50,6 +51,16 @@ def session_start_ns(database: Database) -> int | None:
     starts = database.frame("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})["utcEpochNs"]
     known = [start for start in starts.drop_nulls() if 0 < start < LATEST_NS]
     return known[0] if known else None
+
+
+def meanings(
+    rows: pl.DataFrame, of: tuple[str, ...], meaning: Callable[[pl.DataFrame], pl.Series]
+) -> pl.Series:
+    """Return what each row means; each combination of the numbers in the columns `of` is looked at once."""
+    numbers = rows.select(of)
+    distinct = numbers.unique(maintain_order=True)
+    known = distinct.with_columns(meaning(distinct).alias("meaning"))
+    return numbers.join(known, on=of, how="left", nulls_equal=True, maintain_order="left")["meaning"]
 
 
 def since_epoch(column: str, base_ns: int) -> pl.Expr:

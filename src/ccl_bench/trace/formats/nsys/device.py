@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.database import meanings, since_epoch
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def kernels(database: Database, process: Process, devices: Devices, base_ns: int
     timed = rows.select(
         since_epoch("start", base_ns).alias("start_ns"),
         since_epoch("end", base_ns).alias("end_ns"),
-        _names(database, rows).alias("name"),
+        meanings(rows, _NAMES, lambda ids: _names(database, ids)).alias("name"),
         pl.col("deviceId").alias("device"),
         pl.col("streamId").alias("stream"),
         pl.col("correlationId").alias("correlation"),

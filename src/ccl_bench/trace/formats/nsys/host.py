@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.database import meanings, since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of
 
 if TYPE_CHECKING:
@@ -45,20 +45,25 @@ def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame
     """Return the `launches` rows of one process, by the names of the API without its versions."""
     kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
     found = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
-    names = database.strings(found["nameId"]).fill_null(UNNAMED).str.replace(_API_VERSION, "")
     rows = found.select(
         *_thread(base_ns),
-        names.cast(pl.Categorical).alias("name"),
+        meanings(found, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
         pl.col("correlationId").alias("correlation"),
     )
     return TABLES["launches"].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
 
 
+def _calls(database: Database, ids: pl.Series) -> pl.Series:
+    """Return the names of calls without the versions of the API."""
+    names = database.strings(ids).fill_null(UNNAMED)
+    return names.str.replace(_API_VERSION, "").cast(pl.Categorical)
+
+
 def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     """Return the ranges that one process marked by NVTX or MPI, in order, with `text` as recorded.
 
-    `name` is the text without what is appended for an operator; ranges that never ended have no
-    end.
+    `name`, a category, is the text without what is appended for an operator; ranges that never ended have
+    no end.
     """
     kinds = _RANGE | {"eventType": "integer", "text": "text", "textId": "integer"}
     parts = [_marked(database, process, kinds)]
@@ -70,24 +75,30 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     name = pl.when(is_operator).then(pl.col("text").str.replace(_OF_OPERATOR, "")).otherwise("text")
     return (
         found.with_columns(texts.alias("text"))
-        .select(*_thread(base_ns), "text", name.alias("name"), is_operator.alias("is_operator"))
+        .select(
+            *_thread(base_ns),
+            "text",
+            name.cast(pl.Categorical).alias("name"),
+            is_operator.alias("is_operator"),
+        )
         .sort("start_ns", maintain_order=True)
     )
 
 
 def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
     found = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
-    return found.filter(pl.col("eventType").is_in(RANGE_TYPES))
+    is_range = found["eventType"].is_in(RANGE_TYPES)
+    return found if is_range.all(ignore_nulls=False) else found.filter(is_range)
 
 
 def marked(found: pl.DataFrame) -> pl.DataFrame:
     """Return the `annotations` rows of ranges that ended."""
-    ended = found.drop_nulls("end_ns").with_columns(pl.col("name").cast(pl.Categorical))
+    ended = found.drop_nulls("end_ns")
     return TABLES["annotations"].frame(ended.with_columns(on_device=pl.lit(value=False)).to_dict())
 
 
 def cpu_ops(found: pl.DataFrame) -> pl.DataFrame:
     """Return the `cpu_ops` rows of ranges that ended: the operators among them."""
-    communicates = pl.col("name").str.contains("^(?:gloo|nccl):")
+    communicates = pl.any_horizontal(pl.col("name").cat.starts_with(prefix) for prefix in ("gloo:", "nccl:"))
     operators = found.drop_nulls("end_ns").filter("is_operator", ~communicates)
-    return TABLES["cpu_ops"].frame(operators.with_columns(pl.col("name").cast(pl.Categorical)).to_dict())
+    return TABLES["cpu_ops"].frame(operators.to_dict())
