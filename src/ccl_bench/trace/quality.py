@@ -58,7 +58,7 @@ def median_start(starts: pl.Series) -> int | None:
 
 def _starts(tables: dict[str, pl.DataFrame]) -> pl.Series:
     starts = [table["start_ns"] for table in tables.values() if "start_ns" in table.columns]
-    return pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
+    return pl.concat(starts, rechunk=True) if starts else pl.Series(dtype=pl.Int64)
 
 
 def drop_impossible(

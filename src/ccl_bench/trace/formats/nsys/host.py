@@ -27,7 +27,7 @@ RANGE_TYPES = (59, 60, 70, 71)
 _RANGE = {"start": "integer", "end": "integer", "globalTid": "integer"}
 _API_VERSION = r"_v\d{4,5}$"
 _OPERATOR = r", (?:seq|op_id) = \d+"
-_OF_OPERATOR = r"(?s), (?:seq|op_id|sizes|input_op_ids) = .*$"
+_OF_OPERATOR = r", (?:seq|op_id|sizes|input_op_ids) = "
 
 UNNAMED = "(unnamed)"
 
@@ -71,18 +71,20 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
         parts.append(database.frame(table, kinds, rows_of(database, table, process)))
     found = pl.concat(parts)
     texts = pl.coalesce("text", database.strings(found["textId"]), pl.lit(UNNAMED))
-    is_operator = pl.col("text").str.contains(_OPERATOR)
-    name = pl.when(is_operator).then(pl.col("text").str.replace(_OF_OPERATOR, "")).otherwise("text")
-    return (
-        found.with_columns(texts.alias("text"))
-        .select(
-            *_thread(base_ns),
-            "text",
-            name.cast(pl.Categorical).alias("name"),
-            is_operator.alias("is_operator"),
-        )
-        .sort("start_ns", maintain_order=True)
+    text = found.select(texts).to_series()
+    is_operator = text.str.contains(_OPERATOR)
+    rows = found.select(*_thread(base_ns)).with_columns(
+        text, _names(text, is_operator).alias("name"), is_operator.alias("is_operator")
     )
+    return rows.sort("start_ns", maintain_order=True)
+
+
+def _names(text: pl.Series, is_operator: pl.Series) -> pl.Series:
+    """Return texts as categories, without what is appended for an operator: the bytes before it."""
+    rows = pl.DataFrame({"text": text, "end": text.str.find(_OF_OPERATOR), "is_operator": is_operator})
+    cut = pl.col("text").cast(pl.Binary).bin.head("end").cast(pl.String)
+    name = pl.when("is_operator").then(cut).otherwise("text")
+    return rows.select(name.cast(pl.Categorical)).to_series()
 
 
 def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
