@@ -189,6 +189,22 @@ def hta_overlap(files: Sequence[Path]) -> Load:
     return lambda: analysis(trace_files=named, trace_dir="/").get_comm_comp_overlap(visualize=False)
 
 
+def nsys_ai_overlap(files: Sequence[Path]) -> Load:
+    """Return nsys-ai's way from exports to the overlap of each device, without the copy that it keeps."""
+    profile = importlib.import_module("nsys_ai.profile").Profile
+    analysis = importlib.import_module("nsys_ai.overlap").overlap_analysis
+
+    def load() -> object:
+        found = []
+        for file in files:
+            opened = profile(str(file), cache_mode="direct")
+            found += [analysis(opened, device) for device in opened.meta.devices]
+            opened.close()
+        return found
+
+    return load
+
+
 CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "ccl-bench": ccl_bench,
     "HTA": hta,
@@ -203,6 +219,7 @@ CONTESTANTS: dict[str, Callable[[Sequence[Path]], Load]] = {
     "pickle.load": pickle_load,
     "ccl-bench, overlap": overlap,
     "HTA, overlap": hta_overlap,
+    "nsys-ai, overlap": nsys_ai_overlap,
     "1 core": cores.ranks_on_one,
     "2 cores": cores.ranks_on_two,
     "file, 1 core": cores.ranks_on_one,

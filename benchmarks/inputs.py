@@ -44,7 +44,9 @@ class Input:
     name: str
     files: tuple[Path, ...]
     size: int
-    """Bytes of JSON, after decompression."""
+    """Bytes, after decompression."""
+    warm_up: Path | None = None
+    """What contestants load first, where it is no Kineto trace."""
 
     @property
     def compressed(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import commands
 import inputs
+import other_formats
 import peers
 import targets
 from measuring import Contestant, Figures, interleaved
@@ -38,6 +39,14 @@ COPIES_OF_LAYOUTS = 2
 _PEERS = ("HTA", "TraceLens", "json.load", "orjson", "simdjson", "DuckDB")
 _COMMANDS, _PIPES, _LARGE = "commands", "pipes", "1 GB"
 _ROUNDS_OF_RANKS = 3
+_OVERLAP = ", from file to the overlap of communication"
+_OF_FORMATS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "nsys": ((targets.TABLES, ()), ("ccl-bench, overlap", ("nsys-ai, overlap",))),
+    "serving": ((targets.TABLES, ("orjson", "json.load")),),
+    "memory snapshot": ((targets.TABLES, ("pickle.load",)),),
+    "Execution Trace": ((targets.TABLES, ("orjson", "json.load")),),
+}
+"""Format → ways to read it that are compared, ours first."""
 _CONTROL = "control, "
 _KINDS = {"one metric": ("--metric", "comm_comp_overlap"), "every metric": ("--all",)}
 
@@ -84,7 +93,7 @@ class Bench:
     def _figures(
         self, measured: Input, entering: Sequence[Contestant], *, rounds: int = 0
     ) -> dict[str, Figures]:
-        warm_up = self.options.corpus / inputs.WARM_UP
+        warm_up = measured.warm_up or self.options.corpus / inputs.WARM_UP
         figures = interleaved(entering, measured, warm_up, rounds=rounds or self.options.rounds)
         self.figures.setdefault(measured.name, {}).update(figures)
         return figures
@@ -162,6 +171,8 @@ class Made:
     layouts: list[Input]
     """20 MB of it as tools write it again."""
     by_size: list[Input]
+    others: list[Input]
+    """One file of each format beside Kineto's."""
     small_ranks: dict[int, Path]
     """Number of ranks -> the run with as many of 10 MB."""
 
@@ -186,6 +197,7 @@ def _made(options: argparse.Namespace) -> Made:
         inputs.sized(f"{RANKS} ranks", files),
         inputs.layouts(inputs.repeated(text, COPIES_OF_LAYOUTS), folder / "layouts"),
         [sizes[0], one, *sizes[1:]],
+        other_formats.other_formats(options.corpus, folder / "others", quick=options.quick),
         small,
     )
 
@@ -200,9 +212,11 @@ def _measure(bench: Bench, made: Made) -> list[Input]:
         bench.loads(measured, [OURS, "inflate"] if measured.compressed else [OURS], _PEERS)
     for measured in made.layouts:
         bench.loads(measured, [OURS], ("HTA", "TraceLens", "simdjson"))
-    bench.loads(
-        made.one, ["ccl-bench, overlap"], ["HTA, overlap"], ", from file to the overlap of communication"
-    )
+    bench.loads(made.one, ["ccl-bench, overlap"], ["HTA, overlap"], _OVERLAP)
+    for measured in made.others:
+        for ours, theirs in _OF_FORMATS[measured.name]:
+            bench.loads(measured, [ours], theirs, _OVERLAP if ours != targets.TABLES else "")
+    bench.others = made.others
     for measured in made.by_size:
         if measured.name == _LARGE:
             bench.loads(measured, ["SHA-256"], [])

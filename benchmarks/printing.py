@@ -54,5 +54,6 @@ def _grid(title: str, measured: Input, figures: dict[str, Figures], reference: s
 def table(measured: Input, figures: dict[str, Figures], *, reference: str = OURS, what: str = "") -> str:
     """Return what was measured on one input; ratios are to the contestant `reference`."""
     count = f"{len(measured.files)} file" + "s" * (len(measured.files) > 1)
-    title = f"{measured.name}: {count}, {measured.size / MEGA:.1f} MB of JSON{what}"
+    kind = " of JSON" if ".json" in measured.files[0].name else ""
+    title = f"{measured.name}: {count}, {measured.size / MEGA:.1f} MB{kind}{what}"
     return _grid(title, measured, figures, reference)

@@ -1,0 +1,81 @@
+"""Make larger files of formats beside Kineto's from real ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inputs import Input
+
+SERVING = "serving/vllm-tp8"
+SNAPSHOT = "memory/rank0_memory_snapshot.pickle"
+EXECUTION_TRACE = "execution_trace/gloo-fsdp2-tp2-args/rank0_et.json.gz"
+_SECOND_US = 1_000_000
+
+
+def other_formats(corpus: Path, folder: Path, *, quick: bool) -> list[Input]:
+    """Return a file of each format: 240 MB of Nsight Systems', 20 to 40 MB of the others, or a tenth."""
+    folder.mkdir(parents=True, exist_ok=True)
+    share = 10 if quick else 1
+    export, snapshot, trace = corpus / inputs.EXPORT, corpus / SNAPSHOT, corpus / EXECUTION_TRACE
+    serving = sorted((corpus / SERVING).glob("*.json"))[0]
+    kind = f"-{share}"
+    made = {
+        "nsys": (export, inputs.repeated_export(export, folder / f"nsys{kind}.sqlite", 110 // share)),
+        "serving": (serving, _serving(serving, folder / f"serving{kind}.json", 30 // share)),
+        "memory snapshot": (snapshot, _snapshot(snapshot, folder / f"snapshot{kind}.pickle", 30 // share)),
+        "Execution Trace": (trace, _execution_trace(trace, folder / f"et{kind}.json", 6 // share or 1)),
+    }
+    return [replace(inputs.sized(name, (file,)), warm_up=source) for name, (source, file) in made.items()]
+
+
+def _serving(source: Path, target: Path, copies: int) -> Path:
+    """Write a benchmark of serving with every request so often."""
+    if not target.exists():
+        said = json.loads(source.read_text())
+        more = {name: value * copies for name, value in said.items() if isinstance(value, list)}
+        counts = ("completed", "num_prompts", "total_input_tokens", "total_output_tokens", "duration")
+        more |= {name: said[name] * copies for name in counts if name in said}
+        target.write_text(json.dumps(said | more))
+    return target
+
+
+def _snapshot(source: Path, target: Path, copies: int) -> Path:
+    """Write a snapshot whose history happens so often, one after the other."""
+    if not target.exists():
+        said = pickle.loads(source.read_bytes())  # of our own corpus
+        said["device_traces"] = [_later(history, copies) for history in said["device_traces"]]
+        target.write_bytes(pickle.dumps(said, protocol=4))
+    return target
+
+
+def _later(history: list[dict[str, Any]], copies: int) -> list[dict[str, Any]]:
+    times = [event["time_us"] for event in history if "time_us" in event]
+    stride = max(times, default=0) - min(times, default=0) + _SECOND_US
+    return [
+        event | ({"time_us": event["time_us"] + copy * stride} if "time_us" in event else {})
+        for copy in range(copies)
+        for event in history
+    ]
+
+
+def _execution_trace(source: Path, target: Path, copies: int) -> Path:
+    """Write an Execution Trace with every node so often, each with a number of its own."""
+    if not target.exists():
+        said = json.loads(gzip.decompress(source.read_bytes()))
+        stride = max(node["id"] for node in said["nodes"]) + 1
+        moved = [
+            node | {name: node[name] + copy * stride for name in ("id", "ctrl_deps") if name in node}
+            for copy in range(copies)
+            for node in said["nodes"]
+        ]
+        target.write_text(json.dumps(said | {"nodes": moved}, separators=(",", ":")))
+    return target
