@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import Decoder
+
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.serving.json_values import (
     Fields,
@@ -21,7 +23,7 @@ from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
-    listed_decoder,
+    listed_type,
     statistic,
     totals,
     whole_list,
@@ -37,8 +39,7 @@ if TYPE_CHECKING:
 
 _LIST = "individual_request_metrics"
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_ENTRIES = listed_decoder(
+_Entry = listed_type(
     {
         "latency": "e2e_latency",
         "own_tpot": "tpot",
@@ -46,6 +47,8 @@ _ENTRIES = listed_decoder(
         "output_tokens": "num_output_tokens",
     }
 )
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_ENTRIES = Decoder(list[_Entry])  # type: ignore[valid-type]
 
 _UNITS_S = {"s": 1.0, "ms": 1e-3}
 _QUANTITIES = {"ttft": "ttft", "tpot": "tpot", "e2e_latency": "latency"}

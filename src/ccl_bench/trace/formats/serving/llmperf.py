@@ -10,6 +10,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import Decoder
+
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import memory
@@ -27,7 +29,7 @@ from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
-    listed_decoder,
+    listed_type,
     statistic,
     totals,
     whole_list,
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.content import TraceContent
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_ENTRIES = listed_decoder(
+_Entry = listed_type(
     {
         "ttft": "ttft_s",
         "latency": "end_to_end_latency_s",
@@ -50,6 +51,8 @@ _ENTRIES = listed_decoder(
         "error_message": "error_msg",
     }
 )
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_ENTRIES = Decoder(list[_Entry])  # type: ignore[valid-type]
 
 _QUANTITIES = {"ttft": "ttft", "inter_token_latency": "own_tpot", "end_to_end_latency": "latency"}
 _STATISTIC = re.compile(r"results_(ttft|inter_token_latency|end_to_end_latency)_s_(?:quantiles_)?(\w+)")

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from msgspec import defstruct
-from msgspec.json import Decoder
+from msgspec import Struct, defstruct
 
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
@@ -325,10 +324,9 @@ _LISTED: dict[str, Any] = {
 """What an entry of a list of requests usually is."""
 
 
-def listed_decoder(names: Mapping[str, str]) -> Decoder[list[Any]]:
-    """Return the decoder of a list whose entries have other names for some of their parts."""
-    entry = defstruct("Listed", [(*part, None) for part in _LISTED.items()], rename=names, gc=False)
-    return Decoder(list[entry])  # type: ignore[valid-type]
+def listed_type(names: Mapping[str, str]) -> type[Struct]:
+    """Return the type of an entry which has other names for some of its parts."""
+    return defstruct("Listed", [(*part, None) for part in _LISTED.items()], rename=names, gc=False)
 
 
 def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
