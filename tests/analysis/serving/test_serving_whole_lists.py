@@ -18,7 +18,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import formats
 from ccl_bench.trace.formats.serving import aiperf as aiperf_files
 from ccl_bench.trace.formats.serving import genai_bench as genai_bench_files
-from ccl_bench.trace.formats.serving import json_values
+from ccl_bench.trace.formats.serving import json_values, requests
 from ccl_bench.trace.formats.serving import llmperf as llmperf_files
 from ccl_bench.trace.formats.serving import vllm as vllm_files
 from ccl_bench.trace.formats.serving.requests import RequestRows, lists_of
@@ -124,6 +124,7 @@ def _one_by_one(raw: bytes, tool: str) -> tuple[object, ...]:
             for name in ("part", "typed"):
                 patch.setattr(module, name, lambda *_: None, raising=False)
         patch.setattr(json_values, "_spell_infinity", lambda _: None)
+        patch.setattr(requests, "_is_close", lambda *_: False)
         return _everything(raw, tool)
 
 
@@ -239,11 +240,11 @@ def test_usual_lines_are_read_with_types(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_failed_requests_are_usual_and_their_numbers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     added = _together(monkeypatch)
-    requests = read(vllm(errors=["", "timeout", ""], output_lens=[3, 7, 0], completed=1)).table("requests")
+    found = read(vllm(errors=["", "timeout", ""], output_lens=[3, 7, 0], completed=1)).table("requests")
     assert added == [True]
-    assert requests["status"].to_list() == ["ok", "failed", "failed"]
-    assert requests["ttft_s"].to_list() == [0.1, None, None]
-    assert requests["gaps_s"].to_list() == [[0.02, 0.02], None, None]
+    assert found["status"].to_list() == ["ok", "failed", "failed"]
+    assert found["ttft_s"].to_list() == [0.1, None, None]
+    assert found["gaps_s"].to_list() == [[0.02, 0.02], None, None]
 
 
 def test_gaps_that_are_decoded_in_many_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +267,11 @@ def test_a_text_that_looks_like_gaps_is_none(itls: str) -> None:
 def test_a_mean_at_the_edge_of_the_tolerance_is_compared_exactly() -> None:
     for mean in (200.2002002, 200.2002003, 199.8, 199.79999, 200.19, 199.81):
         _same(json.dumps(vllm(mean_ttft_ms=mean)), "vllm")
+    for mean in (33.3, 33.33333, 33.366, 33.3666999, 33.36671, 33.29999, 33.3, 20, 0):
+        _same(json.dumps(vllm(mean_itl_ms=mean)), "vllm")
+        _same(json.dumps(vllm(mean_itl_ms=mean, itls=[[], [], []], output_lens=[1, 1, 1])), "vllm")
+    assert read(vllm(mean_itl_ms=33.4)).findings
+    assert not read(vllm(mean_itl_ms=33.35)).findings
     assert read(vllm(mean_ttft_ms=200.2002003)).findings
     assert not read(vllm(mean_ttft_ms=200.19)).findings
 
