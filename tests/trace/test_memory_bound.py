@@ -105,6 +105,17 @@ def vllm_with_lists(count: int) -> bytes:
     return vllm(1)[:-1] + b', "more": [' + b"[]," * count + b"[]]}"
 
 
+def aiperf_with_lists(count: int) -> bytes:
+    """Return a record of AIPerf with so many empty lists that nobody reads."""
+    return b'{"metadata": {"x_request_id": "r"}, "metrics": {}, "more": [' + b"[]," * count + b"[]]}\n\n"
+
+
+def llmperf_with_lists(count: int) -> bytes:
+    """Return a request of LLMPerf with so many empty lists that nobody reads."""
+    said = b'"ttft_s": 0.1, "inter_token_latency_s": 0.1, "end_to_end_latency_s": 0.2, "error_code": null'
+    return b"[{" + said + b', "more": [' + b"[]," * count + b"[]]}]"
+
+
 def node(number: int) -> dict[str, object]:
     """Return a node of an Execution Trace, as small as can be."""
     return {"id": number, "name": "n", "ctrl_deps": 1, "attrs": []}
@@ -129,9 +140,11 @@ def flight_recorder(count: int) -> bytes:
         ("rank0_memory_snapshot.pickle", snapshot([() for _ in range(200_000)])),
         ("vllm_result.json", vllm(100_000)),
         ("vllm_result.json", vllm_with_lists(500_000)),
+        ("profile_export.jsonl", aiperf_with_lists(500_000)),
+        ("llmperf_individual.json", llmperf_with_lists(500_000)),
         ("rank0_et.json", execution_trace(100_000)),
     ],
-    ids=["lists", "dictionaries", "tuples", "requests", "lists in JSON", "nodes"],
+    ids=["lists", "dictionaries", "tuples", "requests", "lists in JSON", "in a line", "in a list", "nodes"],
 )
 def test_what_stands_for_more_than_the_bound_is_refused_and_read_with_a_larger_one(
     tmp_path: Path, name: str, content: bytes
@@ -144,6 +157,18 @@ def test_what_stands_for_more_than_the_bound_is_refused_and_read_with_a_larger_o
         read_content(trace, trace.form.tables, use_cache=False)
     with memory.use_memory(1_000_000_000):
         read_content(trace, trace.form.tables, use_cache=False)
+
+
+def test_characters_of_a_long_text_are_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'{"a": [[1, 2], [3]], "b": {}}' * 50
+    held: list[int] = []
+    monkeypatch.setattr(memory, "hold", held.append)
+    memory.hold_json(text)
+    for size in (1, 7, 1000, len(text)):
+        monkeypatch.setattr(memory, "_COUNTED_BYTES", size)
+        memory.hold_json(bytearray(text))
+    assert {sum(held[place : place + 2]) for place in range(0, len(held), 2)} == {sum(held[:2])}
+    assert sum(held[:2]) == len(text) + 50 * (5 * 64 + 3 * 40)
 
 
 def test_rows_of_a_database_count(tmp_path: Path) -> None:

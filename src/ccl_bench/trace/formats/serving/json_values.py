@@ -64,14 +64,8 @@ def lines(raw: bytearray) -> Iterator[tuple[int, bytearray]]:
             yield number, line
 
 
-def parse_json(raw: Text) -> Any:
-    """Return the value that is `raw`; ValueError where it is none."""
-    memory.hold_json(raw)
-    return parsed(raw)
-
-
 def parsed(raw: Text) -> Any:
-    """Do the same for what was counted as held."""
+    """Return the value that is `raw`, which was counted as held; ValueError where it is none."""
     try:
         return json.loads(decode_text(raw))
     except RecursionError as error:
