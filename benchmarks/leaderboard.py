@@ -22,10 +22,11 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "leaderboard")]
 
 from databases import create_database, postgresql  # noqa: E402
+from leaderboard_bundles import WORKLOADS, many, written  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
 
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
-from ccl_bench.leaderboard.store import open_store  # noqa: E402
+from ccl_bench.leaderboard.store import new_event, open_store  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -70,6 +71,50 @@ class Load:
         return f"{kind:10}  {runs:7,}  {len(every) / self.seconds:10.0f}{shown}  {self.peak_bytes / 1e6:8.0f}"
 
 
+PAGES = {
+    "first page": "/?",
+    "fifth page of a metric": "/?phase=training&sort=mfu&page=5&",
+    "newest runs": "/?phase=any&",
+    "narrowed to a device": "/?hardware=H100&",
+}
+_TIMES = 50
+"""How often each is asked for, as a new question each time, and how many runs are published."""
+
+
+def cpu_of_pages(server: str | None, runs: int) -> dict[str, float]:
+    """Return the processor time of a server of so many runs for each of `PAGES`, not kept yet, ms.
+
+    That of PostgreSQL is not counted.
+    """
+    with _served(server, runs) as (port, process):
+        found = {}
+        for name, address in PAGES.items():
+            asyncio.run(_under_load(port, iter([(f"{address}n=0", True)]), 1))
+            before = _cpu_s(process)
+            questions = ((f"{address}n={number}", True) for number in range(1, _TIMES + 1))
+            asyncio.run(_under_load(port, questions, 1))
+            found[name] = (_cpu_s(process) - before) / _TIMES * 1e3
+    return found
+
+
+def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
+    """Return the processor time of taking a bundle into an index of so many runs and workloads, ms.
+
+    That of PostgreSQL is not counted.
+    """
+    with _filled(server, runs, workloads) as (data, database):
+        store = open_store(data, database)
+        new = list(many(_TIMES + 1, seed=12, workloads=workloads))
+        prepared = [written(made, data / f"new-{place}") for place, made in enumerate(new)]
+        store.add(prepared[0], new_event(new[0].state, "Ada Lovelace"))
+        before = time.process_time()
+        for made, folder in zip(new[1:], prepared[1:], strict=True):
+            store.add(folder, new_event(made.state, "Ada Lovelace"))
+        found = (time.process_time() - before) / _TIMES * 1e3
+        store.engine.dispose()
+    return found
+
+
 HEAD = "                rows  requests/s    p50 ms    p99 ms     new, ms   slowest    CPU ms   peak MB"
 
 
@@ -93,23 +138,38 @@ def databases() -> Iterator[dict[str, str | None]]:
 
 def measured(server: str | None, runs: int, requests: int) -> Load:
     """Fill a leaderboard with runs, serve it from a process of its own, and put it under load."""
+    with _served(server, runs) as (port, process):
+        found = asyncio.run(_under_load(port, _questions(requests)))
+        found.cpu_s = _cpu_s(process)
+        found.peak_bytes = _peak_bytes(process)
+    return found
+
+
+@contextlib.contextmanager
+def _filled(server: str | None, runs: int, workloads: int = WORKLOADS) -> Iterator[tuple[Path, str | None]]:
+    """Give the folder and the database of a leaderboard with runs that have no files."""
     database = create_database(server, f"benchmark_{runs}") if server else None
     with tempfile.TemporaryDirectory() as data:
         store = open_store(Path(data), database)
         (Path(data) / SETTINGS).write_text("requests_per_minute = 100_000_000\n", encoding="utf-8")
-        filled(store, runs)
+        filled(store, runs, workloads=workloads)
         store.engine.dispose()
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=_serve, args=(data, database, theirs))
+        yield Path(data), database
+
+
+@contextlib.contextmanager
+def _served(server: str | None, runs: int) -> Iterator[tuple[int, int]]:
+    """Give port and process of a server of a leaderboard with runs."""
+    start = multiprocessing.get_context("spawn")
+    with _filled(server, runs) as (data, database):
+        ours, theirs = start.Pipe()
+        process = start.Process(target=_serve, args=(str(data), database, theirs))
         process.start()
         try:
-            found = asyncio.run(_under_load(ours.recv(), _questions(requests)))
-            found.cpu_s = _cpu_s(process.pid or 0)
-            found.peak_bytes = _peak_bytes(process.pid or 0)
+            yield ours.recv(), process.pid or 0
         finally:
             process.terminate()
             process.join()
-    return found
 
 
 def _serve(data: str, database: str | None, said: Connection) -> None:
@@ -144,10 +204,12 @@ def _questions(count: int) -> Iterator[tuple[str, bool]]:
         yield f"/?{urlencode(asked | {'q': f'run-{number:05d}'[: draw.randrange(4, 7)]})}&n={number}", True
 
 
-async def _under_load(port: int, questions: Iterator[tuple[str, bool]]) -> Load:
+async def _under_load(
+    port: int, questions: Iterator[tuple[str, bool]], connections: int = CONNECTIONS
+) -> Load:
     found = Load()
     begin = time.perf_counter()
-    await asyncio.gather(*(_reader(port, questions, found) for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(_reader(port, questions, found) for _ in range(connections)))
     found.seconds = time.perf_counter() - begin
     return found
 
@@ -167,12 +229,27 @@ async def _reader(port: int, questions: Iterator[tuple[str, bool]], found: Load)
     writer.close()
 
 
+def _print_growth(kind: str, server: str | None) -> None:
+    """Print the processor time of a page and of a publication, ms."""
+    for name, ms in cpu_of_pages(server, 100_000).items():
+        print(f"{kind}: {name} at 100,000 runs: {ms:.1f} ms")
+    for workloads in (WORKLOADS, 1):
+        ms = cpu_of_publishing(server, 10_000, workloads)
+        print(f"{kind}: publish into 10,000 runs of {workloads} workloads: {ms:.1f} ms", flush=True)
+
+
 def main() -> None:
     """Print a row for each database and number of runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, nargs="*", default=[5_000, 50_000], help="runs in the index")
+    parser.add_argument("--growth", action="store_true", help="only print what one page and one run cost")
     parser.add_argument("--requests", type=int, default=20_000, help="requests (default: 20000)")
     asked = parser.parse_args()
+    if asked.growth:
+        with databases() as found:
+            for kind, server in found.items():
+                _print_growth(kind, server)
+        return
     print(f"{asked.requests:,} requests over {CONNECTIONS} connections, one of {NEW_EVERY} a new question")
     print(HEAD)
     with databases() as found:

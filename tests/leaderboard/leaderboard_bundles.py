@@ -169,18 +169,21 @@ def _event(made: Made) -> Any:
     return new_event(made.state, made.submitter, at=START + timedelta(days=made.day))
 
 
-def many(count: int, *, seed: int = 7) -> Iterator[Made]:
+WORKLOADS = 40
+
+
+def many(count: int, *, seed: int = 7, workloads: int = WORKLOADS) -> Iterator[Made]:
     """Yield bundles as a community might publish them: a few workloads, much hardware, two phases."""
     draw = random.Random(seed)
-    workloads = [
+    kinds = [
         (phase, model, precision, batch)
         for phase in ("training", "inference")
         for model in ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mixtral-8x7b", "deepseek-v3")
         for precision in ("bf16", "fp8")
         for batch in (32, 256)
-    ]
+    ][:workloads]
     for number in range(count):
-        phase, model, precision, batch = draw.choice(workloads)
+        phase, model, precision, batch = draw.choice(kinds)
         devices = draw.choice((8, 16, 32, 64))
         tp, pp = draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2))
         speed = draw.lognormvariate(0, 0.4) * devices

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from leaderboard_bundles import START, UNITS, Made, many, revision_now
+from leaderboard_bundles import WORKLOADS as MOST_WORKLOADS
 from sqlalchemy import insert
 
 from ccl_bench.card import card_in_text
@@ -31,13 +32,13 @@ def _workload(phase: str, model: str, precision: str, batch: int) -> dict[str, A
     return {**workload_row(fields_of(card_in_text(made.card).card)), "size": 0}
 
 
-def filled(store: Store, count: int) -> list[Made]:
+def filled(store: Store, count: int, *, workloads: int = MOST_WORKLOADS) -> list[Made]:
     """Write runs into the index beside those that are there, and return what they were made of."""
-    found = list(many(count, seed=11))
-    runs, values, workloads = [], [], {}
+    found = list(many(count, seed=11, workloads=workloads))
+    runs, values, theirs = [], [], {}
     for made in found:
         workload = _workload(made.phase, made.model, made.precision, made.batch)
-        workloads[workload["key"]] = workload
+        theirs[workload["key"]] = workload
         runs.append(_run(made, workload["key"]))
         values += [
             rows.placed_value(runs[-1], _value(runs[-1]["id"], name, value))
@@ -45,11 +46,11 @@ def filled(store: Store, count: int) -> list[Made]:
         ]
     with writing(store.engine) as connection:
         known = set(connection.execute(WORKLOADS.select()).scalars())
-        connection.execute(insert(WORKLOADS), [row for key, row in workloads.items() if key not in known])
+        connection.execute(insert(WORKLOADS), [row for key, row in theirs.items() if key not in known])
         connection.execute(insert(RUNS), runs)
         connection.execute(insert(VALUES), values)
         rows.change_counts(connection, added=(runs, values))
-        rows.update_sizes(connection, workloads)
+        rows.update_sizes(connection, theirs)
     return found
 
 
