@@ -7,7 +7,6 @@ python tools/main.py RUN --config train.toml
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,17 +30,28 @@ def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     if given and not given[0].startswith("-") and options & {"--metric", "-m", "--all", "-a"}:
         given = ["--trace", *given]
     if options & {"--workload-dir", "--tools"}:
-        return runner.run(program, lambda: _selection(program), given)
+        return _run(program, _selection, given)
     if "--config" in options or (given and not given[0].startswith("-")):
-        return runner.run(program, lambda: _report(program), given)
+        return _run(program, _report, given)
     if _names_a_tool(given):
-        return runner.run(program, lambda: _tool(program), given)
+        return _run(program, _tool, given)
     status = metrics.main(given, program=program)
     if options & {"--help", "-h"}:
         for other in (_selection, _report):
             sys.stdout.write("\nAnother form:\n\n")
-            runner.run(program, functools.partial(other, program), ["--help"])
+            _run(program, other, ["--help"])
     return status
+
+
+def _run(program: str, app: Callable[[str], App], arguments: list[str]) -> int:
+    """Run a form of the command that its words have chosen; return its exit status."""
+
+    def call(words: list[str]) -> int:
+        from ccl_bench.cli import parser
+
+        return parser.call(app(program), words)
+
+    return runner.run(program, call, arguments)
 
 
 def _names_a_tool(given: list[str]) -> bool:
