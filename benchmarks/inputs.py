@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SOURCE = "kineto/nccl-args/rank0.nccl_data.json.gz"
@@ -115,7 +115,7 @@ def layouts(text: bytes, folder: Path) -> list[Input]:
     """Write a trace as tools write it again: one event a line, indented, compact, names with escapes."""
     folder.mkdir(parents=True, exist_ok=True)
     whole = json.loads(text)
-    written = {
+    written: dict[str, Callable[[], str]] = {
         "one event a line": lambda: _one_a_line(whole),
         "json.dumps": lambda: json.dumps(whole),
         "indent 2": lambda: json.dumps(whole, indent=2),

@@ -4,15 +4,68 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, register
-from ccl_bench.trace.formats.chakra.recognition import identity, recognises
+from ccl_bench.trace.formats import Format, Identity, register
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
 
 NAME = "chakra"
+
+_VERSION, _ATTRIBUTES = 1, 2
+"""Fields of the metadata."""
+
+
+def recognises(head: bytes) -> bool:
+    """Whether a file begins as Chakra's: the length of the metadata, the metadata, and nodes."""
+    return _metadata(head) is not None
+
+
+def identity(head: bytes) -> Identity:
+    """Return the rank and the number of ranks, which only some writers state."""
+    stated = _metadata(head) or {}
+    known = (stated.get(name) for name in ("rank", "world_size"))
+    rank, world_size = (each if isinstance(each, int) and each >= 0 else None for each in known)
+    return Identity(rank=rank, world_size=world_size)
+
+
+def _metadata(head: bytes) -> Mapping[str, object] | None:
+    """Return the attributes of the metadata; None where the bytes are not of a Chakra execution trace."""
+    from ccl_bench.trace.formats.chakra.messages import attribute
+    from ccl_bench.trace.protobuf import DamagedMessageError, Message, read_varint
+
+    try:
+        size, start = read_varint(head, 0, len(head))
+        if size > len(head) - start:
+            return None
+        stated = Message(head, start, start + size)
+        if stated.holds_others(_VERSION, _ATTRIBUTES):
+            return None
+        named = dict(attribute(each) for each in stated.messages(_ATTRIBUTES))
+        version = stated.text(_VERSION)
+        is_of_node = _begins_node(head, start + size)
+    except DamagedMessageError:
+        return None
+    is_named = all(name.isprintable() and name for name in named) and version.isprintable()
+    return named if is_named and is_of_node else None
+
+
+def _begins_node(head: bytes, place: int) -> bool:
+    """Whether a node with a number, a name or a type begins here; a node may be longer than the head."""
+    from ccl_bench.trace.formats.chakra.messages import LONGEST
+    from ccl_bench.trace.protobuf import BYTES, VARINT, read_varint
+
+    size, start = read_varint(head, place, len(head))
+    tag, at = read_varint(head, start, len(head))
+    if not 0 < size < LONGEST or tag not in (1 << 3 | VARINT, 2 << 3 | BYTES, 3 << 3 | VARINT):
+        return False
+    if tag == 2 << 3 | BYTES:
+        length, at = read_varint(head, at, len(head))
+        return length < size and head[at : at + length].isascii()
+    _, at = read_varint(head, at, len(head))
+    return at <= start + size
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
-from ccl_bench.trace.formats.xplane.recognition import recognises
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.trace.content import TraceContent
+
+
+_FIRST_PLANE = b"\x0a"
+"""The tag of a plane, which is field 1 of the file."""
+
+_NAMES = (b"/host:metadata", b"/host:CPU", b"/device:TPU:", b"/device:GPU:", b"Task Environment")
+
+_HEAD_BYTES = 4096
+"""Bytes in which the name of the first plane stands."""
+
+
+def recognises(head: bytes) -> bool:
+    """Whether a file begins with a plane that has the name of one of these profiles."""
+    beginning = head[:_HEAD_BYTES]
+    return beginning[:1] == _FIRST_PLANE and any(name in beginning for name in _NAMES)
 
 
 def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a profile says more only once it is opened)
