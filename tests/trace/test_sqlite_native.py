@@ -1,5 +1,6 @@
 """C reads tables of SQLite databases to what SQLite reads, and leaves to SQLite what is unusual."""
 
+import bisect
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from ccl_bench.trace import memory
 from ccl_bench.trace.formats.nsys.reader import read_nsys
-from ccl_bench.trace.native import library
+from ccl_bench.trace.native import library, tables
 from ccl_bench.trace.sqlite import EVERY_ROW, Database, Filter, open_database
 
 pytestmark = needs_native
@@ -27,6 +28,10 @@ USUAL = dict(zip("krsb", KINDS, strict=True))
 
 def rows(count):
     return [(n, n / 8, f"name {n}", b"\x01" * (n % 5)) for n in range(count)]
+
+
+def numbered(count):
+    return [(n, f"name {n}") for n in range(count)]
 
 
 # ---- what is read ----
@@ -187,6 +192,31 @@ def test_a_table_by_another_name_in_the_schema_is_what_sqlite_takes_it_for(tmp_p
     compared(path, {"k": "integer"})
 
 
+@pytest.mark.parametrize("ranges", [((1, 20), (2, 3), (4, 5)), ((20, 22), (3, 5)), ((5, 5), (2, 4))])
+def test_ranges_that_are_not_apart_and_in_order_are_left_to_sqlite(tmp_path, ranges):
+    path = made(tmp_path / "x.sqlite", "CREATE TABLE t (k INTEGER PRIMARY KEY, s TEXT)", rows=numbered(30))
+    assert compared(path, {"k": "integer"}, Filter("k", ranges)) == 0
+
+
+def test_the_name_of_a_table_says_nothing_of_the_order_of_its_rows(tmp_path):
+    name = '"t USING INTEGER PRIMARY KEY "'
+    path = made(tmp_path / "x.sqlite", f"CREATE TABLE {name} (k INTEGER, s TEXT)")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executemany(f"INSERT INTO {name} VALUES (?, ?)", [(5, "a"), (2, "b"), (3, "c")])
+        database.execute(f"CREATE INDEX i ON {name} (k)")
+    assert compared(path, {"k": "integer", "s": "text"}, Filter("k", ((1, 9),))) == 0
+
+
+def test_a_table_for_which_there_is_no_memory_is_left_to_sqlite(tmp_path, monkeypatch):
+    path = made(tmp_path / "x.sqlite", TABLE, rows=rows(10))
+
+    def without_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(tables, "taken_table", without_memory)
+    assert compared(path, USUAL) == 0
+
+
 # ---- what holds for it ----
 
 
@@ -260,6 +290,107 @@ def test_a_long_text_in_a_circle_of_pages_is_left_to_sqlite(tmp_path):
     first = 3
     _with_bytes(path, {(first - 1) * 512: first.to_bytes(4, "big")})
     assert compared(path, {"s": "text"}) == 0
+
+
+def varint(number):
+    """Return a number as SQLite writes it, of eight bytes at most."""
+    sevens = [number >> shift & 0x7F for shift in range(0, 56, 7)]
+    while len(sevens) > 1 and not sevens[-1]:
+        sevens.pop()
+    return bytes([seven | 0x80 for seven in sevens[:0:-1]] + [sevens[0]])
+
+
+def _with_cell(path, cell, *more):
+    """Let the table of a database have one row, and its file these pages more."""
+    data = bytearray(path.read_bytes())
+    leaf = bytearray(4096)
+    place = len(leaf) - len(cell)
+    leaf[0], leaf[3:5], leaf[5:7], leaf[8:10] = (
+        13,
+        b"\0\1",
+        place.to_bytes(2, "big"),
+        place.to_bytes(2, "big"),
+    )
+    leaf[place:] = cell
+    data[4096:8192] = leaf
+    data += b"".join(more)
+    data[28:32] = (len(data) // 4096).to_bytes(4, "big")
+    path.write_bytes(data)
+    return path
+
+
+def test_a_length_of_nine_bytes_is_left_to_sqlite_which_takes_one_bit_less_of_it(tmp_path):
+    path = made(tmp_path / "x.sqlite", "CREATE TABLE t (k INTEGER, s TEXT, x TEXT)")
+    record = bytearray(b"\x05\x01" + varint(13 + 2 * 4500) + b"\x0f\x07" + b"A" * 1802)
+    record[908:912] = (3).to_bytes(4, "big")
+    length = b"\x80" * 7 + bytes([0x80 | 39, 8])  # 5000 to SQLite, 9992 with all bits of the last byte
+    further = [number.to_bytes(4, "big") + b"B" * 4092 for number in (4, 0)]
+    _with_cell(path, length + b"\x01" + bytes(record) + (3).to_bytes(4, "big"), *further)
+    kinds = {"k": "integer", "s": "text"}
+    assert compared(path, kinds) == 0
+    (frames, _, _), _ = reading(path, kinds)
+    assert frames["t"]["s"].str.count_matches("A").to_list() == [902]
+
+
+def test_a_head_longer_than_any_of_sqlite_is_left_to_it(tmp_path):
+    path = made(tmp_path / "x.sqlite", "CREATE TABLE t (k INTEGER, s TEXT)", rows=[(7, "x" * 200_000)])
+    data = path.read_bytes()
+    cell = int.from_bytes(data[4096 + 8 : 4096 + 10], "big") + 4096
+    head = data.index(b"\x05\x01", cell)  # its length, and the type of the first column
+    for length, taken in ((90_000, 1), (150_000, 0)):
+        _with_bytes(path, {head: varint(length) + b"\x09\x00"})
+        assert compared(path, {"k": "integer"}) == taken
+
+
+def test_no_order_of_pages_lets_a_file_be_read_many_times(tmp_path):
+    path = made(
+        tmp_path / "x.sqlite", TABLE, rows=[(n, 0, "x" * 380, b"") for n in range(4000)], page_size=512
+    )
+    data = bytearray(path.read_bytes())
+    leaves, pointers = _leaves(data)
+    contents = [bytes(data[(leaf - 1) * 512 : leaf * 512]) for leaf in leaves]
+    for content, leaf, pointer in zip(contents, _behind_each_other(leaves), pointers, strict=True):
+        data[(leaf - 1) * 512 : leaf * 512] = content
+        data[pointer : pointer + 4] = leaf.to_bytes(4, "big")
+    path.write_bytes(data)
+    with open_database(path, "x", ORIGIN) as database:
+        before = _read_bytes()
+        assert database.frame("t", {"k": "integer"}).height == 4000
+        assert _read_bytes() - before < 4 * len(data)
+
+
+def _read_bytes():
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
+
+
+def _leaves(data, page=2):
+    """Return the pages with rows in the order of the table, and where in the file each is pointed to."""
+    start = (page - 1) * 512
+    children = int.from_bytes(data[start + 3 : start + 5], "big")
+    inner = [
+        start + int.from_bytes(data[start + 12 + 2 * n : start + 14 + 2 * n], "big") for n in range(children)
+    ]
+    leaves, pointers = [], []
+    for pointer in [*inner, start + 8]:
+        child = int.from_bytes(data[pointer : pointer + 4], "big")
+        below = ([child], [pointer]) if data[(child - 1) * 512] == 13 else _leaves(data, child)
+        leaves += below[0]
+        pointers += below[1]
+    return leaves, pointers
+
+
+def _behind_each_other(leaves):
+    """Return pages so that of a run, which doubles as long as the next page is wanted, one page is used."""
+    free, order, run = sorted(leaves), [], 1
+    first = free[0]
+    while free:
+        place = bisect.bisect_left(free, first)
+        leaf = free.pop(place if place < len(free) else 0)
+        order.append(leaf)
+        run = min(2 * run, 512) if leaf == first else max(run // 2, 1)
+        first = leaf + run
+    return order
 
 
 def test_damaged_databases_give_the_same_with_and_without_c():

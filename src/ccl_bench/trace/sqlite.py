@@ -13,6 +13,7 @@ import sqlite3
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.counting import counted
@@ -113,20 +114,27 @@ class Filter:
     sql: str = ""
     """A condition in SQL."""
 
+    def are_numbers(self) -> bool:
+        """Whether each range is one number."""
+        return all(first == last for first, last in self.ranges)
+
+    def are_apart(self) -> bool:
+        """Whether each range begins behind the one before it."""
+        return all(before < first for (_, before), (first, _) in pairwise(self.ranges))
+
     def condition(self) -> str:
         """Return the whole condition in SQL, with question marks."""
         name = _quoted(self.column)
-        one_each = all(first == last for first, last in self.ranges)
         within = f"{name} IN ({','.join('?' * len(self.ranges))})"
         between = " OR ".join([f"{name} BETWEEN ? AND ?"] * len(self.ranges))
         brief = f"length({_quoted(self.brief[0])}) <= {self.brief[1]}" if self.brief else ""
-        parts = [(within if one_each else f"({between})") if self.ranges else "", brief, self.sql]
+        parts = [(within if self.are_numbers() else f"({between})") if self.ranges else "", brief, self.sql]
         return " AND ".join(filter(None, parts)) or "1"
 
     def values(self) -> list[int]:
         """Return the values for the question marks."""
-        one_each = all(first == last for first, last in self.ranges)
-        return [number for pair in self.ranges for number in pair[one_each:]]
+        places = slice(1) if self.are_numbers() else slice(2)
+        return [number for pair in self.ranges for number in pair[places]]
 
 
 EVERY_ROW = Filter()
@@ -269,7 +277,7 @@ class Database:
                     size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
                     held, known_texts = held + size, text_bytes
                     memory.hold(size)
-        except Refused:
+        except (Refused, MemoryError):
             memory.hold(-held)
             return None
         found = pl.concat(parts[1:] or parts)
@@ -278,6 +286,8 @@ class Database:
     def _layout(self, table: str, names: list[str], only: Filter) -> Layout | None:
         """Return where SQLite would find these columns of a table, were it to read row after row."""
         if self.pages is None or self.cut or only.sql or not names:
+            return None
+        if not (only.are_numbers() or only.are_apart()) or " USING " in table:  # which would mislead below
             return None
         by = [only.column] if only.ranges else []
         if by and not _holds_numbers(self.types[table][only.column]):

@@ -9,6 +9,7 @@
 
 /* SQLite: beyond one of these a table is left to SQLite itself. */
 #define MOST_FIELDS 256 /* of a record up to the last that is wanted */
+#define LONGEST_HEAD 98307 /* of a record, as SQLite has it */
 #define MOST_LEVELS 16 /* of pages, from the root to the rows */
 #define LONGEST_RECORD (INT64_C(16) << 20) /* as LONGEST_VALUE_BYTES in trace/sqlite.py */
 #define BLOCK_ROWS (INT64_C(1) << 16) /* handed over at a time */

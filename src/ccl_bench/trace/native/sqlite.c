@@ -33,7 +33,9 @@ typedef struct {
 /* Pages that lie one behind the other in the file. */
 typedef struct {
     Byte *bytes;
-    int64_t first, count, next; /* number of the first page, pages, and how many are read at the next time */
+    int64_t first, count; /* number of the first page, and pages */
+    int64_t used; /* pages that were asked for */
+    int64_t next; /* pages that are read at the next time */
 } Run;
 
 typedef struct {
@@ -102,16 +104,18 @@ static const Byte *page_of(Scan *scan, Run *run, int64_t number) {
     scan->seen[number >> 3] |= (Byte)(1 << (number & 7));
     if (number < run->first || number >= run->first + run->count) {
         bool is_next = number == run->first + run->count;
-        run->next = is_next ? 2 * run->next : run->next / 2;
+        run->next = is_next && 2 * run->used >= run->count ? 2 * run->next : run->next / 2;
         if (run->next > longest_run(scan)) run->next = longest_run(scan);
         if (run->next < 1) run->next = 1;
         run->first = number;
+        run->used = 1;
         run->count = run->next < scan->pages - number + 1 ? run->next : scan->pages - number + 1;
         if (is_read(scan, run->bytes, run->count * scan->page_size, (number - 1) * scan->page_size))
             return run->bytes;
         run->count = 0;
         return NULL;
     }
+    run->used++;
     return run->bytes + (number - run->first) * scan->page_size;
 }
 
@@ -190,7 +194,8 @@ typedef struct {
 static bool has_head_of(Head *head, const Byte *record, int64_t length) {
     uint64_t size;
     const Byte *at = after_varint(record, record + length, &size);
-    if (!at || size > (uint64_t)length || record + size <= at) return false; /* a head without fields is damage */
+    if (!at || size > (uint64_t)length || size > LONGEST_HEAD) return false;
+    if (record + size <= at) return false; /* a head without fields is damage */
     *head = (Head){at, record + size, (int64_t)size, length};
     return true;
 }
@@ -407,7 +412,10 @@ static inline bool ascends(Scan *scan, int64_t row, bool may_be_last) {
 static bool has_taken(Scan *scan, const Level *level) {
     const Byte *end = level->cells + scan->usable, *at = cell_of(scan, level);
     uint64_t length, row;
-    if (!at || !(at = after_varint(at, end, &length)) || !(at = after_varint(at, end, &row))) return false;
+    const Byte *cell = at;
+    if (!at || !(at = after_varint(at, end, &length))) return false;
+    if (at - cell > 8) return false; /* of the ninth byte of a length SQLite takes seven bits */
+    if (!(at = after_varint(at, end, &row))) return false;
     if (length < 1 || length > (uint64_t)LONGEST_RECORD || !ascends(scan, (int64_t)row, false)) return false;
     int64_t local = (int64_t)length, most = scan->usable - 35;
     bool is_long = local > most;

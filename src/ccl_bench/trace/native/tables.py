@@ -168,7 +168,7 @@ def open_tables(path: Path, status: os.stat_result) -> Iterator[TableFile | None
     if library is None:
         yield None
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
         is_same = (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
