@@ -133,8 +133,9 @@ class Filter:
 
     def values(self) -> list[int]:
         """Return the values for the question marks."""
-        places = slice(1) if self.are_numbers() else slice(2)
-        return [number for pair in self.ranges for number in pair[places]]
+        if self.are_numbers():
+            return [number for number, _ in self.ranges]
+        return [number for pair in self.ranges for number in pair]
 
 
 EVERY_ROW = Filter()

@@ -34,10 +34,12 @@ PROTOCOLS = range(2, 6)
 _CONTAINER_BYTES = 166
 """Memory of a list, tuple or dictionary with what is in it: what a file of 15 million of them took."""
 
-_COUNTED_TOGETHER = 1 << 16
-"""Containers after which they are counted as held."""
+_PLACE_BYTES = 75
+"""Memory of a place in the memo."""
 
-_LARGEST_KEY = 1 << 63
+_COUNTED_TOGETHER = 1 << 16
+"""Containers, or places in the memo, after which they are counted as held."""
+
 _TEXTS = frozenset({str})
 _DOUBLE = struct.Struct(">d")
 
@@ -85,6 +87,12 @@ class Machine:
             memory.hold(_COUNTED_TOGETHER * _CONTAINER_BYTES)
         self.stack.append(container)
 
+    def remember(self, place: int) -> None:
+        """Put the latest value into the memo."""
+        self.memo[place] = self.stack[-1]
+        if not len(self.memo) % _COUNTED_TOGETHER:
+            memory.hold(_COUNTED_TOGETHER * _PLACE_BYTES)
+
     def items(self) -> list[object]:
         """Return what was pushed since the last mark, and go back to what was there before it."""
         if not self.marked:
@@ -97,9 +105,8 @@ def _filled(target: object, keys: list[object], values: list[object]) -> None:
     if type(target) is not dict or len(keys) != len(values):
         raise Refused("sets items of something that is not a dictionary")
     if not _TEXTS.issuperset(map(type, keys)):
-        for key in keys:
-            if type(key) is not str and not (type(key) is int and abs(key) < _LARGEST_KEY):
-                raise Refused(f"takes {type(key).__name__} for a key; keys are texts and small numbers")
+        wrong = next(key for key in keys if type(key) is not str)
+        raise Refused(f"takes {type(wrong).__name__} for a key; keys are texts")
     target.update(zip(keys, values, strict=True))
 
 
@@ -186,14 +193,11 @@ def _mark(machine: Machine) -> None:
 
 
 def _put(width: int) -> Callable[[Machine], None]:
-    def put(machine: Machine) -> None:
-        machine.memo[machine.number(width)] = machine.stack[-1]
-
-    return put
+    return lambda machine: machine.remember(machine.number(width))
 
 
 def _memoize(machine: Machine) -> None:
-    machine.memo[len(machine.memo)] = machine.stack[-1]
+    machine.remember(len(machine.memo))
 
 
 def _get(width: int) -> Callable[[Machine], None]:
@@ -315,36 +319,35 @@ def _alternatives(forms: Iterable[tuple[int, bytes]]) -> bytes:
     return b"(?:" + b"|".join(re.escape(bytes([number])) + form for number, form in forms) + b")"
 
 
+_MOST_TOGETHER = 1000
+"""Items that Python's pickler sets or appends at a time."""
+_MOST_SINGLE = 1000
+"""Items that are set one by one, of which the key is not looked at."""
+_SCALAR = b"N"
+_OTHERS = b"}](uesa" + _SCALAR + bytes([_MEMOIZE])
+"""Opcodes of containers, and what stands for all others."""
+
+_FRAMED_PROTOCOLS = (4, 5)
+_FRAMED = b"\x80\x04\x95"
+
+
 @functools.cache
-def _scalars(highest: int) -> re.Pattern[bytes]:
+def _scalars() -> re.Pattern[bytes]:
     """Return what matches opcodes that neither make nor fill containers, with their arguments.
 
-    Texts of up to 255 bytes, without those that begin a surrogate; whole numbers of up to nine bytes; pairs
-    of small numbers, the only tuples; places in the memo of which the third byte is `highest` at most: the
-    unpickler reserves memory for all places before.
+    Every second one, from the first on, is a text or comes from the memo. So is every key of a dictionary
+    then, because a container where a key has to be ends the reading: hashes of texts no file can foresee.
+    From the memo a pair may come, the only tuple; there are 511 of them, one number being 0. Texts have up to
+    255 bytes and none that begins a surrogate, whole numbers up to nine bytes.
     """
-    texts = [b"[^\xed]{%d}" % size for size in range(256)]
-    forms = (
-        b"j....",
-        b"h.",
-        b"[N\x88\x89\x94]++",
-        b"\x8a" + _alternatives((size, b"." * size) for size in (6, 7, 5, 8, 4, 3, 2, 1, 0, 9)),
-        b"K.K.\x86(?=[\x94qr])",
-        b"K.",
-        b"M..",
-        b"J....",
-        b"\x8c" + _alternatives(enumerate(texts)),
-        b"X" + _alternatives((size, rb"\x00\x00\x00" + text) for size, text in enumerate(texts)),
-        b"q.",
-        rb"r..[\x00-\x%02x]\x00" % highest,
-        b"G........",
-    )
-    return re.compile(b"(?:" + b"|".join(forms) + b")++", re.DOTALL)
-
-
-_FRAMED = b"\x80\x04\x95"
-_OF_CONTAINERS = b"}](uesa"
-"""Opcodes that make and fill dictionaries and lists."""
+    longs = ((size, b"." * size) for size in (6, 7, 5, 8, 4, 3, 2, 1, 0, 9))
+    texts = ((size, b"[^\xed]{%d}" % size) for size in range(256))
+    key = (b"j....", b"h.", b"\x8c" + _alternatives(texts) + b"\x94?")
+    pairs, numbers = (rb"K\x00K.\x86\x94", rb"K.K\x00\x86\x94"), (b"K.", b"M..", b"J....", b"G........")
+    others = (rb"[N\x88\x89]", b"\x8a" + _alternatives(longs), *pairs, *numbers)
+    keys = b"(?:" + b"|".join(key) + b")"
+    values = b"(?:" + b"|".join((*key[:2], *others, key[2])) + b")"
+    return re.compile(keys + b"(?:" + values + keys + b"){0,%d}" % _MOST_TOGETHER + values + b"?", re.DOTALL)
 
 
 class _Plain(pickle.Unpickler):
@@ -363,21 +366,22 @@ def _usual(code: bytes) -> Unpickled | None:
     """Return what a pickle holds; None where it is not as usual, for which `_execute` has the exact rules.
 
     Between a mark and LIST in the place of STOP, it must leave one thing behind and no mark. All containers
-    must be in the memo. As many opcodes that set items as there are dictionaries with items show that nothing
-    else was set an item of.
+    must be in the memo, which only MEMOIZE fills. As many opcodes that set items as there are dictionaries
+    with items show that nothing else was set an item of.
     """
-    bodies = _bodies(code)
-    if not bodies:
-        return None
-    highest = (1 << (len(code) >> 16).bit_length()) - 1
-    scalars = _scalars(min(highest, 255))
-    opcodes = b"".join(scalars.sub(b"", body) for body in bodies)
+    body = b"".join(_bodies(code))
+    opcodes, runs = _scalars().subn(_SCALAR, body)
     made, filled = opcodes.count(b"}") + opcodes.count(b"]"), opcodes.count(b"u") + opcodes.count(b"s")
+    in_memo = opcodes.count(b"}\x94") + opcodes.count(b"]\x94")
     unmarked = opcodes.count(b"(") - opcodes.count(b"u") - opcodes.count(b"e")
-    if opcodes.translate(None, _OF_CONTAINERS) or unmarked or not memory.may_hold(_held(made)):
+    if not body or opcodes.translate(None, _OTHERS) or not made == in_memo == opcodes.count(_MEMOIZE):
         return None
-    size = sum(map(len, bodies)) + len(b"(l.")
-    unpickler = _Plain(io.BytesIO(b"".join((_FRAMED, struct.pack("<Q", size), b"(", *bodies, b"l."))))
+    if unmarked or opcodes.count(_SCALAR) != runs or b"(e" in opcodes or opcodes.count(b"s") > _MOST_SINGLE:
+        return None
+    if not memory.may_hold(_held(made + body.count(b"\x86"))):
+        return None
+    framed = b"".join((_FRAMED, struct.pack("<Q", len(body) + len(b"(l.")), b"(", body, b"l."))
+    unpickler = _Plain(io.BytesIO(framed))
     try:
         found = unpickler.load()
     except Exception:  # what is wrong is said where one opcode is carried out after the other
@@ -398,7 +402,7 @@ def _usual(code: bytes) -> Unpickled | None:
 
 def _bodies(code: bytes) -> list[memoryview]:
     """Return the opcodes of a pickle without its protocol, its frames and STOP; none where frames differ."""
-    if len(code) < _LEAST or code[0] != _PROTO or code[1] not in PROTOCOLS or code[-1] != _STOP:
+    if len(code) < _LEAST or code[0] != _PROTO or code[1] not in _FRAMED_PROTOCOLS or code[-1] != _STOP:
         return []
     view, at = memoryview(code), 2
     if code[at] != _FRAME:
@@ -431,7 +435,7 @@ def _execute(machine: Machine) -> None:
                 stack.append(memo[int.from_bytes(code[at + 1 : at + 5], "little")])
                 at += 5
             elif opcode == _MEMOIZE:
-                memo[len(memo)] = stack[-1]
+                machine.remember(len(memo))
                 at += 1
             elif opcode == _INT2:
                 stack.append(code[at + 1] | code[at + 2] << 8)
