@@ -37,6 +37,7 @@ PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 # Options of every program, of the scripts that record the bundled runs, and of programs that are recorded.
 FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace", "--help", "--version"} | {
     "--gpu-metrics-devices",  # nsys
+    "--growth",  # benchmarks/leaderboard.py
     "--nic-metrics",  # nsys
     "--output-format",  # rocprofv3
     *("--hip-trace", "--kernel-trace", "--rccl-trace"),  # rocprofv3

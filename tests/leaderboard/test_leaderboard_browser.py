@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 ROWS = 5_000
 PHONE = 390
-QUESTIONS = 7
-"""What the table asks: phases, count, order, runs, numbers, choices of the filters, names of the metrics."""
+QUESTIONS = 12
+"""The most that the table asks: phases, count, groups and runs of at most three of them, in order and without
+what is sorted by, their columns, numbers, choices of the filters, names of the metrics."""
 
 REAL = Made(
     name="real", values={"throughput_tokens_sec": 1e7, "mfu": 55.0, "iteration_wall_clock_time": 0.5}, day=400
@@ -268,7 +269,7 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
     browser.walk(steps)
 
 
-def test_a_table_of_5000_runs_costs_as_few_questions_to_the_database_as_one_of_50(
+def test_a_table_of_5000_runs_costs_few_questions_to_the_database_as_one_of_50_does(
     full_store: Store, tmp_path: Path
 ) -> None:
     """What this takes in milliseconds is measured by benchmarks/leaderboard.py."""
@@ -277,7 +278,7 @@ def test_a_table_of_5000_runs_costs_as_few_questions_to_the_database_as_one_of_5
     filled(small, 50)
     for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=inference&sort=TTFT", "/?phase=any"):
         few, many = _questions(small, address), _questions(full_store, address)
-        assert len(many) == len(few) == QUESTIONS, address
+        assert max(len(few), len(many)) <= QUESTIONS, address
     small.engine.dispose()
 
 

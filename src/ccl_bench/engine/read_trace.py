@@ -435,8 +435,10 @@ def _rows(name: str, devices: Sequence[tuple[Tables, pl.DataFrame]]) -> pl.DataF
     parts = []
     for tables, keys in devices:
         if name in tables:
+            columns = {column.name: column for column in tables[name].iter_columns()}
             height = tables[name].height
-            parts.append(tables[name].hstack([key.new_from_index(0, height) for key in keys.iter_columns()]))
+            columns |= {key.name: key.new_from_index(0, height) for key in keys.iter_columns()}
+            parts.append(pl.DataFrame([*columns.values()]))
     return pl.concat(parts) if len(parts) > 1 else parts[0]
 
 
