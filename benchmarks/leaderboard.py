@@ -25,6 +25,7 @@ from databases import create_database, postgresql  # noqa: E402
 from leaderboard_bundles import WORKLOADS, many, written  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
 
+from ccl_bench.base.counting import counted  # noqa: E402
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
 from ccl_bench.leaderboard.store import new_event, open_store  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
@@ -229,13 +230,13 @@ async def _reader(port: int, questions: Iterator[tuple[str, bool]], found: Load)
     writer.close()
 
 
-def _print_growth(kind: str, server: str | None) -> None:
-    """Print the processor time of a page and of a publication, ms."""
-    for name, ms in cpu_of_pages(server, 100_000).items():
-        print(f"{kind}: {name} at 100,000 runs: {ms:.1f} ms")
+def growth(server: str | None) -> dict[str, float]:
+    """Return the processor time of pages and of publications, ms."""
+    found = {f"{name} at 100,000 runs": ms for name, ms in cpu_of_pages(server, 100_000).items()}
     for workloads in (WORKLOADS, 1):
-        ms = cpu_of_publishing(server, 10_000, workloads)
-        print(f"{kind}: publish into 10,000 runs of {workloads} workloads: {ms:.1f} ms", flush=True)
+        what = f"publish into 10,000 runs of {counted(workloads, 'workload')}"
+        found[what] = cpu_of_publishing(server, 10_000, workloads)
+    return found
 
 
 def main() -> None:
@@ -248,7 +249,8 @@ def main() -> None:
     if asked.growth:
         with databases() as found:
             for kind, server in found.items():
-                _print_growth(kind, server)
+                for what, ms in growth(server).items():
+                    print(f"{kind}: {what}: {ms:.1f} ms", flush=True)
         return
     print(f"{asked.requests:,} requests over {CONNECTIONS} connections, one of {NEW_EVERY} a new question")
     print(HEAD)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import commands
 import inputs
+import leaderboard
 import other_formats
 import peers
 import targets
@@ -66,6 +67,8 @@ class Bench:
     """Number of ranks -> command -> what was measured."""
     others: list[Input] = field(default_factory=list)
     """Files of other formats than Kineto's that were measured."""
+    board: dict[str, float] = field(default_factory=dict)
+    """What a page, or a publication, costs -> CPU time, ms."""
 
     @property
     def cpus(self) -> list[int]:
@@ -139,6 +142,8 @@ class Bench:
         yield from targets.of_cores(scaling, f"{RANKS} ranks on two cores", "1 core", "2 cores", 0.9)
         yield from targets.of_formats(self.figures, self.others)
         yield from targets.of_pipes(self.timed[_PIPES])
+        if self.board:
+            yield from targets.of_board(self.board)
         for kind in _KINDS:
             yield from targets.of_memory(self.timed[kind], "5 GB", kind)
 
@@ -226,6 +231,8 @@ def _measure(bench: Bench, made: Made) -> list[Input]:
     bench.ranks(made.small_ranks)
     bench.pipes(sorted((corpus / "kineto").iterdir()))
     bench.sizes(made.by_size)
+    if not quick:
+        bench.board = leaderboard.growth(None)
     return [made.one, made.packed, *sets, *made.layouts]
 
 

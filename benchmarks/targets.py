@@ -169,6 +169,18 @@ def of_digest(sizes: Mapping[str, Timed], digest: Figures, largest: str) -> Iter
         yield _at_most(f"one metric of {largest}, cold, over its SHA-256", 2.0, *ratios, beside)
 
 
+def of_board(cpu_ms: Mapping[str, float]) -> Iterator[Target]:
+    """Yield what the leaderboard costs as it grows: the worst of the pages, and of the publications."""
+    for kind, is_one, aim in (
+        ("a page of the leaderboard", lambda what: "page" in what or "newest" in what, 30.0),
+        ("a page of the leaderboard, narrowed", lambda what: "narrowed" in what, 30.0),
+        ("a publication", lambda what: "publish" in what, 20.0),
+    ):
+        worst = max(filter(is_one, cpu_ms), key=cpu_ms.__getitem__)
+        measured = cpu_ms[worst]
+        yield Target(kind, f"<= {aim:g} ms", f"{measured:.1f} ms", measured <= aim, "", worst)
+
+
 def of_memory(sizes: Mapping[str, Timed], largest: str, kind: str) -> Iterator[Target]:
     """Yield the peak memory of the largest file."""
     if largest in sizes:
