@@ -61,10 +61,10 @@ def _ratios(
 def of_loading(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
     """Yield what concerns the way from one file to tables: the worst trace, on one core."""
     known = list(measured)
-    large = [one.name for one in known if one.size >= _LARGE]
+    large = [one.name for one in known if one.size >= _LARGE * len(one.files)]
     rows = (
-        ("load of HTA over ours, worst trace of 10 MB and more", "HTA", OURS, large, 30.0),
-        ("load of TraceLens over ours, worst trace", "TraceLens", OURS, large, 30.0),
+        ("load of HTA over ours, worst file of 10 MB and more", "HTA", OURS, large, 30.0),
+        ("load of TraceLens over ours, worst file of 10 MB and more", "TraceLens", OURS, large, 30.0),
         ("our rate over that of bare simdjson, worst trace", "simdjson", OURS, [k.name for k in known], 0.7),
     )
     for what, over, under, names, aim in rows:
