@@ -369,6 +369,8 @@ ODD_CODES = [
     *(b"N(e.", b"}\x94(e.", b"K\x05(e.", b"\x8c\x01a(e.", b"]\x94(}\x94(ee.", b"K\x01K\x02\x86\x94(e."),
     *(
         b"]\x94(K\x00K\x02\x86q\x05K\x00K\x02\x86q\x05e.",
+        b"}\x94(\x8c\x01aK\x00K\x02\x86\x94h\x01Nu.",
+        b"]\x94(]\x94\x8c\x01aah\x01K\x00}\x94se.",
         b"}\x94(\x8c\x01aN(eu.",
         b"N(u.",
         b"}\x94(\x8c\x01aN(e(eu.",

@@ -328,6 +328,7 @@ _OTHERS = b"}](uesa" + _SCALAR + bytes([_MEMOIZE])
 """Opcodes of containers, and what stands for all others."""
 
 _FRAMED_PROTOCOLS = (4, 5)
+"""Protocols whose pickles only MEMOIZE puts anything into the memo of; others are not looked through."""
 _FRAMED = b"\x80\x04\x95"
 
 
