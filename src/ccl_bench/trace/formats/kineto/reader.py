@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter, defaultdict
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.counting import counted
@@ -301,13 +301,13 @@ def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
 
 def _steps_run_at_once(annotations: pl.DataFrame) -> bool:
     """Whether two steps of one number overlap by more than half of the shorter one; a copy does not count."""
-    is_step = pl.col("name").cast(pl.String).str.starts_with(_STEP)
-    steps = annotations.filter(~pl.col("on_device") & is_step).select("name", "start_ns", "end_ns").unique()
-    ordered = steps.sort("name", "start_ns", "end_ns")
-    length = pl.col("end_ns") - pl.col("start_ns")
-    shared = pl.min_horizontal("end_ns", pl.col("end_ns").shift(1)) - pl.col("start_ns")
-    at_once = 2 * shared > pl.min_horizontal(length, length.shift(1))
-    return not ordered.filter((pl.col("name") == pl.col("name").shift(1)) & at_once).is_empty()
+    is_step = annotations["name"].cat.starts_with(_STEP) & ~annotations["on_device"]
+    found = (annotations[name].filter(is_step).to_list() for name in ("name", "start_ns", "end_ns"))
+    steps = pairwise(sorted(set(zip(*found, strict=True))))
+    return any(
+        name == before and 2 * (min(end, last) - start) > min(end - start, last - first)
+        for (before, first, last), (name, start, end) in steps
+    )
 
 
 Tables = dict[str, "pl.DataFrame | OnDisk"]
