@@ -78,6 +78,17 @@ def test_findings_are_kept_with_the_tables(tmp_path):
     assert codes == ["categories-unknown", "impossible-time"]
 
 
+def test_findings_name_the_file_as_it_is_called_in_the_run_that_is_looked_at(tmp_path):
+    inner = tmp_path / "traces"
+    inner.mkdir()
+    trace_in(inner)
+    for root, name in ((tmp_path, "traces/rank0.json"), (inner, "rank0.json")):
+        (trace,) = discovery.discover_traces(root).traces
+        for _ in range(2):
+            findings = read_content(trace, TABLES)[0].findings
+            assert {finding.file for finding in findings if finding.file} == {name}
+
+
 def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
     read_content(trace_in(tmp_path), TABLES, use_cache=False)
     assert list(own_cache.iterdir()) == []

@@ -2,8 +2,9 @@
 
 A trace's folder is named after the file's path, size, inode and times, and the revision of the reader, so a
 changed file or reader never meets old tables. The time of the last change of anything is among them: it shows
-that a file was written over and given its old modification time again. The folder appears whole or not at
-all; a damaged one is dropped and made again.
+that a file was written over and given its old modification time again. The file's name within the run is too:
+what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
+dropped and made again.
 """
 
 from __future__ import annotations
@@ -177,8 +178,9 @@ def cache_folder(trace: TraceFile) -> Path:
     times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
     inode = getattr(stat, "st_ino", 0)
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    file = (str(trace.path.absolute()), trace.part, stat.st_size, times, inode, remote.version(trace.path))
-    key = hashlib.sha256(repr((*reader, *file)).encode()).hexdigest()[:32]
+    names = (str(trace.path.absolute()), trace.relative, trace.part)
+    file = (stat.st_size, times, inode, remote.version(trace.path))
+    key = hashlib.sha256(repr((*reader, *names, *file)).encode()).hexdigest()[:32]
     return storage.cache_directory() / "traces" / key
 
 
