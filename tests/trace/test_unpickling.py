@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import io
+import itertools
 import os
 import pickle
 import pickletools
@@ -273,7 +274,12 @@ USUAL = {
         b"}\x94(N\x85Nu.",
         b"\x8c\x03\xed\xa0\x80.",
         b"X\x03\x00\x00\x00\xed\xa0\x80.",
-        b"X\x00\x01\x00\x00" + b"a" * 256 + b".",
+        b"X\xff\x00\x00\x00" + b"a" * 255 + b".",
+        b"X\x00\x10\x00\x00" + b"a" * 4096 + b".",
+        b"X\x00\x01\x01\x00" + b"a" * 65792 + b".",
+        b"X\x00\x01\x00\x00" + b"\xed\xa0\x80" + b"a" * 253 + b".",
+        b"X\x01\x01\x00\x00" + b"a" * 256 + b".",
+        b"}\x94(X\x00\x01\x00\x00" + b"a" * 256 + b"K\x01K\x02\x86\x94u.",
         b"\x8a\x0a" + b"\x01" * 10 + b".",
         b"}\x94(.",
         b"].]\x94.",
@@ -463,6 +469,7 @@ _OPCODES = st.sampled_from(
             b"}\x94(\x8c\x01aK\x01u",
             b"]\x94(NNe",
             b"X\x01\x00\x00\x00c",
+            b"X\x00\x01\x00\x00" + b"d" * 256,
             b"J\xff\xff\xff\xff",
             b"M\x01\x02",
             b"0",
@@ -511,6 +518,19 @@ def test_a_snapshot_is_left_to_python(protocol: int) -> None:
     assert found is not None
     assert found.root == whole
     assert found.containers == 2009
+
+
+def test_long_names_are_left_to_python() -> None:
+    lengths = (255, 256, 257, 0x128, 0x12A, 0x12E, 0x158, 0x1ED, 511, 512, 4095)
+    whole = [{"name": "é" * (length // 2) + "X" * (length % 2)} for length in lengths for _ in range(2)]
+    code = pickle.dumps(whole, 4)
+    found = unpickling._usual(code)
+    assert found is not None
+    assert found.root == whole
+    for at, changed in itertools.product(
+        range(0, len(code), 97), (b"", b"\xed", b"X\x00\x01\x00\x00", b"u.")
+    ):
+        _same(code[:at] + changed + code[at + 1 :])
 
 
 def test_containers_count_as_held_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,23 +250,7 @@ ADMITTED: dict[int, Callable[[Machine], None]] = {
 DEEPEST = 100
 """Containers inside each other; a memory snapshot has seven, a dump of the Flight Recorder five."""
 
-_CALLING = frozenset(
-    {
-        "GLOBAL",
-        "STACK_GLOBAL",
-        "INST",
-        "OBJ",
-        "NEWOBJ",
-        "NEWOBJ_EX",
-        "REDUCE",
-        "BUILD",
-        "EXT1",
-        "EXT2",
-        "EXT4",
-        "PERSID",
-        "BINPERSID",
-    }
-)
+_CALLING = "GLOBAL STACK_GLOBAL INST OBJ NEWOBJ NEWOBJ_EX REDUCE BUILD EXT1 EXT2 EXT4 PERSID BINPERSID"
 """Opcodes that import, call, or hand over to code."""
 
 
@@ -332,22 +316,33 @@ _FRAMED_PROTOCOLS = (4, 5)
 _FRAMED = b"\x80\x04\x95"
 
 
-@functools.cache
-def _scalars() -> re.Pattern[bytes]:
+_LONG_TEXT = re.compile(rb"X(?=(.[\x01-\x0f])\x00\x00)", re.DOTALL)
+"""What may begin a text of 256 to 4,095 bytes, such as the name of a function in C++."""
+
+
+def _long_texts(body: bytes) -> tuple[int, ...]:
+    """Return how long the texts of more than 255 bytes may be, for a pattern has to name each length."""
+    return tuple(sorted({int.from_bytes(size, "little") for size in _LONG_TEXT.findall(body)}))
+
+
+@functools.lru_cache(maxsize=4)
+def _scalars(long_texts: tuple[int, ...]) -> re.Pattern[bytes]:
     """Return what matches opcodes that neither make nor fill containers, with their arguments.
 
     Every second one, from the first on, is a text or comes from the memo. So is every key of a dictionary
     then, because a container where a key has to be ends the reading: hashes of texts no file can foresee.
     From the memo a pair may come, the only tuple; there are 511 of them, one number being 0. Texts have up to
-    255 bytes and none that begins a surrogate, whole numbers up to nine bytes.
+    255 bytes, or as many as `long_texts` names, and none that begins a surrogate, whole numbers up to nine.
     """
     longs = ((size, b"." * size) for size in (6, 7, 5, 8, 4, 3, 2, 1, 0, 9))
     texts = ((size, b"[^\xed]{%d}" % size) for size in range(256))
-    key = (b"j....", b"h.", b"\x8c" + _alternatives(texts) + b"\x94?")
+    long = b"|".join(re.escape(struct.pack("<I", size)) + b"[^\xed]{%d}" % size for size in long_texts)
+    named = [b"X(?:" + long + b")\x94?"] if long else []
+    key = [b"j....", b"h.", b"\x8c" + _alternatives(texts) + b"\x94?", *named]
     pairs, numbers = (rb"K\x00K.\x86\x94", rb"K.K\x00\x86\x94"), (b"K.", b"M..", b"J....", b"G........")
     others = (rb"[N\x88\x89]", b"\x8a" + _alternatives(longs), *pairs, *numbers)
     keys = b"(?:" + b"|".join(key) + b")"
-    values = b"(?:" + b"|".join((*key[:2], *others, key[2])) + b")"
+    values = b"(?:" + b"|".join((*key[:2], *others, *key[2:])) + b")"
     return re.compile(keys + b"(?:" + values + keys + b"){0,%d}" % _MOST_TOGETHER + values + b"?", re.DOTALL)
 
 
@@ -371,7 +366,7 @@ def _usual(code: bytes) -> Unpickled | None:
     with items show that nothing else was set an item of.
     """
     body = b"".join(_bodies(code))
-    opcodes, runs = _scalars().subn(_SCALAR, body)
+    opcodes, runs = _scalars(_long_texts(body)).subn(_SCALAR, body)
     made, filled = opcodes.count(b"}") + opcodes.count(b"]"), opcodes.count(b"u") + opcodes.count(b"s")
     in_memo = opcodes.count(b"}\x94") + opcodes.count(b"]\x94")
     unmarked = opcodes.count(b"(") - opcodes.count(b"u") - opcodes.count(b"e")
@@ -471,7 +466,7 @@ def _refusal(machine: Machine, error: Exception, name: str, fix: str) -> InputEr
         return InputError(f"is truncated: it ends at byte {at:,} without a STOP", where=name, fix=fix)
     names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
     opcode = names.get(code[at], f"unknown opcode 0x{code[at]:02x}")
-    if opcode in _CALLING:
+    if opcode in _CALLING.split():
         why = "imports or calls code"
     elif isinstance(error, Refused):
         why = str(error)
