@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pretty, read
 
 from ccl_bench.trace import values
-from ccl_bench.trace.formats.kineto.pieces import Document, pieces
+from ccl_bench.trace.formats.kineto.pieces import EVENTS
+from ccl_bench.trace.json_array import Document, array_pieces
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -46,7 +47,7 @@ def test_every_piece_holds_whole_events_and_together_they_are_all(monkeypatch, w
     monkeypatch.setattr(values, "BLOCK_BYTES", size)
     events = many(12)
     data = write(events)
-    found = list(pieces(io.BytesIO(data), Document()))
+    found = list(array_pieces(io.BytesIO(data), Document(), EVENTS))
     read_back = [event for _, piece in found[:-1] for event in json.loads(b"[" + piece + b"]")]
     assert read_back == events[: len(read_back)]
     assert (len(read_back) == 0) == (size == 1 << 20)

@@ -1,4 +1,4 @@
-"""The shape of a node in every schema, and how nodes are read from damaged text.
+"""The shape of a node in every schema, where nodes end, and how they are read from damaged text.
 
 Plain schemas (1.0.0, 1.0.1) keep everything beside `name`; the `-chakra` ones keep operands under `inputs`
 and `outputs`, the parent as `ctrl_deps` and the rest in `attrs`. Source: PyTorch's
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct, defstruct, field
 
+from ccl_bench.trace.json_array import ArrayForm
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-from ccl_bench.trace.formats.execution_trace.pieces import BOUNDARY
+    from ccl_bench.trace.json_array import Document
 
 Number = int | float | str | bool | None
 """What real files hold where a number belongs."""
@@ -244,6 +246,53 @@ def usual_numbers(nodes: Sequence[UsualNode]) -> dict[str, list[int | None]] | N
             return None
         found[name] = [*map(attrgetter("value"), column)]
     return found
+
+
+BOUNDARY = re.compile(
+    rb"\}\s*+,\s*+(?=\{\s*+\"(?:(?:id|ctrl_deps|attrs|fw_parent|rf_id)\"\s*+:"
+    rb'|name"\s*+:(?:\s*+"(?:[^"\\]|\\.)*+"\s*+,\s*+"(?:id|ctrl_deps|parent|inputs|rf_id)"'
+    rb'|[^{}]{0,4096}?"(?:id|rf_id)"\s*+:)))'
+)
+"""Between two nodes: the next begins with a key that nodes begin with, and objects inside of one do not."""
+NODES = ArrayForm(re.compile(rb'"nodes"\s*+:\s*+\['), BOUNDARY, "node", head_limit=1 << 20)
+
+_TAIL_BYTES = 4 << 10
+_FINISHED = b'"finish_ts"'
+_ARRAY_END = re.compile(rb"\]")
+_ENDS_TRIED = 64
+_LIST = msgspec.json.Decoder(list[Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+
+
+def last_nodes(piece: bytes, document: Document) -> bytes:
+    """Return the nodes at the end of a file without what follows them, which becomes the document's tail.
+
+    The array of nodes ends where what precedes are whole nodes and what follows ends the file; where a
+    node is damaged, before the time of the end that torch writes.
+    """
+    found = [match.start() for match in _ARRAY_END.finditer(piece, max(0, len(piece) - _TAIL_BYTES))]
+    likely = [end for end in found[-_ENDS_TRIED:][::-1] if _ends_file(piece[end + 1 :])]
+    closing = (end for end in likely if _is_whole(piece[:end]))
+    end = next(closing, next((end for end in likely if _FINISHED in piece[end:]), None))
+    if end is None:
+        return piece
+    document.tail = piece[end + 1 :]
+    return piece[:end]
+
+
+def _ends_file(tail: bytes) -> bool:
+    try:
+        return bool(_OBJECT.decode(b'{"nodes":[]' + tail))
+    except _UNREADABLE:
+        return False
+
+
+def _is_whole(nodes: bytes) -> bool:
+    try:
+        _LIST.decode(b"[" + nodes + b"]")
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node]:

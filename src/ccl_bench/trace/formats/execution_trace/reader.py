@@ -15,16 +15,18 @@ from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
 from ccl_bench.trace.formats.execution_trace.nodes import (
+    NODES,
     Losses,
     Node,
+    last_nodes,
     listed,
     nodes_in,
     usual_nodes,
     usual_numbers,
     whole,
 )
-from ccl_bench.trace.formats.execution_trace.pieces import Document, pieces
 from ccl_bench.trace.formats.execution_trace.recognition import identity
+from ccl_bench.trace.json_array import Document, array_pieces
 from ccl_bench.trace.values import FACTORS, integers, matrix_sizes
 
 if TYPE_CHECKING:
@@ -187,19 +189,19 @@ def nodes_of(
     Only those pieces are decoded here that `taken` leaves.
     """
     previous: bytes | None = None
-    for piece in pieces(stream, document):
+    for _, piece in array_pieces(stream, document, NODES):
         if previous is not None and not taken(previous):
             yield list(nodes_in(previous, losses, may_be_cut=False))
         previous = piece
-    if previous is not None and not taken(previous):
-        yield list(nodes_in(previous, losses, may_be_cut=not document.ended))
+    if previous is not None and not taken(last := last_nodes(previous, document)):
+        yield list(nodes_in(last, losses, may_be_cut=not document.tail))
 
 
 def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
     if text.broken_off:
         message = f"reading stopped after {text.size:,} bytes: {text.broken_off}"
         yield Finding("file-broken-off", "error", message, file)
-    elif not text.ended:
+    elif not text.tail:
         message = f"the file ends among its nodes, after {text.size:,} bytes"
         yield Finding("file-truncated", "error", message, file)
     if losses.lost:
@@ -227,7 +229,7 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
     text, losses, builder = Document(), Losses(), _Builder()
     for nodes in nodes_of(stream, text, losses, builder.add_usual):
         builder.add(nodes)
-    if not text.found_nodes:
+    if not text.found_array:
         raise InputError(
             text.broken_off or "no array of nodes in it",
             where=file,

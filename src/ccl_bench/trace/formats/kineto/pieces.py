@@ -1,4 +1,4 @@
-"""Cut a trace file into pieces of whole events, reading a little at a time, and decode each piece.
+"""Decode the events of a trace file, one piece of it at a time.
 
 A trace is `{head "traceEvents": [ event, event, ... ] tail}` or, as other writers have it, a bare list of
 events. Damaged pieces are decoded event by event, and what is lost is counted.
@@ -15,109 +15,26 @@ import msgspec
 
 from ccl_bench.trace.formats.kineto.ambiguity import count_ambiguous
 from ccl_bench.trace.formats.kineto.events import Event, ExactEvent
-from ccl_bench.trace.values import next_block
+from ccl_bench.trace.json_array import ArrayForm, array_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
+    from ccl_bench.trace.json_array import Document
+
     EventType = TypeVar("EventType", bound=Event)
     Taking = Callable[..., int | None]
     Decoder = msgspec.json.Decoder[list[Event]]
 
-EVENT_LIMIT = 64 << 20
-"""Bytes without an event boundary after which a file is given up as damaged."""
-
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:ph|name|cat|pid|tid|ts|args|bp)\"\s*:)")
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_SEPARATORS = (b"\n  },\n  {", b'},{"', b"},\n{", b"}, {", b"},\n")
-
-_CUTS_TRIED = 2
-"""Separators looked at from the end of a buffer, which may lie just behind the last of them."""
-
-_LAST_BYTES = 8 << 10
-"""Bytes at the end of a buffer in which the last event mostly begins: only without one is more looked at."""
-
-
-@dataclass(slots=True)
-class Document:
-    """What a file holds besides its events, and what reading it came to."""
-
-    head: bytes = b""
-    """Everything before the events."""
-    tail: bytes = b""
-    """Everything after the events; empty where the file ends among them."""
-    size: int = 0
-    """Bytes read, after decompression."""
-    found_events: bool = False
-    """Whether the file has an array of events at all."""
-    broken_off: str = ""
-    """Why reading stopped before the end of the file, if it did."""
-
-
-def _skip_head(stream: BinaryIO, document: Document) -> bytes:
-    """Read up to the first event, keep what precedes it, and return what follows."""
-    buffer = b""
-    while len(buffer) < EVENT_LIMIT and (block := next_block(stream, document, len(buffer))):
-        buffer += block
-        if match := _EVENTS.search(buffer):
-            document.head, document.found_events = buffer[: match.start()], True
-            return buffer[match.end() :]
-        stripped = buffer.lstrip()
-        if stripped.startswith(b"["):
-            document.found_events = True
-            return stripped[1:]
-    document.head = buffer
-    return b""
-
-
-def _cut(buffer: bytes) -> int:
-    """Return the position after the `}` of the last event that is surely whole, or 0.
-
-    A writer that uses none of the usual separators must not make every search one of the whole buffer.
-    """
-    size = _LAST_BYTES
-    while not (end := _cut_behind(buffer, max(0, len(buffer) - size))) and size < len(buffer):
-        size *= 8
-    return end
-
-
-def _cut_behind(buffer: bytes, start: int) -> int:
-    """Return what `_cut` does of what begins at `start`, or 0."""
-    for separator in _SEPARATORS:
-        at = len(buffer)
-        for _ in range(_CUTS_TRIED):
-            if (at := buffer.rfind(separator, start, at)) < 0:
-                break
-            if BOUNDARY.match(buffer, end := at + separator.index(b"}")):
-                return end + 1
-    last = 0
-    for match in BOUNDARY.finditer(buffer, start):
-        last = match.start() + 1
-    return last
-
-
-def pieces(stream: BinaryIO, document: Document) -> Iterator[tuple[int, bytes]]:
-    """Yield runs of whole events with their offset in the file; the last one holds the tail.
-
-    Fills `document` while it goes. Only one piece is in memory at a time, unless a single
-    event is larger than that.
-    """
-    rest = _skip_head(stream, document)
-    while document.found_events and (block := next_block(stream, document, len(rest))):
-        buffer = rest + block if rest else block
-        end = _cut(buffer)
-        if end:
-            yield document.size - len(buffer), buffer[:end]
-            rest = buffer[end:].lstrip(b" \t\r\n,")
-        elif len(buffer) > EVENT_LIMIT:
-            document.broken_off = f"no event ends within {EVENT_LIMIT >> 20} MB"
-            rest = b""
-        else:
-            rest = buffer
-    if document.found_events:
-        yield document.size - len(rest), rest
-
+EVENTS = ArrayForm(
+    start=re.compile(rb'"traceEvents"\s*:\s*\['),
+    boundary=BOUNDARY,
+    item="event",
+    separators=(b"\n  },\n  {", b'},{"', b"},\n{", b"}, {", b"},\n"),
+    may_be_bare=True,
+)
 
 _BETWEEN = b" \t\r\n,"
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
@@ -350,7 +267,7 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
     """
     decoder: Decoder | None = None
     unfinished = b""
-    found = pieces(stream, document)
+    found = array_pieces(stream, document, EVENTS)
     offset, piece = next(found, (0, b""))
     for next_offset, next_piece in found:
         text = unfinished + b"," + piece if unfinished else piece
@@ -372,7 +289,7 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
             events, unfinished = salvaged(text, offset, decoder, losses, more=True)
             yield events
         offset, piece = next_offset, next_piece
-    if document.found_events:
+    if document.found_array:
         text = unfinished + b"," + piece if unfinished else piece
         if (end := taken(text, must_end=True)) is not None:
             document.tail = text[end:]

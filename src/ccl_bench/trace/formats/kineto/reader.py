@@ -28,7 +28,8 @@ from ccl_bench.trace.formats.kineto.events import (
     UNUSED_CATEGORIES,
 )
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
-from ccl_bench.trace.formats.kineto.pieces import Document, Losses, event_lists
+from ccl_bench.trace.formats.kineto.pieces import Losses, event_lists
+from ccl_bench.trace.json_array import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -440,7 +441,7 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
     finally:
         if collecting:
             gc.enable()
-    if not text.found_events:
+    if not text.found_array:
         raise InputError(
             text.broken_off or "no array of trace events in it",
             where=file,
