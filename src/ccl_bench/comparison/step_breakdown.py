@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ccl_bench.result import Result
+    from ccl_bench.result.details import (
+        BusyDetails,
+        ExposedDetails,
+        IdleDetails,
+        KernelSharesDetails,
+        KernelTimeDetails,
+        LagDetails,
+        PhaseDetails,
+        TrafficDetails,
+    )
 
 MOST_PARTS = 10
 """Parts of a division that are listed."""
@@ -48,7 +58,8 @@ class _DivisionRule:
 
     name: str
     metric: str
-    found: Callable[[Mapping[str, Any]], dict[str, float]]
+    found: Callable[[Any], dict[str, float]]
+    """Returns the parts, s; details that an older version wrote may lack any of them."""
     of: str = ""
     needs_both: bool = False
     """Whether a part that one side does not list is unknown there, and not 0."""
@@ -86,36 +97,42 @@ def details_of(results: Mapping[str, Result], metric: str) -> Mapping[str, Any]:
     return found.details if found is not None and found.value is not None else {}
 
 
-def _listed(key: str) -> Callable[[Mapping[str, Any]], dict[str, float]]:
-    return lambda details: details.get(key, {})
+def _collectives(details: ExposedDetails) -> dict[str, float]:
+    return details.get("per_collective_s", {})
 
 
-def _dimensions(details: Mapping[str, Any]) -> dict[str, float]:
+def _dimensions(details: TrafficDetails) -> dict[str, float]:
     rows = details.get("per_dimension", {})
     return {name: row.get("exposed_s_per_gpu_and_step", 0.0) for name, row in rows.items()}
 
 
-def _kernels(details: Mapping[str, Any]) -> dict[str, float]:
+def _types(details: KernelTimeDetails) -> dict[str, float]:
+    return details.get("per_type_s", {})
+
+
+def _kernels(details: KernelSharesDetails) -> dict[str, float]:
     return {row["name"]: row["s_per_step"] for row in details.get("first", []) if "s_per_step" in row}
 
 
-_CAUSES = {
-    "host_wait_s": "waiting for the host",
-    "kernel_wait_s": "before the next kernel",
-    "other_wait_s": "other",
-}
+def _phases(details: PhaseDetails) -> dict[str, float]:
+    return details.get("per_phase_s", {})
 
 
-def _causes(details: Mapping[str, Any]) -> dict[str, float]:
-    return {words: details[key] for key, words in _CAUSES.items() if key in details}
+def _causes(details: IdleDetails) -> dict[str, float]:
+    causes = {
+        "waiting for the host": details.get("host_wait_s"),
+        "before the next kernel": details.get("kernel_wait_s"),
+        "other": details.get("other_wait_s"),
+    }
+    return {name: seconds for name, seconds in causes.items() if seconds is not None}
 
 
-def _rank_steps(details: Mapping[str, Any]) -> dict[str, float]:
+def _rank_steps(details: BusyDetails) -> dict[str, float]:
     rows = details.get("per_rank_parts_s_per_step", {})
     return {f"rank {rank}": parts[STEP] for rank, parts in rows.items()}
 
 
-def _rank_waits(details: Mapping[str, Any]) -> dict[str, float]:
+def _rank_waits(details: LagDetails) -> dict[str, float]:
     return {f"rank {rank}": wait for rank, wait in details.get("wait_s_per_step", {}).items()}
 
 
@@ -126,7 +143,7 @@ _MOSTLY = 0.5
 """Share of exposed communication that may be unknown where it is divided into waiting and transfer."""
 
 
-def _exposed_parts(details: Mapping[str, Any]) -> dict[str, float]:
+def _exposed_parts(details: ExposedDetails) -> dict[str, float]:
     """Return the parts of exposed communication, none where most of it is unknown."""
     parts = details.get("parts_s", {})
     is_known = parts.get("unknown", 0.0) <= _MOSTLY * sum(parts.values())
@@ -137,12 +154,12 @@ _NAMES = {"unknown": "unknown communication"}
 
 _DIVISION_RULES = (
     _DivisionRule(BY_PART, "exposed_communication_time", _exposed_parts, _EXPOSED),
-    _DivisionRule("collective", "exposed_communication_time", _listed("per_collective_s"), _EXPOSED),
+    _DivisionRule("collective", "exposed_communication_time", _collectives, _EXPOSED),
     _DivisionRule("parallelism dimension", "traffic_distribution", _dimensions, _EXPOSED),
     _DivisionRule("cause", "idle_breakdown", _causes, "idle"),
-    _DivisionRule(BY_TYPE, "total_kernel_time", _listed("per_type_s")),
+    _DivisionRule(BY_TYPE, "total_kernel_time", _types),
     _DivisionRule(BY_KERNEL, "dominant_kernel_concentration", _kernels, needs_both=True),
-    _DivisionRule("phases", "forward_time", _listed("per_phase_s")),
+    _DivisionRule("phases", "forward_time", _phases),
     _DivisionRule("waiting for other ranks", "straggler_lag_16", _rank_waits, needs_both=True),
     _DivisionRule("step of each rank", DIVIDED, _rank_steps, needs_both=True),
 )

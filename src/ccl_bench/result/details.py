@@ -56,6 +56,12 @@ class StragglerDetails(TypedDict):
     members_complete: NotRequired[bool]
 
 
+class LagDetails(TypedDict, total=False):
+    """Details of `straggler_lag_16` where it is of waiting."""
+
+    wait_s_per_step: dict[str, float]
+
+
 class Theory(TypedDict):
     """The bubble of an even pipeline with free messages."""
 
@@ -174,9 +180,10 @@ class BusyDetails(TypedDict):
 
 
 class ExposedDetails(TypedDict):
-    """Details of `exposed_communication_time` that are its own; its parts have the share too."""
+    """Details of `exposed_communication_time` that are its own; its parts have the first two too."""
 
     pct_of_step: float
+    per_collective_s: NotRequired[dict[str, float]]
     parts_s: NotRequired[dict[str, float]]
     """`waiting`, `transfer` and `unknown` → time in a step, mean over ranks."""
     per_rank_parts_s: NotRequired[dict[str, dict[str, float]]]
