@@ -18,7 +18,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives as catalogue
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys import host
-from ccl_bench.trace.formats.nsys.database import since_epoch
+from ccl_bench.trace.formats.nsys.database import in_order, since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, rows_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def collectives(database: Database, process: Process, ranges: pl.DataFrame, base
     said = _payloads(database, process, base_ns)
     parts = [_by_pytorch(ended), _by_nccl(ended, said), *_by_mpi(database, process, ended, base_ns)]
     rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
-    return rows.sort("start_ns", maintain_order=True)
+    return in_order(rows)
 
 
 def _rows(source: str, calls: pl.DataFrame, **known: list[object]) -> pl.DataFrame:

@@ -66,3 +66,8 @@ def meanings(
 def since_epoch(column: str, base_ns: int) -> pl.Expr:
     """Return a time of the export as ns since the epoch; null where it cannot be one."""
     return pl.when(pl.col(column).is_between(-LATEST_NS, LATEST_NS)).then(pl.col(column)) + base_ns
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows ordered by `start_ns`, as most tables of an export already are."""
+    return rows if rows["start_ns"].is_sorted() else rows.sort("start_ns", maintain_order=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.database import meanings, since_epoch
+from ccl_bench.trace.formats.nsys.database import in_order, meanings, since_epoch
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
@@ -238,4 +238,4 @@ def _copy_kinds(database: Database) -> dict[int, str]:
 
 
 def _work_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    return TABLES[name].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
+    return in_order(TABLES[name].frame(rows.to_dict()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.database import meanings, since_epoch
+from ccl_bench.trace.formats.nsys.database import in_order, meanings, since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame
         meanings(found, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
         pl.col("correlationId").alias("correlation"),
     )
-    return TABLES["launches"].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
+    return in_order(TABLES["launches"].frame(rows.to_dict()))
 
 
 def _calls(database: Database, ids: pl.Series) -> pl.Series:
@@ -76,7 +76,7 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     rows = found.select(*_thread(base_ns)).with_columns(
         text, _names(text, is_operator).alias("name"), is_operator.alias("is_operator")
     )
-    return rows.sort("start_ns", maintain_order=True)
+    return in_order(rows)
 
 
 def _names(text: pl.Series, is_operator: pl.Series) -> pl.Series:
