@@ -1,5 +1,6 @@
 """Kept tables: the same as read ones, made anew when file or folder changed, never in the way."""
 
+import hashlib
 import multiprocessing
 import os
 import shutil
@@ -101,6 +102,33 @@ def test_a_changed_file_is_read_again(tmp_path):
     changed = trace_in(tmp_path, count=5)
     assert content.cache_folder(changed) != before
     assert read_content(changed, TABLES)[0].table("kernels").height == 5
+
+
+def test_traces_of_one_file_hash_it_once_in_each_of_its_states(tmp_path, monkeypatch):
+    hashed = []
+    real = content.storage.sha256
+    monkeypatch.setattr(content.storage, "sha256", lambda path: hashed.append(path) or real(path))
+    trace = trace_in(tmp_path)
+    first, again = (read_content(trace, TABLES, use_cache=False)[1] for _ in range(2))
+    assert first == again == hashlib.sha256(trace.path.read_bytes()).hexdigest()
+    assert len(hashed) == 1
+    changed = trace_in(tmp_path, count=5)
+    expected = hashlib.sha256(trace.path.read_bytes()).hexdigest()
+    assert read_content(changed, TABLES, use_cache=False)[1] == expected != first
+    assert len(hashed) == 2
+
+
+def test_a_file_that_could_not_be_hashed_is_hashed_again(tmp_path, monkeypatch):
+    trace = trace_in(tmp_path)
+
+    def refuse(_):
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(content.storage, "sha256", refuse)
+        with pytest.raises(InputError, match="the disk is away"):
+            read_content(trace, TABLES, use_cache=False)
+    assert read_content(trace, TABLES, use_cache=False)[1]
 
 
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):

@@ -14,9 +14,10 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -174,14 +175,16 @@ _DECODER = msgspec.json.Decoder(_About)
 
 def cache_folder(trace: TraceFile) -> Path:
     """Return where the tables of `trace` are kept."""
-    stat = trace.path.stat()
-    times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
-    inode = getattr(stat, "st_ino", 0)
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    names = (str(trace.path.absolute()), trace.relative, trace.part)
-    file = (stat.st_size, times, inode, remote.version(trace.path))
-    key = hashlib.sha256(repr((*reader, *names, *file)).encode()).hexdigest()[:32]
-    return storage.cache_directory() / "traces" / key
+    named = (*reader, trace.relative, trace.part, *_state_of(trace.path))
+    return storage.cache_directory() / "traces" / hashlib.sha256(repr(named).encode()).hexdigest()[:32]
+
+
+def _state_of(path: Path) -> tuple[object, ...]:
+    """Return the name of a file and what changes with what is in it."""
+    stat = path.stat()
+    times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
+    return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), remote.version(path)
 
 
 def is_cached(trace: TraceFile) -> bool:
@@ -251,17 +254,34 @@ def read_content(
     """Return the content of `trace`, with at least the named tables, and the file's SHA-256."""
     try:
         # Named before the file is read: what is written meanwhile is another file with another place.
-        place = cache_folder(trace)
+        place, state = cache_folder(trace), _state_of(trace.path)
         if use_cache and (kept := load_cached(place, tables)):
             return kept
         with remote.local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
-            hashed = beside.submit(storage.sha256, path)  # on another core, where there is one
+            hashed = _hash(path, state, beside)  # on another core, where there is one
             content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
         save_cached(place, content, sha256)
     return content, sha256
+
+
+_HASHES: dict[tuple[object, ...], Future[str]] = {}
+"""State of a file → its SHA-256, of the last few files: several traces may be in one."""
+_MOST_HASHES = 64
+_ASKING = threading.Lock()
+
+
+def _hash(path: Path, state: tuple[object, ...], beside: ThreadPoolExecutor) -> Future[str]:
+    """Return the SHA-256 of a file in some state, for which all ask that read it."""
+    with _ASKING:
+        known = _HASHES.get(state)
+        if known is None or (known.done() and known.exception()):
+            known = _HASHES[state] = beside.submit(storage.sha256, path)
+            for oldest in [*_HASHES][:-_MOST_HASHES]:
+                del _HASHES[oldest]
+        return known
 
 
 def _read(trace: TraceFile, path: Path) -> TraceContent:
