@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.trace.formats.execution_trace.nodes import Node
+    from ccl_bench.trace.formats.execution_trace.nodes import Node, UsualNode
 
 OPERATOR = "record_param_comms"
 GROUPS = process_groups.OPERATOR
@@ -101,8 +101,8 @@ def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
     }
 
 
-def _by_name(node: Node) -> dict[str, object]:
-    """Return the arguments that `attrs` name."""
+def _by_name(node: Node | UsualNode) -> dict[str, object]:
+    """Return the arguments that `attrs` name, None for each other."""
     is_async = node.attribute("is_asynchronized_op")
     return {
         "name": _text(node.attribute("collective_name")),
@@ -120,19 +120,18 @@ def _by_name(node: Node) -> dict[str, object]:
     }
 
 
-def call(node: Node) -> dict[str, object]:
+def call(node: Node | UsualNode) -> dict[str, object]:
     """Return one `record_param_comms` as a row."""
     read, written = node.read(), node.written()
     inputs = listed(read.values)
     row = _by_place(inputs, listed(read.types))
     row["in_elements"], row["in_bytes"] = _moved(inputs[:1])
     row["out_elements"], row["out_bytes"] = _moved(listed(written.values))
-    named = _by_name(node) if node.attributes else {}
-    row |= {name: value for name, value in named.items() if value is not None}
+    row |= {name: value for name, value in _by_name(node).items() if value is not None}
     return row | {"node": whole(node.id), "rf_id": node.number("rf_id")}
 
 
-def operator_call(node: Node) -> dict[str, object] | None:
+def operator_call(node: Node | UsualNode) -> dict[str, object] | None:
     """Return a `c10d::*` operator that communicates as a row."""
     places = operands(node.name) if node.name.startswith(C10D) else None
     if places is None:
@@ -160,6 +159,6 @@ def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
     return table.frame({name: column_of(said[name], column.type) for name, column in table.columns.items()})
 
 
-def groups(node: Node) -> list[dict[str, object]]:
+def groups(node: Node | UsualNode) -> list[dict[str, object]]:
     """Return the process groups that a `process_group:init` node lists, none where its text was cut."""
     return listed_groups(_at(listed(node.read().values), 0))

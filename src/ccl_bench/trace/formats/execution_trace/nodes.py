@@ -47,19 +47,10 @@ class Operands(Struct, gc=False):
     types: Raw = _NOTHING
 
 
-class Node(Struct, gc=False):
-    """One element of `nodes`, in any schema."""
+class _Operator(Struct, gc=False):
+    """What every schema says of a node in the same way: its name and its operands."""
 
-    id: Number = None
     name: str = ""
-    parent: Number = None
-    ctrl_deps: Number = None
-    rf_id: Number = None
-    fw_parent: Number = None
-    seq_id: Number = None
-    scope: Number = None
-    tid: Number = None
-    fw_tid: Number = None
     op_schema: str | None = None
     inputs: Raw = _NOTHING
     input_shapes: Raw = _NOTHING
@@ -67,15 +58,6 @@ class Node(Struct, gc=False):
     outputs: Raw = _NOTHING
     output_shapes: Raw = _NOTHING
     output_types: Raw = _NOTHING
-    attributes: list[Attribute] = field(name="attrs", default_factory=list)
-
-    def attribute(self, name: str) -> Any:
-        """Return an entry of `attrs`, or None."""
-        return next((decoded(entry.value) for entry in self.attributes if entry.name == name), None)
-
-    def number(self, name: str) -> int | None:
-        """Return a number of the node, whichever way its schema keeps it."""
-        return whole(getattr(self, name) if not self.attributes else self.attribute(name))
 
     def read(self) -> Operands:
         """Return the inputs."""
@@ -84,6 +66,29 @@ class Node(Struct, gc=False):
     def written(self) -> Operands:
         """Return the outputs."""
         return _operands(self.outputs, self.output_shapes, self.output_types)
+
+
+class Node(_Operator, gc=False):
+    """One element of `nodes`, in any schema."""
+
+    id: Number = None
+    parent: Number = None
+    ctrl_deps: Number = None
+    rf_id: Number = None
+    fw_parent: Number = None
+    seq_id: Number = None
+    scope: Number = None
+    tid: Number = None
+    fw_tid: Number = None
+    attributes: list[Attribute] = field(name="attrs", default_factory=list)
+
+    def attribute(self, name: str) -> Any:
+        """Return an entry of `attrs`, or None."""
+        return next((decoded(entry.value) for entry in self.attributes if entry.name == name), None)
+
+    def number(self, name: str) -> int | None:
+        """Return a number of the node, whichever way its schema keeps it."""
+        return whole(self.attribute(name) if self.attributes else getattr(self, name))
 
 
 _COUNTED = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
@@ -119,11 +124,10 @@ _KINDS = [
 _ANY_KIND = functools.reduce(or_, _KINDS)
 
 
-class UsualNode(Struct, gc=False):
+class UsualNode(_Operator, gc=False):
     """A node whose numbers are whole and whose attributes are known: what nearly every node is."""
 
     id: int | None = None
-    name: str = ""
     parent: int | None = None
     ctrl_deps: int | None = None
     rf_id: int | None = None
@@ -132,23 +136,17 @@ class UsualNode(Struct, gc=False):
     scope: int | None = None
     tid: int | None = None
     fw_tid: int | None = None
-    op_schema: str | None = None
-    inputs: Raw = _NOTHING
-    input_shapes: Raw = _NOTHING
-    input_types: Raw = _NOTHING
-    outputs: Raw = _NOTHING
-    output_shapes: Raw = _NOTHING
-    output_types: Raw = _NOTHING
     attrs: list[_ANY_KIND] = field(default_factory=list)  # type: ignore[valid-type]
 
-    def node(self) -> Node:
-        """Return the node as any node is, without the attributes that nobody reads."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "attrs"}
-        said = ((type(each).__name__, getattr(each, "value", None)) for each in self.attrs)
-        texts = [(name, Raw(b"%d" % value) if isinstance(value, int) else value) for name, value in said]
-        return Node(
-            **fields, attributes=[Attribute(name, value) for name, value in texts if value is not None]
-        )
+    def attribute(self, name: str) -> Any:
+        """Return an entry of `attrs`, or None."""
+        said = next((each for each in self.attrs if type(each).__name__ == name), None)
+        value = getattr(said, "value", None)
+        return decoded(value) if isinstance(value, Raw) else value
+
+    def number(self, name: str) -> int | None:
+        """Return a number of the node, whichever way its schema keeps it."""
+        return whole(self.attribute(name) if self.attrs else getattr(self, name))
 
 
 @dataclass(slots=True)

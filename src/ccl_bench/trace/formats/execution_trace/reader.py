@@ -18,6 +18,7 @@ from ccl_bench.trace.formats.execution_trace.nodes import (
     NODES,
     Losses,
     Node,
+    UsualNode,
     last_nodes,
     listed,
     nodes_in,
@@ -93,7 +94,7 @@ class _Builder:
         self.names |= {name: _says_more(name) for name in {*names} - self.names.keys()}
         for node in nodes:
             if self.names[node.name]:
-                self._add_more(node.node())
+                self._add_more(node)
         return True
 
     def _add_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -108,7 +109,7 @@ class _Builder:
             known = {name: values if name == "name" else integers(values) for name, values in columns.items()}
             self.parts.append(TABLES["et_nodes"].frame(known))
 
-    def _add_more(self, node: Node) -> None:
+    def _add_more(self, node: Node | UsualNode) -> None:
         """Take what is read of a node beside its row."""
         if node.name == communication.OPERATOR:
             self.calls.append(communication.call(node))
@@ -155,7 +156,7 @@ def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
     return table.frame({key: [row.get(key) for row in rows] for key in table.columns})
 
 
-def _product(node: Node) -> dict[str, object]:
+def _product(node: Node | UsualNode) -> dict[str, object]:
     """Return one product of matrices as a row; sizes are absent where the shapes do not fit."""
     read, first = node.read(), FACTORS[node.name]
     shapes, types = (listed(part)[first : first + 2] for part in (read.shapes, read.types))
