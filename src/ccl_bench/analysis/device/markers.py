@@ -101,24 +101,28 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     The threads are laid one after the other on one line, so that all are searched at once.
     """
     none = pl.Series("opened_ns", [None], dtype=pl.Int64)
-    known = keep_rows(ranges, (ranges["start_ns"] < ranges["end_ns"]) & ranges["thread"].is_not_null())
+    known = keep_rows(ranges, ranges["start_ns"] < ranges["end_ns"])
+    if known["thread"].null_count():
+        known = known.drop_nulls("thread")
     if known.is_empty() or points.is_empty():
         return none.new_from_index(0, points.height)
+    times, thread = points[at], points["thread"]
+    if known["thread"].min() == known["thread"].max():
+        return _around(times, known, thread == known["thread"][0])
     threads = known["thread"].unique().sort()
     first, last = cast("tuple[int, int]", (known["start_ns"].min(), known["end_ns"].max()))
-    places = [_places(threads, table["thread"]) for table in (known, points)]
+    places = [threads.search_sorted(wanted) for wanted in (known["thread"], thread)]
     shifts = [place.cast(pl.Int64) * (last - first + 1) for place in places]
-    laid = merge_intervals(pl.DataFrame([known[name] + shifts[0] for name in ("start_ns", "end_ns")]))
-    times, thread = points[at], points["thread"]
-    begun = laid["start_ns"].search_sorted(times + shifts[1], side="right")
-    opened, closed = (pl.concat([none, laid[name]])[begun] - shifts[1] for name in ("start_ns", "end_ns"))
+    line = pl.DataFrame([known[name] + shifts[0] for name in ("start_ns", "end_ns")])
     has_ranges = pl.concat([threads, none])[places[1]] == thread
-    inside = times.is_between(first, last) & (times < closed) & has_ranges
-    return opened.zip_with(inside, none.new_from_index(0, points.height))
+    is_on_line = (times >= first) & (times <= last) & has_ranges
+    return _around(times + shifts[1], line, is_on_line) - shifts[1]
 
 
-def _places(threads: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return the place among sorted threads of each wanted one, or one beside it where it is none of them."""
-    if threads.len() == 1:
-        return pl.Series([0], dtype=pl.UInt32).new_from_index(0, wanted.len())
-    return threads.search_sorted(wanted)
+def _around(times: pl.Series, ranges: pl.DataFrame, wanted: pl.Series) -> pl.Series:
+    """Return the start of the outermost of `ranges` around each time that is `wanted`, else null."""
+    outermost = merge_intervals(ranges)
+    none = pl.Series("opened_ns", [None], dtype=pl.Int64)
+    begun = outermost["start_ns"].search_sorted(times, side="right")
+    opened, closed = (pl.concat([none, outermost[name]])[begun] for name in ("start_ns", "end_ns"))
+    return opened.zip_with((times < closed) & wanted, none.new_from_index(0, times.len()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
@@ -10,8 +12,8 @@ from ccl_bench.analysis.intervals import (
     assign_window,
     clip,
     device_windows,
-    merge_intervals,
     sum_per_window,
+    union_lengths,
     window_at,
 )
 from ccl_bench.base.lazy_imports import pl
@@ -64,17 +66,18 @@ def phased_work(
         "recomputed_ns": markers.recomputing(cpu_ops, evaluated),
     }
     program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
-    opened = [markers.enclosing(origins, table, "launch_ns").alias(name) for name, table in around.items()]
+    opened = {name: markers.enclosing(origins, table, "launch_ns") for name, table in around.items()}
     autograd = _autograd_threads(evaluated, program, autograd_links)
-    placed = origins.with_columns(
-        *opened,
+    placed = origins[["launch_ns", "kind"]].with_columns(
+        **opened,
         on_autograd=is_one_of(origins["thread"], autograd),
         may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
         & is_one_of(origins["thread"], cpu_ops["thread"].unique()),
+        latest_ns=pl.max_horizontal(*[opened[name] for name in ("optimizer_ns", "backward_ns", "aside_ns")]),
     )
-    phase = placed.select(_phase().alias("phase")).to_series()
+    phase = placed.with_columns(in_backward=_in_backward()).select(_phase().alias("phase")).to_series()
     recomputed = (phase == BACKWARD) & placed["recomputed_ns"].is_not_null()
-    return placed[["start_ns", "end_ns", "kind"]].hstack([phase, recomputed.alias("recomputed")])
+    return origins[["start_ns", "end_ns", "kind"]].hstack([phase, recomputed.alias("recomputed")])
 
 
 def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -91,10 +94,13 @@ def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return dict(zip(patterns, markers.named(markers.on_cpu(annotations), *patterns.values()), strict=True))
 
 
+def _in_backward() -> pl.Expr:
+    inner = (pl.col("backward_ns") == pl.col("latest_ns")).fill_null(value=False)
+    return inner | (pl.col("latest_ns").is_null() & pl.col("on_autograd"))
+
+
 def _phase() -> pl.Expr:
-    latest = pl.max_horizontal("optimizer_ns", "backward_ns", "aside_ns")
-    inner_backward = (pl.col("backward_ns") == latest).fill_null(value=False)
-    in_backward = inner_backward | (latest.is_null() & pl.col("on_autograd"))
+    latest, in_backward = pl.col("latest_ns"), pl.col("in_backward")
     reduces = pl.col("reduced_ns").is_not_null() | (
         pl.col("accumulated_ns").is_not_null() & (pl.col("kind") == COMMUNICATION)
     )
@@ -128,11 +134,15 @@ def _before_backward_ends(
     origins: pl.DataFrame, steps: pl.DataFrame, backward: pl.DataFrame, optimizer: pl.DataFrame
 ) -> pl.Series:
     """Mark what was launched in a step before the end of its last backward work; null outside of steps."""
-    ends = assign_window(backward, steps).group_by("window").agg(pl.col("end_ns").max().alias("backward_ns"))
-    begins = (
-        assign_window(optimizer, steps).group_by("window").agg(pl.col("start_ns").min().alias("optimizer_ns"))
+    edges = pl.concat(
+        [
+            backward.select("start_ns", backward_ns="end_ns", optimizer_ns=pl.lit(None, dtype=pl.Int64)),
+            optimizer.select("start_ns", backward_ns=pl.lit(None, dtype=pl.Int64), optimizer_ns="start_ns"),
+        ]
     )
-    found = sum_per_window(steps, ends, begins).with_columns(steps["end_ns"])
+    begun = assign_window(edges, steps).group_by("window")
+    ends = begun.agg(pl.col("backward_ns").max(), pl.col("optimizer_ns").min())
+    found = sum_per_window(steps, ends).with_columns(steps["end_ns"])
     until = found.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
     row = window_at(origins["launch_ns"], steps).cast(pl.UInt32)
     return origins["launch_ns"] < until[row]
@@ -157,43 +167,56 @@ def _before_backward_ends(
 def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
     """One phase in one step of one trace; every phase has a row in every step."""
     windows = device_windows(steps)
-    keys = ("window", "phase")
-    communicates = phased_work["kind"] == COMMUNICATION
-    inside = clip(phased_work, windows)
-    calls = inside["kind"] == COMMUNICATION
-    done = keep_rows(inside, ~calls)
+    if windows.is_empty():
+        return DERIVED.get("phases").table.empty()
+    place = phased_work["phase"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int64).alias("place")
+    work = phased_work[["start_ns", "end_ns", "kind", "recomputed"]].hstack([place])
+    inside = clip(work, windows)
+    done = keep_rows(inside, inside["kind"] != COMMUNICATION)
+    begun = assign_window(keep_rows(work[["start_ns", "place"]], work["kind"] != COMMUNICATION), windows)
     length = pl.col("end_ns") - pl.col("start_ns")
-    begun = assign_window(keep_rows(phased_work, ~communicates), windows)
-    counts = begun.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
-    sums = done.group_by(keys).agg(
-        length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
+    sums = (
+        pl.DataFrame([_cell(done), done["start_ns"], done["end_ns"]])
+        .group_by("window")
+        .agg(length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max())
     )
-    parts = {
-        "time_ns": done,
-        "communication_ns": keep_rows(inside, calls),
-        "busy_ns": inside,
-        "recomputed_ns": keep_rows(done, done["recomputed"]),
-    }
-    rows = pl.DataFrame(
-        {"window": [row for row in range(windows.height) for _ in PHASES], "phase": PHASES * windows.height},
-        schema={"window": pl.Int64, "phase": pl.String},
-    )
-    for table in (counts, sums, _lengths(parts)):
-        rows = rows.join(table, on=keys, how="left", maintain_order="left")
-    window = rows["window"]
+    counts = _cell(begun).value_counts().with_columns(pl.col("count").cast(pl.Int64))
+    cell = pl.int_range(windows.height * len(PHASES), eager=True)
+    window, place = cell // len(PHASES), cell % len(PHASES)
+    lengths = _union_lengths(inside, windows, window, place)
+    rows = sum_per_window(lengths, counts, sums).hstack(lengths)
     table = rows.with_columns(
-        pl.exclude("phase", "start_ns", "end_ns").fill_null(0),
+        pl.col("count", "duration_ns").fill_null(0),
         step=steps["step"][window],
+        phase=pl.Series(PHASES)[place],
         window_ns=(windows["end_ns"] - windows["start_ns"])[window],
     )
     return table[[*DERIVED.get("phases").table.columns]]
 
 
-def _lengths(parts: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return the length of the union of each of `parts` by window and phase, in a column of its name."""
-    keys = ("window", "phase")
-    spans = [table[[*keys, "start_ns", "end_ns"]] for table in parts.values()]
-    of_part = pl.concat([pl.Series("part", [name]).new_from_index(0, t.height) for name, t in parts.items()])
-    whole = merge_intervals(pl.concat(spans).hstack([of_part]), *keys, "part").group_by(keys)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return whole.agg(length.filter(pl.col("part") == name).sum().alias(name) for name in parts)
+def _cell(rows: pl.DataFrame) -> pl.Series:
+    """Return the number of each row's window and phase, the phases of one window after the other."""
+    return rows["window"] * len(PHASES) + rows["place"]
+
+
+def _union_lengths(
+    inside: pl.DataFrame, windows: pl.DataFrame, window: pl.Series, place: pl.Series
+) -> pl.DataFrame:
+    """Return the length of the union of each part of work in each window and phase, given by its place.
+
+    The phases are laid one after the other on one line, so that one union serves all of them.
+    """
+    first, last = cast("tuple[int, int]", (windows["start_ns"].min(), windows["end_ns"].max()))
+    spans = ("start_ns", "end_ns")
+    shift = inside["place"] * (last - first)
+    laid = pl.DataFrame([inside[name] + shift for name in spans]).hstack(inside[["kind", "recomputed"]])
+    laid = laid.sort("start_ns")
+    cells = pl.DataFrame([windows[name][window] + place * (last - first) for name in spans])
+    line, communicates = laid[[*spans]], laid["kind"] == COMMUNICATION
+    parts = {
+        "time_ns": keep_rows(line, ~communicates),
+        "communication_ns": keep_rows(line, communicates),
+        "busy_ns": line,
+        "recomputed_ns": keep_rows(line, laid["recomputed"] & ~communicates),
+    }
+    return pl.DataFrame({name: union_lengths(part, cells) for name, part in parts.items()})
