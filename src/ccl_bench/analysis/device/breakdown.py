@@ -78,7 +78,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how much of the multiprocessors its kernels could occupy."""
     windows = device_windows(steps)
-    kernels = keep_rows(work, work["is_kernel"])
+    columns = ["start_ns", "end_ns", "kind", "occupied", "occupancy_pct"]
+    kernels = keep_rows(work[columns], work["is_kernel"])
     inside = clip(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
@@ -88,44 +89,38 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
         pl.len().cast(pl.Int64).alias("kernels"),
     )
-    rated = sum_per_window(windows, rated).with_columns(pl.exclude("occupancy_pct").fill_null(0))
-    shares = (inside["occupied"] * _PPM).round().cast(pl.Int64).alias("change")
-    parts = inside[["window", "start_ns", "end_ns"]].hstack([shares])
-    kinds, is_known = inside["kind"], shares.is_not_null()
-    return pl.DataFrame(
-        {
-            "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
-            "occupied_ns": _occupied(keep_rows(parts, is_known), windows),
-            "compute_occupied_ns": _occupied(keep_rows(parts, is_known & (kinds == COMPUTE)), windows),
-            "communication_occupied_ns": _occupied(
-                keep_rows(parts, is_known & (kinds == COMMUNICATION)), windows
-            ),
-            "kernel_ns": union_lengths(kernels, windows),
-            "occupancy_pct": rated["occupancy_pct"],
-            "occupancy_weight_ns": rated["occupancy_weight_ns"],
-            "rated_kernels": rated["rated_kernels"],
-            "kernels": rated["kernels"],
-        }
-    )
+    found = sum_per_window(windows, rated, _occupied(inside))
+    return found.with_columns(
+        pl.exclude("window", "occupancy_pct").fill_null(0),
+        step=steps["step"],
+        window_ns=windows["end_ns"] - windows["start_ns"],
+        kernel_ns=union_lengths(kernels, windows),
+    )[[*DERIVED.get("sm_use").table.columns]]
 
 
-def _occupied(parts: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """Return, for each window, the integral of the summed shares of `parts`, each instant capped at 1.
+def _occupied(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each window, the integral of the summed shares of its kernels, each instant capped at 1.
 
-    `change` is the share in millionths, so that a kernel's end takes away exactly what its start added: after
-    the last one in a window nothing is left, and the next window begins with nothing.
+    Shares are in millionths, so that a kernel's end takes away exactly what its start added: after the last
+    one in a window nothing is left, and the next window begins with nothing. Ends come before starts at the
+    same time, so that each moment belongs to the window in which it begins.
     """
-    if parts.is_empty():
-        return pl.Series("level", [0.0]).new_from_index(0, windows.height)
-    window, share = parts["window"], parts["change"]
-    rises = pl.DataFrame({"window": window, "at": parts["start_ns"], "change": share})
-    falls = pl.DataFrame({"window": window, "at": parts["end_ns"], "change": 0 - share})
-    level = pl.col("change").cum_sum().clip(0, _PPM)
+    share = (pl.col("occupied") * _PPM).round().cast(pl.Int64).fill_null(0)
+    changes = kernels.select(
+        "window",
+        "start_ns",
+        "end_ns",
+        occupied_ns=share,
+        compute_occupied_ns=share * (pl.col("kind") == COMPUTE),
+        communication_occupied_ns=share * (pl.col("kind") == COMMUNICATION),
+    )
+    names = changes.columns[3:]
+    falls = changes.select("window", pl.col("end_ns").alias("at"), -pl.col(*names))
+    rises = changes.select("window", pl.col("start_ns").alias("at"), *names)
+    ordered = pl.concat([falls, rises]).sort("at", maintain_order=True)
     length = pl.col("at").shift(-1) - pl.col("at")
-    levels = pl.concat([rises, falls]).sort("window", "at").select("window", (level * length).alias("level"))
-    sums = levels.group_by("window").agg(pl.col("level").sum() / _PPM)
-    return sum_per_window(windows, sums)["level"].fill_null(0.0)
+    levels = ordered.select("window", pl.col(*names).cum_sum().clip(0, _PPM) * length)
+    return levels.group_by("window").agg(pl.col(*names).sum() / _PPM)
 
 
 HOST, KERNEL, OTHER = "host", "kernel", "other"

@@ -78,7 +78,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
     )
     windows = device_windows(steps)
     done = (
-        assign_window(origins, windows)
+        assign_window(origins[["start_ns", "launch_ns"]], windows)
         .group_by("window")
         .agg(
             pl.len().cast(pl.Int64).alias("work"),
@@ -108,42 +108,31 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         .sort("launch_ns", maintain_order=True)
     )
     is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))
-    return calls.join(_queues(calls), on="correlation", how="left", maintain_order="left").with_columns(
-        stream_idle=is_idle.fill_null(value=False)
-    )
+    return calls.with_columns(stream_idle=is_idle.fill_null(value=False), queue=_queue())
 
 
 def _busy_until(origins: pl.DataFrame) -> pl.Series:
     """Return for each piece of work until when those before it on its stream ran, ns, as `until_ns`.
 
     Pieces that start together have the same; the first ones on a stream, and those on none, the earliest
-    time there is.
+    time there is. `origins` are in order of their start.
     """
-    order = origins.select(pl.arg_sort_by("stream", "start_ns", maintain_order=True)).to_series()
-    stream, start = pl.col("stream"), pl.col("start_ns")
-    before = pl.col("end_ns").cum_max().shift(1).over("stream").fill_null(_EARLIEST)
-    is_first = (stream != stream.shift(1)) | (start != start.shift(1))
-    until = (
-        pl.when(stream.is_null()).then(_EARLIEST).when(is_first.fill_null(value=True)).then(before)
-    ).forward_fill()
-    ordered = origins.select(pl.col("stream", "start_ns", "end_ns").gather(order))
-    return ordered.select(until.alias("until_ns")).to_series().gather(order.arg_sort())
+    start = pl.col("start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).fill_null(_EARLIEST)
+    is_first = (start != start.shift(1)).fill_null(value=True)
+    until = pl.when(is_first).then(before).forward_fill().over("stream")
+    return origins.select(
+        pl.when(pl.col("stream").is_null()).then(_EARLIEST).otherwise(until).alias("until_ns")
+    ).to_series()
 
 
-def _queues(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return how many calls wait on the stream of each once it is made, by correlation."""
-    fruitful = calls.drop_nulls("work_start_ns").select(
-        "correlation", "stream", "launch_ns", ended=pl.max_horizontal("work_start_ns", "launch_ns")
-    )
-    streams = (fruitful.clear(), *fruitful.partition_by("stream"))
-    return pl.concat([_waiting(calls_of_one) for calls_of_one in streams])
-
-
-def _waiting(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return for each call on one stream, in order of time, how many wait there once it is made.
+def _queue() -> pl.Expr:
+    """Return how many calls wait on the stream of each fruitful one, in order of time, once it is made.
 
     Work that starts as a call is made waits no longer.
     """
-    made = pl.int_range(1, calls.height + 1, eager=True)
-    over = calls["ended"].sort().search_sorted(calls["launch_ns"], side="right").cast(pl.Int64)
-    return pl.DataFrame([calls["correlation"], (made - over).alias("queue")])
+    is_fruitful = pl.col("work_start_ns").is_not_null()
+    started = pl.max_horizontal("work_start_ns", "launch_ns").sort()
+    over = started.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
+    made = pl.int_range(1, pl.len() + 1)
+    return pl.when(is_fruitful).then((made - over).over("stream", is_fruitful))
