@@ -125,7 +125,7 @@ def _occupied(kernels: pl.DataFrame) -> pl.DataFrame:
 
 HOST, KERNEL, OTHER = "host", "kernel", "other"
 
-_CAUSES = ("idle_ns", "host_wait_ns", "kernel_wait_ns", "other_ns")
+_CAUSES = {"host_wait_ns": HOST, "kernel_wait_ns": KERNEL, "other_ns": OTHER}
 
 CONSECUTIVE_KERNEL_DELAY_NS = 30_000
 """Gap below which two kernels in the queue follow on each other: HTA's default of 30, in its microseconds."""
@@ -153,7 +153,17 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         return DERIVED.get("idle").table.empty()
     windows = device_windows(steps)
     gaps = _caused(_device_gaps(origins, windows))
-    return _by_cause(gaps, windows).select(steps["step"], "window_ns", *_CAUSES)
+    return pl.DataFrame(
+        {
+            "step": steps["step"],
+            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "idle_ns": union_lengths(gaps, windows),
+            **{
+                name: union_lengths(keep_rows(gaps, gaps["cause"] == cause), windows)
+                for name, cause in _CAUSES.items()
+            },
+        }
+    )
 
 
 @derived(
@@ -172,9 +182,12 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """
     if not origins["on_device"].any():
         return DERIVED.get("stream_idle").table.empty()
-    gaps = _caused(_stream_gaps(origins))
-    found = _sum_by_cause(gaps, device_windows(steps), "stream").sort("stream", "window")
-    return found.select(steps["step"].gather(found["window"]), "stream", *_CAUSES)
+    inside = clip(_caused(_stream_gaps(origins)), device_windows(steps))
+    length, cause = inside["end_ns"] - inside["start_ns"], inside["cause"]
+    lengths = {"idle_ns": length} | {name: length * (cause == of) for name, of in _CAUSES.items()}
+    parts = inside[["window", "stream"]].with_columns(**lengths)
+    found = parts.group_by("stream", "window").sum().sort("stream", "window")
+    return found.hstack([steps["step"][found["window"]]])[[*DERIVED.get("stream_idle").table.columns]]
 
 
 def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -182,65 +195,40 @@ def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     busy = merge_intervals(origins)
     first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
     last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
-    begins = pl.concat([first, busy["end_ns"]])
-    ends = pl.concat([busy["start_ns"], last])
+    begins = pl.concat([first, busy["end_ns"]]).alias("start_ns")
+    ends = pl.concat([busy["start_ns"], last]).alias("end_ns")
+    gaps = keep_rows(pl.DataFrame([begins, ends]), begins < ends)
     lasting = (pl.col("start_ns") < pl.col("end_ns")).any()
-    enders = origins.group_by("start_ns").agg(pl.col("launch_ns").min(), lasting.alias("ended"))
-    return (
-        pl.DataFrame({"start_ns": begins, "end_ns": ends})
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-        .join(enders.rename({"start_ns": "end_ns"}), on="end_ns", how="left", maintain_order="left")
-        .with_columns(pl.col("ended").fill_null(value=False))
-    )
+    ended = origins.group_by(end_ns="start_ns").agg(pl.col("launch_ns").min(), lasting.alias("ended"))
+    return gaps.join(ended, on="end_ns", how="left", maintain_order="left")
 
 
 def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
     """Return the intervals between the work of each stream, each with what ended it."""
-    ordered = origins.sort("stream", "start_ns", maintain_order=True)
-    return ordered.select(
+    ordered = origins[["stream", "start_ns", "end_ns", "launch_ns"]].sort(
+        "stream", "start_ns", maintain_order=True
+    )
+    gaps = ordered.select(
         "stream",
         pl.col("end_ns").cum_max().shift(1).over("stream").alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),
         "launch_ns",
         pl.lit(value=True).alias("ended"),
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
+    return keep_rows(gaps, gaps["start_ns"] < gaps["end_ns"])
 
 
 def _caused(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Add to each gap its cause."""
+    """Return each gap with its cause, and its stream where it has one."""
     late = (pl.col("launch_ns") > pl.col("start_ns")).fill_null(value=False)
     short = pl.col("end_ns") - pl.col("start_ns") < CONSECUTIVE_KERNEL_DELAY_NS
-    known = pl.col("launch_ns").is_not_null()
-    return gaps.with_columns(
-        pl.when(late | ~pl.col("ended"))
+    is_ended = pl.col("ended").fill_null(value=False)
+    return gaps.select(
+        pl.exclude("launch_ns", "ended"),
+        pl.when(late | ~is_ended)
         .then(pl.lit(HOST))
-        .when(short & known)
+        .when(short & pl.col("launch_ns").is_not_null())
         .then(pl.lit(KERNEL))
         .otherwise(pl.lit(OTHER))
-        .alias("cause")
-    )
-
-
-def _by_cause(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a window: its length and its idle time in all and by cause."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return (
-        windows.select(window=pl.int_range(pl.len(), dtype=pl.Int64), window_ns=length)
-        .join(_sum_by_cause(gaps, windows), on="window", how="left", maintain_order="left")
-        .with_columns(pl.col(*_CAUSES).fill_null(0))
-    )
-
-
-def _sum_by_cause(gaps: pl.DataFrame, windows: pl.DataFrame, *apart: str) -> pl.DataFrame:
-    """Return idle time in all and by cause of each window that has some, apart for each value of `apart`."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return (
-        clip(gaps, windows)
-        .group_by("window", *apart)
-        .agg(
-            length.sum().alias("idle_ns"),
-            length.filter(pl.col("cause") == HOST).sum().alias("host_wait_ns"),
-            length.filter(pl.col("cause") == KERNEL).sum().alias("kernel_wait_ns"),
-            length.filter(pl.col("cause") == OTHER).sum().alias("other_ns"),
-        )
+        .alias("cause"),
     )
