@@ -18,11 +18,11 @@ GLOO = "gloo:"
 
 def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
     """Return what each name means; each distinct name is looked at once."""
-    text = names.cast(pl.String)
-    known = {name: meaning(name) for name in text.unique() if name is not None}
-    if not any(known.values()):
-        return text.clear(n=text.len())
-    return text.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+    distinct = names.unique().drop_nulls()
+    means = [meaning(name) for name in distinct.cast(pl.String)]
+    if not any(means):
+        return pl.Series(names.name, [None], dtype=pl.String).new_from_index(0, names.len())
+    return names.replace_strict(distinct, pl.Series(means, dtype=pl.String), default=None)
 
 
 def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:

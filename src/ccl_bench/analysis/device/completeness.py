@@ -110,7 +110,7 @@ def completeness(
         calls["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
     )
     edges = [calls["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
-    calls = calls.hstack([is_one_of(calls["correlation"], recorded).alias("fruitful")])
+    calls = calls.drop("name").hstack([is_one_of(calls["correlation"], recorded).alias("fruitful")])
     of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
     lost = {
         "kernel_launches": ("lost_kernels", _outside_captures(of_kernels, *edges)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccl_bench.analysis.communication.naming import map_distinct
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED, computing_times, with_launch
 from ccl_bench.analysis.intervals import (
@@ -33,10 +34,11 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
-    kernels = keep_rows(device_work, device_work["is_kernel"])
-    own = kernels.hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
+    columns = ["start_ns", "end_ns", *keys[1:], "launch_ns", "launched_before"]
+    kernels = keep_rows(device_work[columns], device_work["is_kernel"])
+    described = kernels[columns[:5]]
+    own = described[[*keys[1:]]].hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
     counts = own.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
-    described = kernels[["start_ns", "end_ns", *keys[1:]]]
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clip(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
     rows = (
@@ -56,10 +58,7 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
 
 def _types(rows: pl.DataFrame) -> pl.Series:
     """Return the type of each kernel; what is communication or fused with it is that under any name."""
-    known = {name: kernel_type(name) for name in rows["name"].unique()}
-    by_name = rows["name"].replace_strict(
-        list(known), list(known.values()), default=None, return_dtype=pl.String
-    )
+    by_name = map_distinct(rows["name"], kernel_type)
     kinds = rows["kind"]
     return kinds.zip_with((kinds == COMMUNICATION) | (kinds == FUSED), by_name)
 
@@ -104,7 +103,8 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
     """One kind of copy in one step of one trace."""
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
-    own = memcpy.hstack([assign_step(with_launch(memcpy, launches), steps).alias("window")])
+    launched = with_launch(memcpy[["start_ns", "correlation"]], launches)
+    own = memcpy.hstack([assign_step(launched, steps).alias("window")])
     begun = (
         own.drop_nulls("window")
         .group_by("window", "kind")

@@ -159,16 +159,16 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
     first that was recorded was launched before the recording.
     """
-    numbers = launches["correlation"]
-    earliest = pl.lit(numbers.filter(numbers > 0).min(), dtype=pl.Int64)
-    before = (pl.col("correlation") > 0) & (pl.col("correlation") < earliest)
-    started_some = naming.is_one_of(numbers, work["correlation"])
-    calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], (numbers > 0) & started_some)
+    numbers, wanted = launches["correlation"], work["correlation"]
+    has_number = numbers > 0
+    started_some = naming.is_one_of(numbers, wanted)
+    calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], has_number & started_some)
     calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
-    return work.join(first, on="correlation", how="left", maintain_order="left").with_columns(
-        launched_before=before.fill_null(value=False)
-    )
+    found = work.join(first, on="correlation", how="left", maintain_order="left")
+    earliest = pl.Series([numbers.filter(has_number).min()], dtype=pl.Int64)
+    before = (wanted > 0) & (wanted < earliest)
+    return found.hstack([before.fill_null(value=False).alias("launched_before")])
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -203,7 +203,8 @@ def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     if around.is_empty():
         return work.join(around.drop("until_ns"), on="thread", how="left")
     found = (
-        work.with_row_index("row")
+        work[["thread", "launch_ns"]]
+        .with_row_index("row")
         .sort("launch_ns", nulls_last=True)
         .join_asof(
             around.sort("operator_ns"),
@@ -217,7 +218,8 @@ def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
         .sort("row")
     )
     inside = pl.col("launch_ns") < pl.col("until_ns")
-    return found.with_columns(pl.when(inside).then(name) for name in ("operator", "of_torch", "operator_ns"))
+    names = ("operator", "of_torch", "operator_ns")
+    return work.hstack(found.select(pl.when(inside).then(name).alias(name) for name in names))
 
 
 __all__ = ["COMMUNICATION", "COMPUTE", "FUSED", "MEMORY"]
