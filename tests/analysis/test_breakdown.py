@@ -2,12 +2,15 @@
 
 import itertools
 
+import polars as pl
 import pytest
-from frames import derive, derive_from, instants, table
+from frames import derive, derive_from, instants, spans, table
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_json import document
 from recorded_runs import content_of
+
+from ccl_bench.analysis.device.breakdown import sm_use
 
 COMPUTE, COMMUNICATION = "gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
@@ -128,6 +131,39 @@ def test_shares_that_no_device_has_are_unknown():
     found = derive("work", kernels=table("kernels", rows))
     assert found["occupied"].to_list() == [None, 1.0, 0.5]
     assert found["occupancy_pct"].to_list() == [None, None, 100.0]
+
+
+rated_kernels = st.lists(
+    st.tuples(span, st.sampled_from(("compute", "communication")), st.sampled_from((None, 0.25, 0.75))),
+    max_size=8,
+)
+
+
+@given(adjacent_steps(), rated_kernels)
+def test_occupied_time_is_the_sum_over_every_nanosecond_of_each_adjacent_window(bounds, kernels):
+    steps = pl.DataFrame(
+        {"step": range(len(bounds)), **spans(bounds).rename(lambda name: f"device_{name}").to_dict()}
+    )
+    work = spans(
+        [pair for pair, _, _ in kernels],
+        kind=pl.Series([kind for _, kind, _ in kernels], dtype=pl.String),
+        occupied=pl.Series([share for _, _, share in kernels], dtype=pl.Float64),
+        occupancy_pct=pl.Series([None] * len(kernels), dtype=pl.Float64),
+        is_kernel=pl.Series([True] * len(kernels), dtype=pl.Boolean),
+    )
+
+    found = sm_use(steps, work)
+
+    for column, kinds in (
+        ("occupied_ns", ("compute", "communication")),
+        ("compute_occupied_ns", ("compute",)),
+        ("communication_occupied_ns", ("communication",)),
+    ):
+        wanted = [(pair, share) for pair, kind, share in kernels if kind in kinds and share]
+        assert found[column].to_list() == [
+            sum(min(1.0, sum(share for (a, b), share in wanted if a <= at < b)) for at in range(*window))
+            for window in bounds
+        ]
 
 
 def content(corpus, file):
