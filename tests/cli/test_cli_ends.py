@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +64,19 @@ def test_a_command_without_a_run_imports_nothing_heavy(arguments: list[str]) -> 
         f"main({arguments!r})\n"
         f"loaded = [name for name in {HEAVY!r} if type(sys.modules.get(name)).__name__ == 'module']\n"
         "sys.exit(f'LOADED {loaded}' if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_metric_of_a_run_without_a_card_imports_no_model_of_cards(small: Path, tmp_path: Path) -> None:
+    for trace in small.glob("*_trace.json"):
+        shutil.copy(trace, tmp_path)
+    program = (
+        "import sys\n"
+        "from ccl_bench.cli.metrics import main\n"
+        f"main([{str(tmp_path)!r}, '--all', '--jobs', '1'])\n"
+        "sys.exit('LOADED pydantic' if 'pydantic' in sys.modules else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

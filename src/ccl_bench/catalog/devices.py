@@ -114,11 +114,11 @@ def _names_behind(name: str) -> list[str]:
     for own_name in _catalog():
         if _plain(own_name) == plain:
             return [own_name]
-    for pattern, found, why in _rules():
-        if pattern.search(plain):
-            if found:
+    for rule in load_data("devices")["match"]:
+        if re.search(rule["pattern"], plain):
+            if found := list(rule["devices"]):
                 return found
-            raise NotMeasurable(f"no figures are known for {name!r}: {why}", fix=_GIVE_PEAK)
+            raise NotMeasurable(f"no figures are known for {name!r}: {rule['why']}", fix=_GIVE_PEAK)
     hint = did_you_mean(name, _catalog())
     raise NotMeasurable(f"unknown device {name!r}", fix=f"{hint} Or {_GIVE_PEAK}" if hint else _GIVE_PEAK)
 
@@ -161,14 +161,6 @@ def _device(row: dict[str, Any]) -> Device:
         peaks=MappingProxyType({dtype: float(peak) for dtype, peak in row["peak_flops"].items()}),
         sources=MappingProxyType(sources),
     )
-
-
-@cache
-def _rules() -> list[tuple[re.Pattern[str], list[str], str]]:
-    return [
-        (re.compile(row["pattern"]), row["devices"], row.get("why", ""))
-        for row in load_data("devices")["match"]
-    ]
 
 
 _WORD = re.compile(r"[a-z]+")

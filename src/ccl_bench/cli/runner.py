@@ -30,6 +30,9 @@ INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Exit status after the reader of the output has gone, as shells have it."""
 
+_UNSEEN = 20_000
+"""Objects after which the interpreter looks for garbage: imports alone make several hundred thousand."""
+
 
 def run(program: str, command: Callable[[list[str]], int], arguments: list[str] | None = None) -> int:
     """Run a command with the words after its name, those of the process by default; return its exit status.
@@ -39,6 +42,7 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_characters(stream)
     if arguments is None:
+        gc.set_threshold(_UNSEEN)
         # The process ends with the command: the interpreter need not look for garbage in all that is left.
         atexit.register(gc.freeze)
     try:

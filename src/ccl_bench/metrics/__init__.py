@@ -98,6 +98,7 @@ class _Parameters(TypedDict):
     explained_by: tuple[str, ...]
 
 
+@cache
 def _parameters(function: Callable[..., Measurement]) -> _Parameters:
     """Return what a function asks for: without a default for the number, with one for its details."""
     asked = inspect.signature(function).parameters

@@ -24,6 +24,8 @@ def snapshot_devices(
 
     A device without a number is the only one that its rank reserved memory on.
     """
+    if memory_peaks.is_empty():
+        return ()
     from ccl_bench.side_files import DeviceMemory  # the card's models take longer to load than all metrics
 
     state = memory_layouts.filter(pl.col("moment") == SNAPSHOT)

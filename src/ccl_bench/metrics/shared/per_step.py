@@ -29,21 +29,27 @@ MOST_STEPS = 1_000
 _STEP = ("iteration", "step")
 
 
-def seconds_by_rank(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return `rank` and `s`: a column of nanoseconds summed over each rank's rows, a step, in seconds.
+def seconds_by_rank(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:
+    """Return {rank: a column of nanoseconds summed over the rank's rows, a step, s}, in order.
 
-    A step without rows counts as 0; every rank with steps has a row.
+    A step without rows counts as 0; every rank with steps has an entry.
     """
-    counts = steps.group_by("rank").agg(pl.len().alias("steps"))
-    sums = table.group_by("rank").agg(pl.col(column).sum())
-    per_step = pl.col(column).fill_null(0) / pl.col("steps") / SECOND_NS
-    joined = counts.join(sums, on="rank", how="left", nulls_equal=True)
-    return joined.select("rank", per_step.alias("s")).sort("rank", nulls_last=True)
+    sums = dict(table.group_by("rank").agg(pl.col(column).sum()).iter_rows())
+    counts = steps["rank"].value_counts().sort("rank", nulls_last=True)
+    summed = counts.with_columns(ns=pl.Series([sums.get(rank, 0) for rank in counts["rank"]]))
+    # Divided in polars as all other tables are: of a constant it takes the reciprocal, and rounds otherwise.
+    per_step = summed.select(pl.col("ns") / pl.col("count") / SECOND_NS).to_series()
+    return dict(zip(map(label, counts["rank"]), per_step, strict=True))
 
 
 def seconds(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> float:
     """Return the mean over ranks of `seconds_by_rank`."""
-    return float(seconds_by_rank(table, steps, column).select(pl.col("s").mean()).item())
+    return mean_over_ranks(seconds_by_rank(table, steps, column))
+
+
+def mean_over_ranks(values: Mapping[str, float]) -> float:
+    """Return the mean of {rank: value}."""
+    return float(pl.Series(list(values.values())).mean())  # type: ignore[arg-type]  # of floats it is one
 
 
 def time_per_step(
@@ -53,9 +59,9 @@ def time_per_step(
     need_rows(steps, "steps", RECORD)
     per_rank = seconds_by_rank(table, steps, column)
     return Measurement(
-        float(per_rank.select(pl.col("s").mean()).item()),
+        mean_over_ranks(per_rank),
         details={
-            "per_rank_s": by_rank(per_rank, "s"),
+            "per_rank_s": per_rank,
             "per_step_s": seconds_by_step(table, steps, column),
             **(details or {}),
         },
@@ -114,7 +120,7 @@ def shares_by_step(table: pl.DataFrame, part: str, whole: str) -> dict[str, floa
 
 def mean_of(table: pl.DataFrame, column: str) -> float:
     """Return the mean of a column that is not empty."""
-    return float(table.select(pl.col(column).mean()).item())
+    return float(table[column].mean())  # type: ignore[arg-type]  # of numbers it is one
 
 
 PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle", "window")

@@ -11,12 +11,12 @@ CALLS_OF_STEPS = "calls of steps"
 
 def ranks_in(table: pl.DataFrame) -> list[int]:
     """Return the ranks that have rows in `table`, sorted; unknown ones left out."""
-    return table["rank"].drop_nulls().unique().sort().to_list()
+    return sorted({*table["rank"].unique()} - {None})
 
 
 def window_of(steps: pl.DataFrame) -> str:
     """Return how the steps in a table with a `source` column were found."""
-    return ", ".join(sorted(steps["source"].unique().drop_nulls().to_list()))
+    return ", ".join(sorted({*steps["source"].unique()} - {None}))
 
 
 def label(rank: int | None) -> str:
@@ -45,10 +45,8 @@ def each_rank() -> tuple[pl.Expr, pl.Expr]:
 
 def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
     """Return {rank: value} of a table with one row a rank; the mean of those of no known rank."""
-    ordered = (
-        table.group_by("rank", maintain_order=True).agg(pl.col(column).mean()).sort("rank", nulls_last=True)
-    )
-    return {label(rank): value for rank, value in ordered.select("rank", column).iter_rows()}
+    means = table.group_by("rank", maintain_order=True).agg(pl.col(column).mean())
+    return {label(rank): value for rank, value in means.sort("rank", nulls_last=True).iter_rows()}
 
 
 def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:

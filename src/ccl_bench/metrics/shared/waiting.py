@@ -11,7 +11,6 @@ from ccl_bench.metrics.shared.per_step import (
     seconds_by_step,
     shares_by_rank,
 )
-from ccl_bench.metrics.shared.rows import by_rank
 
 _STEP = ["trace", "step"]
 
@@ -49,7 +48,7 @@ def parts_by_step(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[
 
 def parts_by_rank(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {rank: {part: time in a step, s}}."""
-    return _turned({part: by_rank(seconds_by_rank(divided, steps, f"{part}_ns"), "s") for part in PARTS})
+    return _turned({part: seconds_by_rank(divided, steps, f"{part}_ns") for part in PARTS})
 
 
 def _turned(by_part: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
