@@ -107,7 +107,8 @@ class RunGraph:
     def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
         found: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
-        for _, part in self.operations.group_by("trace", maintain_order=True):
+        operations = self.operations.select("row", "trace", "step", "since")
+        for _, part in operations.group_by("trace", maintain_order=True):
             parts = {
                 since: rows for (since,), rows in part.sort("since").group_by("since", maintain_order=True)
             }
@@ -236,7 +237,7 @@ class _Builder:
         origin = placed["start_ns"].min()
         self.start = (placed["start_ns"] - origin).to_numpy().astype(np.float64)
         self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)
-        self.place = placed["place"].to_numpy()
+        self.on_host, self.is_range = ((placed["place"] == place).to_numpy() for place in ("host", "range"))
         self.chain = (
             placed.select(pl.struct("trace", "chain", "alone").rle_id())
             .to_series()
@@ -247,11 +248,7 @@ class _Builder:
         self.at_end = placed["at_end"].to_numpy()
         self.tier = placed["tier"].fill_null(0).to_numpy()
         self.latency = placed["latency_ns"].fill_null(0).to_numpy().astype(np.float64)
-        self.is_send = (
-            (pl.select(placed["name"].cast(pl.String).str.contains("send$").fill_null(value=False)))
-            .to_series()
-            .to_numpy()
-        )
+        self.is_send = placed["name"].cat.ends_with("send").fill_null(value=False).to_numpy()
         self.meets = np.full(self.size, _NONE, dtype=np.int64)
         self.meets[pairs["row"].to_numpy()] = pairs["meeting"].to_numpy()
         self._times()
@@ -271,7 +268,7 @@ class _Builder:
         follows = np.append(False, self.chain[1:] == self.chain[:-1])
         before = np.where(follows, np.append(0.0, end[:-1]), NEVER)
         has_launch, waits = self.launcher != _NONE, self.awaited != _NONE
-        on_host = self.place == "host"
+        on_host, is_range = self.on_host, self.is_range
         at_start, at_end = waits & ~self.at_end, waits & self.at_end
         awaited_end = np.where(waits, end[self.awaited], NEVER)
         launched = np.where(has_launch, start[self.launcher], NEVER)
@@ -280,7 +277,6 @@ class _Builder:
         host_gap = np.where(np.isfinite(latest), start - latest, 0)
         values[:, GAP] = np.where(on_host, host_gap, np.minimum(0, np.where(follows, start - before, 0)))
         values[:, LATENCY] = np.where(has_launch, np.minimum(self.latency, start - launched), 0)
-        is_range = self.place == "range"
         values[is_range & has_launch, LATENCY] = (start - launched)[is_range & has_launch]
         inferred = at_start & ~on_host & (self.tier == 5)
         values[:, TAIL] = np.where(at_start & on_host, host_gap, np.where(inferred, start - awaited_end, 0))
