@@ -95,7 +95,7 @@ def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
 
 def few_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """Return at most `MOST_STEPS` rows, evenly spread."""
-    return rows.gather_every(-(-rows.height // MOST_STEPS) or 1)
+    return rows.gather_every(-(-rows.height // MOST_STEPS)) if rows.height > MOST_STEPS else rows
 
 
 def seconds_by_step(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:

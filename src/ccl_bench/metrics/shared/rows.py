@@ -30,7 +30,7 @@ def step_labels(table: pl.DataFrame) -> list[str]:
     Recording windows may repeat numbers; where there are several, `20:3` is step 3 of `iteration_20`.
     """
     several = table["iteration"].n_unique() > 1
-    rows = table.select("iteration", "step").iter_rows()
+    rows = zip(table["iteration"], table["step"], strict=True)
     return [f"{window}:{step}" if several else str(step) for window, step in rows]
 
 
