@@ -1,9 +1,12 @@
 """Kept tables: the same as read ones, made anew when file or folder changed, never in the way."""
 
 import hashlib
+import io
+import json
 import multiprocessing
 import os
 import shutil
+import zlib
 
 import polars as pl
 import pytest
@@ -158,7 +161,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
 @pytest.mark.parametrize(
     "damage", ["truncate", "empty", "junk", "bad UTF-8", "list", "foreign", "delete", "folder"]
 )
-@pytest.mark.parametrize("name", ["about.json", "kernels.parquet", "collectives.parquet"])
+@pytest.mark.parametrize("name", ["about.json", "tables.arrow"])
 def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
@@ -171,13 +174,13 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
         case "empty":
             path.write_bytes(b"")
         case "junk":
-            path.write_bytes(b"PAR1" + b"\x00\xff" * 200 + b"PAR1")
+            path.write_bytes(b"\xff\xff\xff\xff" + b"\x00\xff" * 200)
         case "bad UTF-8":
             path.write_bytes(b'{"rank": "\xff"}')
         case "list":
             path.write_bytes(b'{"tables": [], "findings": 5}')
         case "foreign":
-            shutil.copy(content.cache_folder(trace) / "devices.parquet", path)
+            shutil.copy(trace.path, path)
         case "folder":
             path.mkdir()
     same(first, read_content(trace, TABLES))
@@ -189,9 +192,16 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
 def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path, rows):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    path = content.cache_folder(trace) / "kernels.parquet"
-    kernels = pl.read_parquet(path)
-    pl.concat([kernels, kernels]).head(rows).write_parquet(path)
+    place = content.cache_folder(trace)
+    about = json.loads((place / "about.json").read_text())
+    start, size, _ = about["streams"]["kernels"]
+    data = (place / "tables.arrow").read_bytes()
+    kernels = pl.read_ipc_stream(data[start : start + size])
+    other = io.BytesIO()
+    pl.concat([kernels, kernels]).head(rows).write_ipc_stream(other)
+    about["streams"]["kernels"] = (len(data), other.tell(), zlib.crc32(other.getbuffer()))
+    (place / "about.json").write_text(json.dumps(about))
+    (place / "tables.arrow").write_bytes(data + other.getvalue())
     same(first, read_content(trace, TABLES))
 
 
@@ -199,7 +209,7 @@ def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path
 def test_a_flipped_byte_in_kept_tables_raises_nothing(tmp_path, at):
     trace = trace_in(tmp_path)
     read_content(trace, TABLES)
-    path = content.cache_folder(trace) / "kernels.parquet"
+    path = content.cache_folder(trace) / "tables.arrow"
     data = bytearray(path.read_bytes())
     data[len(data) * at // 100] ^= 0xFF
     path.write_bytes(data)
