@@ -12,6 +12,7 @@ from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.result import WHOLE_TRACE
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -94,8 +95,8 @@ def marked_steps(
     annotations: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.DataFrame
 ) -> pl.DataFrame | None:
     """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
-    on_device = annotations.filter("on_device").with_columns(pl.col("name").cast(pl.String))
-    evidence = Evidence(_ranges(annotations, cpu_ops), on_device, cpu_ops, device_work)
+    of_device = _named(keep_rows(annotations, annotations["on_device"]))
+    evidence = Evidence(_ranges(annotations, cpu_ops), of_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
         found = find(evidence)
         if found is not None and found.height:
@@ -118,9 +119,14 @@ def whole_trace(*tables: pl.DataFrame) -> pl.DataFrame:
 def _ranges(annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     """Return the named ranges of the CPU; torch 1.8 wrote them as operators."""
     marks = "|".join((PROFILER_STEP, NUMBERED_RANGE, f"^{OPTIMIZER_RANGE}", LOADER_RANGE))
-    operators = cpu_ops.filter(matching(cpu_ops["name"], marks))
-    columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String))
-    return pl.concat([annotations.filter(~pl.col("on_device")).select(columns), operators.select(columns)])
+    ranges = _named(keep_rows(annotations, ~annotations["on_device"]))
+    operators = _named(keep_rows(cpu_ops, matching(cpu_ops["name"], marks)))
+    return pl.concat([ranges, operators]) if operators.height else ranges
+
+
+def _named(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return start, end and name of ranges, names as text."""
+    return pl.DataFrame([ranges["start_ns"], ranges["end_ns"], ranges["name"].cast(pl.String)])
 
 
 def _device_steps(evidence: Evidence) -> pl.DataFrame | None:
@@ -137,18 +143,23 @@ def _numbered_ranges(evidence: Evidence) -> pl.DataFrame | None:
 
 def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     """Return the outermost ranges that are numbered as steps, all of one name."""
-    chosen = ranges.filter(matching(ranges["name"], pattern))
+    chosen = keep_rows(ranges, matching(ranges["name"], pattern))
+    if chosen.is_empty():
+        return None
     number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
     outer = outermost(chosen.with_columns(number.alias("step")).drop_nulls("step"))
     if outer.is_empty():
         return None
-    disjoint = outer.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
+    starts, before = outer["start_ns"].slice(1), outer["end_ns"].slice(0, outer.height - 1).cum_max()
+    disjoint = keep_rows(outer, pl.concat([pl.Series([True]), starts >= before]))
     return _counted_on(_in_one_piece(_of_one_name(disjoint)))
 
 
 def _of_one_name(found: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of the name, its numbers left out, that covers most time."""
     called = found.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
+    if called["kind"].n_unique() == 1:
+        return called[["step", "start_ns", "end_ns"]]
     covered = called.group_by("kind", maintain_order=True).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
     most = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
     return called.filter(pl.col("kind") == most).select("step", "start_ns", "end_ns")
@@ -156,7 +167,7 @@ def _of_one_name(found: pl.DataFrame) -> pl.DataFrame:
 
 def _in_one_piece(found: pl.DataFrame) -> pl.DataFrame:
     """Return one row for ranges of one number that follow on each other, unless all have that number."""
-    if found["step"].n_unique() == 1:
+    if found["step"].n_unique() in (1, found.height):
         return found
     runs = found.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
     return runs.agg(pl.col("step", "start_ns").first(), pl.col("end_ns").last()).drop("run")
@@ -164,7 +175,10 @@ def _in_one_piece(found: pl.DataFrame) -> pl.DataFrame:
 
 def _counted_on(found: pl.DataFrame) -> pl.DataFrame:
     """Return steps with numbers that go on where those of the trace begin again, as in each epoch."""
-    begins = (pl.col("step") <= pl.col("step").shift(1)).fill_null(value=False)
+    steps = found["step"]
+    begins = pl.concat([pl.Series([False]), steps.slice(1) <= steps.slice(0, steps.len() - 1)])
+    if not begins.any():
+        return found
     rows = found.with_columns(epoch=begins.cum_sum())
     epochs = rows.group_by("epoch", maintain_order=True).agg(
         first=pl.col("step").first(), length=pl.col("step").last() - pl.col("step").first() + 1

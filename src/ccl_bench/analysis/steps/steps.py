@@ -15,6 +15,7 @@ from ccl_bench.analysis.intervals import (
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.choice import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 
 @derived(
@@ -85,25 +86,22 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
     if are_of_device(windows):
         return windows.with_columns(device_start_ns="start_ns", device_end_ns="end_ns").select(_WINDOW)
-    placed = work.with_columns(window_at(work["launch_ns"], windows).alias("row"))
-    own = placed.drop_nulls("row").group_by("row")
-    first = pl.col("start_ns").filter("is_kernel").min()
-    reach = own.agg(pl.col("end_ns").max().alias("last_ns"), first.alias("first_ns"))
-    rows = windows.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64), ahead_ns=_ahead(placed, windows))
+    row = window_at(work["launch_ns"], windows).alias("window")
+    placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "is_kernel"]].hstack([row])
+    first = pl.when("is_kernel").then("start_ns").min().alias("first_ns")
+    own = keep_rows(placed, row.is_not_null()).group_by("window")
+    reach = sum_per_window(windows, own.agg(first, pl.col("end_ns").max().alias("last_ns")))
+    ends = pl.max_horizontal("end_ns", "last_ns").cum_max()
     begins = pl.max_horizontal(
         "start_ns",
-        pl.col("device_end_ns").shift(1),
+        ends.shift(1),
         pl.when(pl.col("first_ns") < pl.col("ahead_ns"))
         .then("first_ns")
         .when(pl.col("first_ns").is_not_null())
         .then("ahead_ns"),
     )
-    return (
-        rows.join(reach, on="row", how="left", maintain_order="left")
-        .with_columns(device_end_ns=pl.max_horizontal("end_ns", "last_ns").cum_max())
-        .with_columns(device_start_ns=begins)
-        .select(_WINDOW)
-    )
+    rows = windows.hstack([*reach.iter_columns(), _ahead(placed, windows)])
+    return rows.with_columns(device_start_ns=begins, device_end_ns=ends)[[*_WINDOW]]
 
 
 _WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "source")
@@ -111,12 +109,15 @@ _WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "so
 
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     """Return until when work of no step ran that was launched before each window; null without any."""
-    known = pl.col("launched_before") | pl.col("launch_ns").is_not_null()
-    outside = placed.filter(pl.col("row").is_null() & known).sort("launch_ns", nulls_last=False)
+    is_known = placed["launched_before"] | placed["launch_ns"].is_not_null()
+    found = keep_rows(placed[["launch_ns", "end_ns"]], placed["window"].is_null() & is_known)
+    if found.is_empty():
+        return pl.Series("ahead_ns", [None], dtype=pl.Int64).new_from_index(0, windows.height)
+    outside = found.sort("launch_ns", nulls_last=False)
     until = outside["end_ns"].cum_max()
     launches = outside["launch_ns"].drop_nulls()
     earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
-    return until.extend_constant(None, 1).gather(earlier - 1)
+    return until.extend_constant(None, 1).gather(earlier - 1).alias("ahead_ns")
 
 
 def _begins_call() -> pl.Expr:
