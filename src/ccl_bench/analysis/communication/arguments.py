@@ -110,14 +110,15 @@ def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return launched kernel calls with their arguments and the collective as it was recorded."""
-    own = _renamed(collectives, "kernel").unique(
+    described = _described(collectives)
+    own = _renamed(described, "kernel").unique(
         ["correlation", "start_ns"], keep="first", maintain_order=True
     )
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
     recorded = set(collectives["source"].unique())
     enclosing = [source for source in SOURCES[1:6] if source in recorded]
     for source in enclosing:
-        found = _with_enclosing(found, collectives, source)
+        found = _with_enclosing(found, described, source)
     return _with_parts(_first_known(found, ("kernel", *enclosing)), collectives)
 
 
@@ -185,26 +186,34 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     return carried.filter("_together")
 
 
-def _renamed(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
+def _described(collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return the arguments of calls with the collective that each names, and whether that has own sizes."""
+    named = naming.call_collectives(collectives["name"])
+    has_own_sizes = naming.has_own_sizes(collectives["name"])
+    names_alike = pl.col("source").is_in(["op", "gloo"])  # even and uneven exchanges
+    is_said = ~names_alike | (named != EXCHANGE) | pl.col("in_split").is_not_null()
+    return collectives.with_columns(
+        named.alias("recorded"), own_sizes=pl.when(named.is_not_null() & is_said).then(has_own_sizes)
+    )
+
+
+def _renamed(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
-    rows = keep_rows(collectives, collectives["source"] == source)
-    named = naming.call_collectives(rows["name"]).alias(f"{source} recorded")
-    own_sizes = naming.has_own_sizes(rows["name"]).alias(f"{source} own_sizes")
-    is_said = named.is_not_null()
-    if source in ("op", "gloo"):  # these name even and uneven exchanges alike
-        is_said &= (named != EXCHANGE) | rows["in_split"].is_not_null()
-    nothing = pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
+    rows = keep_rows(described, described["source"] == source)
     place = ("start_ns", "correlation") if source == "kernel" else _PLACE
-    arguments = [rows[name].alias(f"{source} {name}") for name in ARGUMENTS]
-    return rows[[*place]].hstack([*arguments, named, own_sizes.zip_with(is_said, nothing)])
+    names = (*ARGUMENTS, "recorded", "own_sizes")
+    return rows[[*place]].hstack([rows[name].alias(f"{source} {name}") for name in names])
 
 
 _PLACE = ("start_ns", "end_ns", "correlation", "thread")
 
 
-def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Join the arguments of the innermost range of `source` in which each call was launched."""
-    ranges = _renamed(collectives, source).sort("start_ns")
+def _with_enclosing(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Join the arguments of the innermost range of `source` in which each call was launched.
+
+    Those that no range of the source states are left out.
+    """
+    ranges = _renamed(described, source).sort("start_ns")
     spans = ranges[["start_ns", "end_ns", "thread"]].with_row_index("_range")
     spans.columns = ["_range", "launch_ns", "_until", "launch_thread"]
     asked = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
@@ -213,13 +222,14 @@ def _with_enclosing(calls: pl.DataFrame, collectives: pl.DataFrame, source: str)
     ).sort("_row")
     row, inside = found["_range"], found["launch_ns"] < found["_until"]
     around = row.zip_with(inside, pl.Series([None], dtype=row.dtype).new_from_index(0, row.len()))
-    return calls.hstack([column[around] for column in ranges.drop(_PLACE).iter_columns()])
+    stated = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
+    return calls.hstack([column[around] for column in stated if column.name not in _PLACE])
 
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
     """Fold the arguments of several sources into one column each."""
     known = {
-        name: [pl.col(f"{source} {name}") for source in sources]
+        name: [pl.col(f"{source} {name}") for source in sources if f"{source} {name}" in calls.columns]
         for name in (*ARGUMENTS, "recorded", "own_sizes")
     }
     for name in SPLITS:  # a list of tensors has sizes where torch passes no splits on
@@ -236,10 +246,11 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
     gloo carries a reduce-scatter out as an all-reduce and names its range so; the operator that started
     the range knows better.
     """
-    found = _with_own_arguments(ranges, collectives)
+    described = _described(collectives)
+    found = _with_own_arguments(ranges, described)
     paired_by = []
     for source in ("host", "op"):
-        started = _started(found, collectives, source)
+        started = _started(found, described, source)
         paired_by += [started["is_paired"]] if started["is_paired"].any() else []
         found = found.hstack(started.select(pl.col(f"^{source} .*$")))
     is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
@@ -251,24 +262,25 @@ def starters(
 ) -> pl.DataFrame:
     """Return start and thread of each `gloo:*` range, and of the operator that started it, where certain."""
     by_name = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER).alias("by_name")
-    found = _with_own_arguments(ranges.with_columns(by_name), collectives)
+    described = _described(collectives)
+    found = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ("operator_ns", "operator_end_ns", "operator_thread")
-    parts = [_started(found, collectives, source).select(columns) for source in sources]
+    parts = [_started(found, described, source).select(columns) for source in sources]
     begun = [found.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
     return pl.concat(begun).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 
-def _with_own_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
     """Return `gloo:*` ranges, in order of start, with what they say themselves."""
-    own = _renamed(collectives, "gloo").drop("end_ns", "correlation")
+    own = _renamed(described, "gloo").drop("end_ns", "correlation")
     own = own.unique(["start_ns", "thread"], keep="first", maintain_order=True)
     ordered = ranges.sort("start_ns", maintain_order=True)
     return ordered.join(own, on=["start_ns", "thread"], how="left", maintain_order="left")
 
 
-def _started(begun: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.DataFrame:
+def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return for each range the operator of `source` that started it, nulls where that is not certain."""
-    operators = _operators(collectives, source)
+    operators = _operators(described, source)
     own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(own, operators)
     known = operators.select(
@@ -284,9 +296,9 @@ def _started(begun: pl.DataFrame, collectives: pl.DataFrame, source: str) -> pl.
     ).with_columns(is_paired.alias("is_paired"))
 
 
-def _operators(collectives: pl.DataFrame, source: str) -> pl.DataFrame:
+def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the operators of one source that start a call, in order of start, with what each said of it."""
-    rows = _renamed(collectives, source).filter(pl.col(f"{source} recorded").is_not_null())
+    rows = _renamed(described, source).filter(pl.col(f"{source} recorded").is_not_null())
     ordered = rows.sort("start_ns", maintain_order=True)
     return ordered.with_columns(
         pl.col(f"{source} recorded").alias("collective"),
