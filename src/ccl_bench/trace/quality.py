@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -185,16 +186,17 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     if "start_ns" not in table.columns or table.height < 2:
         return table
     is_shared = _is_shared(table["start_ns"])
-    if not is_shared.any():
+    if is_shared is None:
         return table
-    times = pl.DataFrame([table[name].filter(is_shared) for name in ("start_ns", "end_ns")])
-    if not times.is_duplicated().any():
+    numbered = keep_rows(table.with_row_index(_ROW), is_shared)
+    is_beside = numbered[["start_ns", "end_ns"]].is_duplicated()
+    if not is_beside.any():
         return table
-    beside = table.with_row_index(_ROW).filter(is_shared)
+    beside = keep_rows(numbered, is_beside)
     is_point = pl.col("end_ns") == pl.col("start_ns")
     numbers = [pl.when(is_point).then(name).alias(name) for name in IDS if name in table.columns]
     copies = _copies(beside.with_columns(numbers), table.columns)
-    if copies.height < max(MANY_COPIES, MANY_COPIES_SHARE * table.height):
+    if copies.height and copies.height < max(MANY_COPIES, MANY_COPIES_SHARE * table.height):
         copies = _copies(beside, table.columns)
     if copies.is_empty():
         return table
@@ -204,14 +206,19 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
 def _copies(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Return the rows that are like an earlier one in these columns."""
     first = rows.unique(columns, keep="first", maintain_order=True)
+    if first.height == rows.height:
+        return rows.clear()
     return rows.join(first.select(_ROW), on=_ROW, how="anti")
 
 
-def _is_shared(starts: pl.Series) -> pl.Series:
-    """Return for each start whether another row has it too."""
+def _is_shared(starts: pl.Series) -> pl.Series | None:
+    """Return for each start whether another row has it too; None where no two rows share one."""
     if not starts.is_sorted():
-        return starts.is_duplicated()
+        found = starts.is_duplicated()
+        return found if found.any() else None
     is_next, none = starts.slice(1) == starts.slice(0, starts.len() - 1), pl.Series([False])
+    if not is_next.any():
+        return None
     return pl.concat([none, is_next]) | pl.concat([is_next, none])
 
 

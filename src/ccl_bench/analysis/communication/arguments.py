@@ -111,9 +111,7 @@ def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return launched kernel calls with their arguments and the collective as it was recorded."""
     described = _described(collectives)
-    own = _renamed(described, "kernel").unique(
-        ["correlation", "start_ns"], keep="first", maintain_order=True
-    )
+    own = _renamed(described, "kernel").unique(["correlation", "start_ns"], keep="first", maintain_order=True)
     found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
     recorded = set(collectives["source"].unique())
     enclosing = [source for source in SOURCES[1:6] if source in recorded]

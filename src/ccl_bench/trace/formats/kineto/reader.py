@@ -240,12 +240,14 @@ def _shaped(name: str, rows: pl.DataFrame | None) -> pl.DataFrame:
 def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of all parts in order of time; `parts` is empty then.
 
-    One column goes after the other, so that a large table is in memory once and not twice.
+    Of a large table one column goes after the other, so that it is in memory once and not twice.
     """
     together = pl.concat(parts)
     parts.clear()
     if together["start_ns"].is_sorted():
         return together
+    if together.height <= content.LARGE_ROWS:
+        return together.sort("start_ns", maintain_order=True)
     order = together.select(pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
     columns = together.to_dict()
     del together
@@ -295,6 +297,9 @@ def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
         if table is None:
             continue
         column = _column(table, "process")
+        if column.len() and not column.null_count() and column.min() == column.max():
+            found.add(column[0])
+            continue
         counts = column.drop_nulls().value_counts()
         found |= {*counts.filter(pl.col("count") >= _SHARE * column.len())["process"]}
     return sorted(found)

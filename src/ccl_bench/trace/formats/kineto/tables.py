@@ -35,27 +35,27 @@ def microseconds(values: Sequence[object]) -> pl.Series:
     return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
 
 
-def _exactly(name: str) -> pl.Expr:
+def _exactly(times: pl.Series) -> pl.Series:
     """Return a column of decimal microseconds as whole nanoseconds, without losing a digit.
 
     A double holds the microseconds exactly enough below 2**43 (Kineto's `baseTimeNanoseconds`
     keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
     scaling keeps both exact. Anything finer was decoded as `Decimal`.
     """
-    times = pl.col(name)
-    is_time = (times.abs() < LATEST_NS / 1000) & ((times == 0) | (times.abs() >= SHORTEST_US))
-    micro = pl.when(is_time).then(times)
+    size = times.abs()
+    is_time = (size < LATEST_NS / 1000) & ((size == 0) | (size >= SHORTEST_US))
+    micro = times.zip_with(is_time, times.clear(n=times.len()))
     whole = micro.floor()
     fraction = ((micro - whole) * 1000).round()
-    return (whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)).alias(name)
+    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
     """Return rows with `ts` and `dur`, as `microseconds` makes them, as rows with `start_ns` and `end_ns`."""
-    if decimal := [name for name in ("ts", "dur") if rows[name].dtype == pl.Float64]:
-        rows = rows.with_columns(*map(_exactly, decimal))
     columns = rows.to_dict()
-    start, duration = columns.pop("ts") + base_ns, columns.pop("dur")
+    times = (columns.pop(name) for name in ("ts", "dur"))
+    start, duration = (_exactly(time) if time.dtype == pl.Float64 else time for time in times)
+    start += base_ns
     end = (start + duration).alias("end_ns")
     return pl.DataFrame([*columns.values(), start.alias("start_ns"), end])
 
