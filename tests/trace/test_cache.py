@@ -206,14 +206,14 @@ def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path
 
 
 @pytest.mark.parametrize("at", range(0, 100, 4))
-def test_a_flipped_byte_in_kept_tables_raises_nothing(tmp_path, at):
+def test_a_flipped_byte_in_kept_tables_changes_nothing(tmp_path, at):
     trace = trace_in(tmp_path)
-    read_content(trace, TABLES)
+    first = read_content(trace, TABLES)
     path = content.cache_folder(trace) / "tables.arrow"
     data = bytearray(path.read_bytes())
     data[len(data) * at // 100] ^= 0xFF
     path.write_bytes(data)
-    assert read_content(trace, TABLES)[0].table("kernels").height == 3
+    same(first, read_content(trace, TABLES))
 
 
 @pytest.mark.parametrize("where", ["", "traces", "traces/x"])

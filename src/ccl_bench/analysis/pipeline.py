@@ -10,7 +10,7 @@ from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.device.work import computing_times
-from ccl_bench.analysis.intervals import clip, merge_intervals, subtract, union_lengths
+from ccl_bench.analysis.intervals import clip, device_windows, merge_intervals, subtract, union_lengths
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 
@@ -54,9 +54,9 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
     Warm-up lasts until the first backward work starts, cool-down begins when the last forward work has
     ended. Where that is earlier, as for a stage that runs all forward passes first, nothing is steady.
     """
-    windows = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
-    backward = phases.filter(pl.col("phase") == BACKWARD).select("step", backward_ns="start_ns")
-    forward = phases.filter(pl.col("phase") == FORWARD).select("step", forward_ns="end_ns")
+    windows = steps[["step"]].hstack(device_windows(steps))
+    backward = _times_of(phases, BACKWARD, "start_ns", "backward_ns")
+    forward = _times_of(phases, FORWARD, "end_ns", "forward_ns")
     first = pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns")).alias("first")
     bounds = (
         windows.join(backward, on="step", how="left", maintain_order="left")
@@ -81,6 +81,13 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
         rows.insert_column(1, pl.Series("part", [name]).new_from_index(0, rows.height))
         parts.append(rows)
     return pl.concat(parts).sort("start_ns", "end_ns", maintain_order=True)
+
+
+def _times_of(phases: pl.DataFrame, phase: str, time: str, name: str) -> pl.DataFrame:
+    """Return the steps that have a phase, with one of its times under another name."""
+    rows = keep_rows(phases[["step", time]], phases["phase"] == phase)
+    rows.columns = ["step", name]
+    return rows
 
 
 @derived(
