@@ -8,6 +8,7 @@ tried, which some never are.
 from __future__ import annotations
 
 import re
+from functools import cache
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -33,7 +34,12 @@ class NamePattern:
             lowered = name.lower()
             if not any(word in lowered for word in self._words):
                 return False
-        return re.search(self._expression, name) is not None
+        return _compiled(self._expression).search(name) is not None
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
 
 
 def needed_words(expression: str) -> frozenset[str]:
