@@ -1,4 +1,8 @@
-"""What every test may ask for: the real traces, a cache of its own, a browser, and a database."""
+"""What every test may ask for: the real traces, a cache of its own, a browser, and a database.
+
+Every process that runs tests imports all of their files. What takes long to import, such as JAX, jsonschema,
+mcp and torch, is imported by the tests that use it.
+"""
 
 import gc
 import itertools
@@ -10,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import browsers
-import polars as pl
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
@@ -26,7 +29,7 @@ sys.dont_write_bytecode = False
 # than it gives. Commands that tests start have as many threads as a user's.
 with pytest.MonkeyPatch.context() as environment:
     environment.setenv("POLARS_MAX_THREADS", "1")
-    pl.thread_pool_size()  # starts the threads
+    import polars as pl  # noqa: F401  it looks at the variable now and never again
 
 # A collection of garbage looks through all that a session keeps, such as recorded traces.
 gc.set_threshold(100_000, 50, 100)

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from statistics import median
 from typing import TYPE_CHECKING
 
+import polars as pl
 from checkout import ROOT, modules, tree
 
 if TYPE_CHECKING:
@@ -63,3 +64,8 @@ def test_modules_are_few_and_of_at_least_100_lines_in_the_median() -> None:
     lengths = [len(p.read_text(encoding="utf-8").splitlines()) for p in counted]
     assert len(lengths) <= MOST_MODULES
     assert median(lengths) >= LEAST_MEDIAN_LINES
+
+
+def test_polars_has_one_thread_in_the_process_of_the_tests() -> None:
+    """Its threads are counted when it is imported: `tests/conftest.py` sets the variable before that."""
+    assert pl.thread_pool_size() == 1
