@@ -5,6 +5,7 @@ recordings.py FOLDER: runs each of `PROGRAMS` with a folder of its own below thi
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import subprocess
@@ -43,9 +44,12 @@ def _record(folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Run the programs one after the other; end with an error where one does."""
+    gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
     import torch._inductor.config  # noqa: F401  the profiler imports it when it starts
     from forking import lasting_groups  # noqa: F401
 
+    gc.freeze()
+    gc.enable()
     for name, program in PROGRAMS.items():
         (folder / name).mkdir()
         if os.fork() == 0:

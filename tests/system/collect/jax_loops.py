@@ -7,10 +7,13 @@ status and output lie beside it.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 
-import jax
-from forked_loops import run_loops
+gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
+
+import jax  # noqa: E402
+from forked_loops import run_loops  # noqa: E402
 
 STEPS = 9
 """Steps of each loop; the recording is over after 2 + 1 profiled ones: --steps 4-5."""

@@ -6,13 +6,16 @@ status and output lie beside it.
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
-import torch
-import torch._dynamo
-import torch._inductor.config  # the profiler imports it when it starts
-from forked_loops import run_loops
+gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
+
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
+import torch._inductor.config  # noqa: E402  the profiler imports it when it starts
+from forked_loops import run_loops  # noqa: E402
 
 STEPS = 9
 """Steps of each loop; the recording is over after 2 + 1 profiled ones and one observed: --steps 4-5."""
