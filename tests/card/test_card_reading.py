@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from card_examples import FULL_CARD, changed
-from jsonschema import Draft202012Validator
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import (
@@ -321,6 +320,8 @@ def test_a_card_file_is_recognised_and_other_files_are_not(written):
 
 
 def test_the_json_schema_accepts_a_card_and_refuses_a_wrong_one():
+    from jsonschema import Draft202012Validator
+
     schema = json_schema()
     Draft202012Validator.check_schema(schema)
     data = card_in_text(FULL_CARD).card.model_dump(by_alias=True, mode="json")

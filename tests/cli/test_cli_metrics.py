@@ -8,7 +8,6 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-import jsonschema
 import pytest
 
 from ccl_bench.cli.metrics import main
@@ -117,6 +116,8 @@ def test_a_metric_that_does_not_apply_says_why_on_stderr(
 
 
 def test_json_fits_its_schema(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import jsonschema
+
     assert main(["-t", str(small), "--all", "-f", "json"]) == OK
     results = json.loads(capsys.readouterr().out)
     jsonschema.validate(results, json_schema())

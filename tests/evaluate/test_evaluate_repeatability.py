@@ -4,7 +4,6 @@ import json
 from functools import cache
 from pathlib import Path
 
-import jsonschema
 import pytest
 from small_runs import FSDP, PIPELINE, measured, trace, write
 
@@ -62,6 +61,8 @@ def test_a_metric_alone_and_among_others_gives_the_same_result():
 
 
 def test_results_fit_the_published_schema():
+    import jsonschema
+
     text = result.to_json(fresh(PIPELINE))
 
     schema = result.json_schema()

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 from commands import EXAMPLE, ROOT, invoke
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue
@@ -55,6 +53,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ask(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """Return what calls a tool of this file's server and gives its answer, and whether that is an error."""
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     program = str(Path(sys.executable).parent / "ccl-bench")
     environment = {
         "CCL_BENCH_CACHE": str(tmp_path_factory.mktemp("cache")),

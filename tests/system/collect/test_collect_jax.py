@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -21,7 +22,9 @@ from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.trace.discovery import discover_traces
 
-pytest.importorskip("jax", reason="jax is not installed: make test")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed: make test"
+)
 
 RANKS, STEPS = 4, 9
 CALL_BYTES = 32 * 32 * 4 + 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,6 +108,7 @@ def test_members_are_those_of_the_mode(given_collective):
 
 def test_text_and_protocol_buffer_say_the_same():
     """JAX compiles a program here; its text is read line by line, and its protocol buffer."""
+    import jax
 
     def step(weights, data):
         return jax.numpy.sum(jax.numpy.tanh(data @ weights) ** 2)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from commands import invoke
-from jax.profiler import ProfileData
 
 import ccl_bench as ccl
 from ccl_bench.trace.formats.xplane.profile import list_devices
@@ -172,6 +171,8 @@ def test_products_of_cpus_are_those_of_the_program(corpus):
 @pytest.mark.parametrize("process", [0, 1])
 def test_events_are_those_that_jax_reads(corpus, process):
     """Its own reader gives each event of a CPU's instruction at the same time."""
+    from jax.profiler import ProfileData
+
     path = corpus / "xplane" / CPU / f"p{process}" / "vm.xplane.pb"
     start = next(
         dict(plane.stats)["profile_start_time"]
