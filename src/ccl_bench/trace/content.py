@@ -193,8 +193,12 @@ _DECODER = msgspec.json.Decoder(_About)
 
 def cache_folder(trace: TraceFile) -> Path:
     """Return where the tables of `trace` are kept."""
+    return _folder_of(trace, _state_of(trace.path))
+
+
+def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    named = (*reader, trace.relative, trace.part, *_state_of(trace.path))
+    named = (*reader, trace.relative, trace.part, *state)
     return storage.cache_directory() / "traces" / hashlib.sha256(repr(named).encode()).hexdigest()[:32]
 
 
@@ -293,7 +297,8 @@ def read_content(
     """Return the content of `trace`, with at least the named tables, and the file's SHA-256."""
     try:
         # Named before the file is read: what is written meanwhile is another file with another place.
-        place, state = cache_folder(trace), _state_of(trace.path)
+        state = _state_of(trace.path)
+        place = _folder_of(trace, state)
         if use_cache and (kept := load_cached(place, tables)):
             return kept
         with remote.local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
