@@ -25,7 +25,7 @@ from databases import create_database, postgresql  # noqa: E402
 from leaderboard_bundles import WORKLOADS, many, written  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
 
-from ccl_bench.base.counting import counted  # noqa: E402
+from ccl_bench.base.text import counted  # noqa: E402
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
 from ccl_bench.leaderboard.store import new_event, open_store  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402

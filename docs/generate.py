@@ -21,7 +21,7 @@ from render_notebooks import NOTEBOOKS, render
 from ccl_bench import __version__, analysis, diagnosis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
-from ccl_bench.catalog.assumptions import assumed_of
+from ccl_bench.catalog.metric_names import assumed_of
 from ccl_bench.comparison.compare import json_schema as comparison_schema
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from ccl_bench.analysis.communication.common_clock import clocks_of
+from ccl_bench.analysis.communication.clocks import clocks_of
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from ccl_bench.analysis.communication.waits import attributable_waits, waits
+from ccl_bench.analysis.communication.stragglers import attributable_waits, waits
 
 
 def matched(collectives: dict[int, dict[int, int]], lacks: dict[int, int]) -> pl.DataFrame:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench import storage
-from ccl_bench.base.file_signature import MOST_FILES, UnwatchableError, file_signature
 from ccl_bench.base.registry import Registry
 from ccl_bench.cli import kept_output
+from ccl_bench.cli.kept_output import MOST_FILES, UnwatchableError, file_signature
 from ccl_bench.cli.metrics import main
 from ccl_bench.evaluate import compute
 from ccl_bench.testing import Plan, write_run
@@ -292,7 +292,7 @@ def test_a_long_output_is_not_kept(
 
 def test_too_many_files_have_no_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_FILES > 10_000
-    monkeypatch.setattr("ccl_bench.base.file_signature.MOST_FILES", 2)
+    monkeypatch.setattr("ccl_bench.cli.kept_output.MOST_FILES", 2)
     for number in range(4):
         (tmp_path / f"{number}").touch()
     with pytest.raises(UnwatchableError):

@@ -13,8 +13,7 @@ from commands import invoke
 from injected import SHARDED, diagnosed
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.diagnosis.diagnose import diagnose
-from ccl_bench.diagnosis.observe import observe_run
+from ccl_bench.diagnosis.diagnose import diagnose, observe_run
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.html import run_page

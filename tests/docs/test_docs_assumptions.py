@@ -7,7 +7,7 @@ from commands import ROOT, invoke
 
 from ccl_bench import analysis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
-from ccl_bench.catalog.assumptions import assumed_of, assumptions
+from ccl_bench.catalog.metric_names import assumed_of, assumptions
 from ccl_bench.schema import TABLES
 
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_runs import FSDP, codes, copied, cut_short, measured, trace, write
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.testing import Plan, damage, write_run
 
 OF_CONTENTS = ("coll_call_num", "gpu_busy", "comm_comp_overlap", "collective_volume_allgather")

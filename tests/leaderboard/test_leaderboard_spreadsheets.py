@@ -14,7 +14,7 @@ from commands import ROOT, invoke, recorded_by
 from leaderboard_bundles import Made, added, changed
 from leaderboard_client import Client
 
-from ccl_bench.base.csv_text import csv_lines
+from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.web.app import create_app
 from ccl_bench.report.results import as_csv
@@ -129,4 +129,4 @@ def test_every_csv_is_written_by_the_one_function_that_makes_it_harmless() -> No
         for path in [*source.rglob("*.py"), *source.rglob("*.js")]
         if re.search(r"csv\.(writer|DictWriter)|write_csv|write_excel|text/csv\",", path.read_text("utf-8"))
     }
-    assert writers == {"base/csv_text.py", "api/tables.py", "leaderboard/pages/assets/site.js"}
+    assert writers == {"base/text.py", "api/tables.py", "leaderboard/pages/assets/site.js"}

@@ -13,8 +13,8 @@ from databases import create_database
 from publishing_archives import another, archive
 
 from ccl_bench.leaderboard.bundle.format import bundle_id
-from ccl_bench.leaderboard.bundle.minisign import new_key
-from ccl_bench.leaderboard.publishing import keys
+from ccl_bench.leaderboard.bundle.origin import new_key
+from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.moderation import OPERATOR, withdraw
 from ccl_bench.leaderboard.publishing.tokens import authenticate
@@ -71,14 +71,14 @@ def _check_restored(data: Path, database: str | None, head: str, runs: set[str],
     caller = authenticate(store.engine, token)
     assert caller is not None
     assert caller.submitter == "ada"
-    assert len(keys.list_keys(store.engine)) == 1
+    assert len(tokens.list_keys(store.engine)) == 1
     store.engine.dispose()
 
 
 def _published_before(board: Leaderboard, whole: Files) -> tuple[str, str, str]:
     """Publish a run with its traces, and return it, the token, and the head of the log."""
     token = board.token("ada")
-    keys.register_key(board.store.engine, "ada", new_key().public)
+    tokens.register_key(board.store.engine, "ada", new_key().public)
     run = board.sent(archive(whole), token).json()["id"]
     head = audit_store(board.store).head
     assert head is not None

@@ -15,7 +15,7 @@ from sqlalchemy import delete
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.format import ORIGIN, hash_list
-from ccl_bench.leaderboard.bundle.minisign import (
+from ccl_bench.leaderboard.bundle.origin import (
     PublicKey,
     SecretKey,
     WrongSignatureError,
@@ -24,9 +24,9 @@ from ccl_bench.leaderboard.bundle.minisign import (
     parse_signature,
     read_public_key,
     read_secret_key,
+    sign_bundle,
 )
-from ccl_bench.leaderboard.bundle.origin import sign_bundle
-from ccl_bench.leaderboard.publishing import keys
+from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.tables import KEYS
@@ -199,7 +199,7 @@ def test_verifying_needs_the_files_the_key_and_nothing_else(
 def board(opened: Callable[..., Leaderboard], ada: SecretKey, database: str | None) -> Iterator[Leaderboard]:
     """Return a board that knows ada's key, on either database."""
     made = opened(database=database)
-    keys.register_key(made.store.engine, "ada", ada.public)
+    tokens.register_key(made.store.engine, "ada", ada.public)
     return made
 
 
@@ -227,7 +227,7 @@ def test_a_false_signature_is_refused_with_what_is_wrong(
     board: Leaderboard, bundle: Files, signed: Files, ada: SecretKey, tmp_path: Path
 ) -> None:
     eve, token = new_key(), board.token("ada")
-    keys.register_key(board.store.engine, "eve", eve.public)
+    tokens.register_key(board.store.engine, "eve", eve.public)
     lines = signed[ORIGIN].decode().splitlines()
     other = _signed(bundle, new_key(), "ada", tmp_path)[ORIGIN].decode().splitlines()
     false = {
@@ -265,19 +265,19 @@ def test_a_revoked_key_signs_nothing_more(
 ) -> None:
     token = board.token("ada")
     assert board.sent(archive(signed), token).status_code == 201
-    keys.revoke_key(board.store.engine, ada.public.id)
+    tokens.revoke_key(board.store.engine, ada.public.id)
     later = board.sent(archive(_signed(another(bundle, "later"), ada, "ada", tmp_path)), token)
     assert (later.status_code, "was revoked" in later.text) == (422, True)
     assert audit_store(board.store).problems == []
     with pytest.raises(UsageError, match="was revoked"):
-        keys.register_key(board.store.engine, "ada", ada.public)
+        tokens.register_key(board.store.engine, "ada", ada.public)
 
 
 def test_a_run_that_was_published_unsigned_can_be_signed_by_its_submitter_only(
     board: Leaderboard, bundle: Files, signed: Files, ada: SecretKey, tmp_path: Path
 ) -> None:
     eve = new_key()
-    keys.register_key(board.store.engine, "eve", eve.public)
+    tokens.register_key(board.store.engine, "eve", eve.public)
     run = board.sent(archive(bundle), board.token("ada")).json()["id"]
     assert board.sent(archive(_signed(bundle, eve, "eve", tmp_path)), board.token("eve")).status_code == 200
     assert board.runs()[0]["signed_by"] is None

@@ -14,8 +14,8 @@ from observations import made, observation_of, ok, quantity, rows
 from plain_json import document
 from report_browser import opened
 
+from ccl_bench.analysis.by_origin import innermost_at, nested, own_lengths
 from ccl_bench.analysis.memory.timeline import category_outline
-from ccl_bench.analysis.nesting import innermost_at, nested, own_lengths
 from ccl_bench.evaluate.drill_down import category_curves
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.page import report_page

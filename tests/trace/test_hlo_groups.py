@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ccl_bench.trace.hlo.instruction import Axis, mesh_groups
+from ccl_bench.trace.hlo.instruction import Axis, mesh_groups, read_instruction
 from ccl_bench.trace.hlo.program import read_program
-from ccl_bench.trace.hlo.text import read_instruction
 
 hlo = pytest.importorskip("jaxlib._hlo", reason="jax is not installed: make test")
 

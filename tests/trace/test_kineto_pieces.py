@@ -10,7 +10,7 @@ from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pr
 
 from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto.pieces import EVENTS
-from ccl_bench.trace.json_array import Document, array_pieces
+from ccl_bench.trace.values import Document, array_pieces
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 

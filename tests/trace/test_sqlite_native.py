@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ccl_bench.trace import memory
 from ccl_bench.trace.formats.nsys.reader import read_nsys
-from ccl_bench.trace.native import library, tables
+from ccl_bench.trace.native import library
 from ccl_bench.trace.sqlite import EVERY_ROW, Database, Filter, open_database
 
 pytestmark = needs_native
@@ -213,7 +213,7 @@ def test_a_table_for_which_there_is_no_memory_is_left_to_sqlite(tmp_path, monkey
     def without_memory(*_):
         raise MemoryError
 
-    monkeypatch.setattr(tables, "taken_table", without_memory)
+    monkeypatch.setattr(library, "taken_table", without_memory)
     assert compared(path, USUAL) == 0
 
 

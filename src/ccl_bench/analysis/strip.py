@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.call_parts import TRANSFER, WAITING
-from ccl_bench.analysis.communication.common_clock import clocks_of
+from ccl_bench.analysis.communication.calls import TRANSFER, WAITING
+from ccl_bench.analysis.communication.clocks import clocks_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.short_names import short_name
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING, MEMORY

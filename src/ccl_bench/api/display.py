@@ -41,7 +41,7 @@ def as_html(*content: RenderableType) -> str:
 
 def run_html(measured: MeasuredRun) -> str:
     """Return what is known of a run without reading its traces, and its verdict if that was asked for."""
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.report.console import Group, Text, aligned, heading, indented
     from ccl_bench.report.formatting import plain, ranges, size
     from ccl_bench.report.verdict import verdict_sentence

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.api import display
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import counted
 from ccl_bench.result.step_choice import step_choice
 from ccl_bench.run import open_run
 
@@ -173,7 +173,7 @@ class MeasuredRun:
     @cached_property
     def observed(self) -> ReportData:
         """What a report of the run shows, as data; every trace is read once."""
-        from ccl_bench.diagnosis.observe import observe_run
+        from ccl_bench.diagnosis.diagnose import observe_run
 
         return observe_run(self.run, **self.reading)
 
@@ -294,7 +294,7 @@ class MeasuredRun:
 
     @cached_property
     def _inspection(self) -> Inspection:
-        from ccl_bench.diagnosis.observe import inspect_run
+        from ccl_bench.diagnosis.diagnose import inspect_run
 
         return inspect_run(self.run, **self.reading)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench import analysis, storage
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.base.csv_text import INERT, INERT_PATTERN
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import INERT, INERT_PATTERN
 from ccl_bench.engine.read_trace import contributes, has_rows
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.schema import KEYS, TABLES, Table

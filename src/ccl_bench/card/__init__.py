@@ -2,7 +2,7 @@
 
 from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.fields import AcceleratorType, BatchScope, Phase, Precision
-from ccl_bench.card.filling import Filling, fill
+from ccl_bench.card.filling import Filling, card_text, fill, template, write_card
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import (
     CardReading,
@@ -13,7 +13,6 @@ from ccl_bench.card.reading import (
     json_schema,
     read_card,
 )
-from ccl_bench.card.template import card_text, template, write_card
 from ccl_bench.card.yaml_tree import Reading
 
 __all__ = [

@@ -1,12 +1,17 @@
-"""Names of other programs and everyday words for metrics, and what to ask for in their place."""
+"""What is known about metrics: names elsewhere, and the assumptions before their arithmetic."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ccl_bench.catalog import load_data
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 def suggestion(asked: str, likeness: float = 1.0) -> str:
@@ -32,3 +37,29 @@ def _rows() -> dict[str, dict[str, list[str]]]:
 
 def _plain(asked: str) -> str:
     return re.sub(r"[\s_-]+", " ", asked).strip().casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """One assumption: the tables in which it is made, and what watches it."""
+
+    tables: tuple[str, ...]
+    assumes: str
+    guards: tuple[str, ...]
+    """Codes of the findings that report where it does not hold."""
+    refused: str
+    """In which case there is no number instead; empty where it never comes to that."""
+
+
+@cache
+def assumptions() -> tuple[Assumption, ...]:
+    """Return every assumption in the order of the data file."""
+    return tuple(
+        Assumption(tuple(row["tables"]), row["assumes"], tuple(row["guards"]), row.get("refused", ""))
+        for row in load_data("assumptions")["assumption"]
+    )
+
+
+def assumed_of(tables: Collection[str]) -> list[Assumption]:
+    """Return the assumptions that are made in some of `tables`."""
+    return [found for found in assumptions() if {*found.tables} & {*tables}]

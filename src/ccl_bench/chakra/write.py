@@ -18,7 +18,7 @@ from ccl_bench.trace.content import read_content
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
 from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
-from ccl_bench.trace.json_array import Document
+from ccl_bench.trace.values import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

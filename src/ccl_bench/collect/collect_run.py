@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench.collect import gather, injection, layout
-from ccl_bench.collect.describe import fill_card, torchtitan, torchtitan_log
+from ccl_bench.collect.describe import fill_card, torchtitan
 from ccl_bench.collect.describe.observations import observe
 from ccl_bench.collect.describe.torchtitan import effective_config
-from ccl_bench.collect.environment import capture
+from ccl_bench.collect.environment import machine
 from ccl_bench.collect.launch import nsys, process
 from ccl_bench.collect.launch.failures import Failure, diagnose_failure
 from ccl_bench.collect.launch.nsys import NsysProgram
@@ -135,7 +135,7 @@ def _record(request: Request, collected: Collected) -> None:
         collected.remarks.append(reason)
     nsys = NsysProgram(os.environ, request.nsys_options) if "nsys" in modes else None
     layout.prepare_run_directory(request.output, force=request.force)
-    environment = capture.capture_environment(request.command, request.folder, os.environ)
+    environment = machine.capture_environment(request.command, request.folder, os.environ)
     replace_object(request.output / ENVIRONMENT, environment)
     for mode in modes:
         before = gather.file_states(request.source_folders)
@@ -234,7 +234,7 @@ def _describe(request: Request, collected: Collected) -> None:
     if config and not config.path.resolve().is_relative_to(output.resolve()):
         torchtitan.save_config(config, output)
     for mode in _PROFILERS:
-        torchtitan_log.save_losses(output / layout.LOGS / f"{mode}.log", output)
+        torchtitan.save_losses(output / layout.LOGS / f"{mode}.log", output)
     recording = observations.recording or {}
     collected.remarks += recording.get("remarks", [])
     collected.step_end = str(recording.get("step_end", ""))
@@ -250,4 +250,4 @@ def _overhead(observations: Observations, log: Path) -> dict[str, float]:
     if observations.recording:
         return dict(observations.recording.get("overhead", {}))
     config = observations.configuration
-    return torchtitan_log.logged_overhead(log, config.settings.profiling) if config else {}
+    return torchtitan.logged_overhead(log, config.settings.profiling) if config else {}

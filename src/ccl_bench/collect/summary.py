@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.collect.profiling.recording import STEP_END
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
 from ccl_bench.report.formatting import plain, ranges

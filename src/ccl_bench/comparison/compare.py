@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench import __version__
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes, judge_shares
 from ccl_bench.comparison.comparability import Comparability, judge_comparability
 from ccl_bench.comparison.noise import CONFIDENCE

@@ -1,17 +1,19 @@
-"""Communication of a run, and the run with other times of it."""
+"""Communication of a run: the run with other times of it, and without ranks that come late to it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis import Silent
 from ccl_bench.whatif.meetings import MESSAGES
 from ccl_bench.whatif.run_graph import OWN, VALUES
 
 if TYPE_CHECKING:
-    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+    from ccl_bench.diagnosis.gains import Gain, Gains, Mask, Times
 
 
 def moves(gains: Gains) -> Mask:
@@ -54,3 +56,93 @@ def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
         .join(groups, on=["trace", "call"], how="left", maintain_order="left")
         .drop_nulls(["size_bytes", "step", "dimension"])
     )
+
+
+MOST_RANKS = 8
+"""Ranks that are replayed one by one: those that come latest."""
+
+MOST_TOGETHER = 3
+"""Ranks that may be late together."""
+
+_MORE = 1.25
+"""Times the gain of fewer ranks that more of them must bring together."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Ranks without whose slowness the step is shorter."""
+
+    ranks: tuple[int, ...]
+    gain: Gain
+    variant: Times
+    ratio: float
+    """Recorded over typical time of the operations in question."""
+
+
+def lateness(gains: Gains) -> dict[int, float]:
+    """Return how much later than the middle of those it met each rank came, in all, ns; the latest first."""
+    came = pl.DataFrame(
+        {"rank": gains.operations["rank"], "at": gains.operations["start_ns"], "meeting": gains.graph.meets}
+    ).filter(pl.col("meeting") >= 0)
+    typical = pl.col("at").quantile(0.5, "lower").over("meeting")
+    late = came.with_columns(late=(pl.col("at") - typical).clip(lower_bound=0))
+    sums = late.group_by("rank").agg(pl.col("late").sum()).sort("late", "rank", descending=[True, False])
+    return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
+
+
+def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
+    """Return the ranks whose operations of a kind take longer than elsewhere, and make others wait.
+
+    What all ranks would gain alike is noise. Whole pipeline stages are not meant: they have a rule.
+    """
+    late = [rank for rank, ns in lateness(gains).items() if ns > 0][:MOST_RANKS]
+    if gains.operations["rank"].n_unique() < 2 or not late:
+        raise Silent("no rank waits for another")
+    sets: list[tuple[int, ...]] = [(rank,) for rank in late]
+    most = min(MOST_TOGETHER, (gains.operations["rank"].n_unique() - 1) // 2, len(late))
+    sets += [tuple(late[:count]) for count in range(2, most + 1)]
+    sets = [ranks for ranks in sets if not _has_whole_stage(gains, ranks)]
+    masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
+    variants = [gains.replays.without(mask) for mask in masks]
+    found = gains.of(*variants)
+    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, found, strict=True) if len(ranks) == 1}
+    best: Slow | None = None
+    for ranks, mask, variant, gain in zip(sets, masks, variants, found, strict=True):
+        beyond = gain.beyond(_anyway(alone, ranks))
+        is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
+        if beyond.is_sure and is_more:
+            best = Slow(ranks, gain, variant, _ratio(gains, mask, variant))
+    return best
+
+
+def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
+    """Return what as many of the other ranks would gain, in each step."""
+    others = [by_step for rank, by_step in alone.items() if rank not in ranks]
+    if not others:
+        return np.float64(0) * next(iter(alone.values()), np.zeros(1))
+    found: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
+    return found
+
+
+def _is_more(gain: Gain, best: Gain, *, several: bool) -> bool:
+    """Whether a change brings more than another; more ranks must surely do so, and by a part of the gain."""
+    if not several:
+        return gain.mean_s > best.mean_s
+    return gain.beyond(best.by_step).is_sure and gain.mean_s > _MORE * best.mean_s
+
+
+def _has_whole_stage(gains: Gains, ranks: tuple[int, ...]) -> bool:
+    placed = gains.operations.select("rank", "stage").unique().drop_nulls()
+    stages = placed.group_by("stage").agg(pl.col("rank").is_in(ranks).all().alias("all"))
+    return len(stages) > 1 and bool(stages["all"].any())
+
+
+def _ratio(gains: Gains, mask: Mask, variant: Times) -> float:
+    own, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
+    return own / changed if changed > 0 else float("inf")
+
+
+def _length(values: Times, mask: Mask) -> float:
+    """Return the time of operations and before them, ns."""
+    parts = values[:-1].reshape(-1, 4)[mask][:, :2]
+    return float(np.maximum(parts, 0).sum())

@@ -1,4 +1,4 @@
-"""Ask every rule what costs time in a run, and put the answers in order of what they are worth."""
+"""Ask every rule what costs time in a run, order the answers by what they are worth, and sum them up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding, issue_of
 from ccl_bench.diagnosis.gains import Gains
 from ccl_bench.diagnosis.verdict import TABLES, find_verdict
+from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.report_data import REPORT_TABLES, report_data_of
 from ccl_bench.result.diagnosis import Diagnosed, Opportunity
 from ccl_bench.schema import TABLES as RAW_TABLES
 from ccl_bench.whatif import run_graph
@@ -19,11 +21,13 @@ from ccl_bench.whatif.event_graph import CyclicGraphError
 from ccl_bench.whatif.run_replays import RunReplays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ccl_bench.diagnosis import Diagnosis
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
+    from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
 
 _REPLAYED = {"gains", "graph"}
@@ -114,3 +118,57 @@ def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any])
 
 def _looked(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
     return list(rule.look(*(inputs[need] for need in rule.needs)))
+
+
+LARGE = 1_000_000_000
+"""Bytes of trace files above which a report does not replay the run, and a tenth of which an inspection."""
+
+
+def observe_run(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> ReportData:
+    """Return what a report of a run shows, with its diagnoses."""
+    is_large = _size(run) > LARGE
+    tables = () if is_large else needed_tables()
+    found, results, evidence = inspect_with_tables(
+        run, (*REPORT_TABLES, *tables), jobs=jobs, use_cache=use_cache, progress=progress
+    )
+    observed = report_data_of(found, results, evidence)
+    if is_large:
+        return replace(observed, diagnosed=_left_out(run))
+    diagnosed = _or_reason(run, lambda: diagnose_loaded(run, evidence))
+    return replace(
+        observed,
+        inspection=replace(found, verdict=diagnosed.verdict),
+        diagnosed=replace(diagnosed, findings=[]),
+    )
+
+
+def inspect_run(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> Inspection:
+    """Return what is in a run, with its verdict."""
+    tables = () if _size(run) > LARGE // 10 else (*run_graph.TABLES, *TABLES)
+    found, _, evidence = inspect_with_tables(run, tables, jobs=jobs, use_cache=use_cache, progress=progress)
+    if not tables:
+        return found
+    diagnosed = _or_reason(run, lambda: verdict_of(run, evidence))
+    return replace(found, verdict=diagnosed.verdict)
+
+
+def _size(run: Run) -> int:
+    return sum(trace.size for trace in run.traces)
+
+
+def _left_out(run: Run) -> Diagnosed:
+    reason = "the traces are large; ccl-bench diagnose shows where a step goes"
+    return Diagnosed(str(run.path), None, why_no_verdict=reason, why_no_gains=reason)
+
+
+def _or_reason(run: Run, answer: Callable[[], Diagnosed]) -> Diagnosed:
+    """Return an answer; a mistake in it becomes the reason why there is none, and costs nothing else."""
+    try:
+        return answer()
+    except Exception as error:  # a report is worth more than its first block
+        reason = f"finding one failed: {type(error).__name__}: {error}"
+        return Diagnosed(str(run.path), None, why_no_verdict=reason, why_no_gains=reason)

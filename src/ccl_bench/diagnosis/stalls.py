@@ -1,4 +1,4 @@
-"""Hosts that do something else: the run without the time they spend in it."""
+"""Hosts that do something else: in which range of the program they do, and the run without that time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ccl_bench.diagnosis.verdict import on_common_clock
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.diagnosis.gains import Gains, Times
     from ccl_bench.result.diagnosis import Opportunity
+    from ccl_bench.whatif.run_graph import RunGraph
 
 _ALL = 0.75
 """Share of the ranks from which a cause is one of all ranks."""
@@ -91,3 +92,38 @@ def _ranks(gains: Gains, variant: Times) -> list[int]:
     )
     many = sums.filter(pl.col("saved") > pl.col("saved").max() / 2)["rank"].to_list()
     return [] if len(many) >= _ALL * len(sums) else many
+
+
+OUTSIDE = "outside all ranges"
+
+_STEPS = r"^ProfilerStep#?\s*\d*$"
+_OPENS, _CLOSES = "+", "-"
+
+
+def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
+    """Return the innermost range around each operation of a trace's host threads, by row.
+
+    The time before an operation belongs to its range too; the bounds of a range belong to it.
+    """
+    found: dict[int, str] = {}
+    mine = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
+    for lane in mine.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
+        names = lane["name"].cast(pl.String).fill_null("")
+        is_step = names.str.slice(1).str.contains(_STEPS)
+        rows = zip(lane["row"], lane["kind"], names, is_step, strict=True)
+        found |= _innermost(rows)
+    return found
+
+
+def _innermost(rows: Iterable[tuple[int, str, str, bool]]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    stack: list[str] = []
+    for row, kind, name, is_step in rows:
+        found[row] = stack[-1] if stack else OUTSIDE
+        if kind != "mark" or is_step:
+            continue
+        if name.startswith(_OPENS):
+            stack.append(name[1:])
+        elif name.startswith(_CLOSES) and name[1:] in stack:
+            del stack[len(stack) - 1 - stack[::-1].index(name[1:])]
+    return found

@@ -15,7 +15,7 @@ from ccl_bench.analysis.device.completeness import (
     on_device,
     sign_of_device,
 )
-from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, overlapping_ranges, range_names, select_steps
+from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, overlapping_ranges, range_names, select_steps
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl

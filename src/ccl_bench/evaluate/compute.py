@@ -20,7 +20,7 @@ from ccl_bench.evaluate.load import (
     usable_sources,
 )
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
-from ccl_bench.metrics.shared.rows import RECORD
+from ccl_bench.metrics.shared.per_step import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import fact_table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.device.short_names import short_name
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics.shared.rows import label
+from ccl_bench.metrics.shared.per_step import label
 from ccl_bench.result.drill_down import (
     CallKind,
     CallSite,

@@ -7,18 +7,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis, engine, metrics
-from ccl_bench.analysis.communication.findings import LOOKED_AT, cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
 from ccl_bench.analysis.facts import TrackedFacts
-from ccl_bench.analysis.findings import source_findings
-from ccl_bench.analysis.memory.findings import memory_findings
-from ccl_bench.analysis.steps.choice import CHOSEN_RANGE, select_step_times
+from ccl_bench.analysis.findings import (
+    LOOKED_AT,
+    cross_rank_findings,
+    memory_findings,
+    source_findings,
+)
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
-from ccl_bench.base.counting import counted
+from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, select_step_times
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CODES, completeness_findings, find_exclusions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
+from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
@@ -14,7 +14,7 @@ from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
-from ccl_bench.metrics.shared.rows import label, step_labels
+from ccl_bench.metrics.shared.per_step import label, step_labels
 from ccl_bench.metrics.shared.waiting import divided
 from ccl_bench.result.report_data import (
     Grid,

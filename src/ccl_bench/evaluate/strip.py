@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.communication.common_clock import Clocks, clocks_of
-from ccl_bench.analysis.communication.waits import waits_by_rank_and_step
+from ccl_bench.analysis.communication.clocks import Clocks, clocks_of
+from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.analysis.strip import fewer
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics.shared.rows import label, step_labels
+from ccl_bench.metrics.shared.per_step import label, step_labels
 from ccl_bench.result.drill_down import KINDS, Lane, Strip, StripName, StripRank
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from ccl_bench import __version__
-from ccl_bench.base.csv_text import INERT_PATTERN
 from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.base.text import INERT_PATTERN
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
 from ccl_bench.leaderboard.pages.compare import compare_page
 from ccl_bench.leaderboard.pages.links import SiteLinks

@@ -6,8 +6,15 @@ from ccl_bench.analysis.device.time_by_kind import SET
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.per_step import mean_of
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    each_rank,
+    mean_of,
+    need_rows,
+    ranks_in,
+    window_of,
+)
 
 
 @metric(unit="GB/s", better="higher", revision=2)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.bandwidth import BASES, OUTLYING, outlying, rates
-from ccl_bench.analysis.communication.call_parts import PARTS
+from ccl_bench.analysis.communication.calls import PARTS
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
@@ -15,8 +15,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
-from ccl_bench.metrics.shared.per_step import by_step, seconds
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds
 from ccl_bench.metrics.shared.waiting import of_steps
 
 if TYPE_CHECKING:

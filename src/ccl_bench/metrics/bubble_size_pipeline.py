@@ -10,7 +10,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.rows import RECORD, need_rows, ranks_in, step_labels
+from ccl_bench.metrics.shared.per_step import RECORD, need_rows, ranks_in, step_labels
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import calls_in_steps, source_finding
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in, step_labels, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    label,
+    need_rows,
+    ranks_in,
+    step_labels,
+    window_of,
+)
 
 
 def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:

@@ -12,7 +12,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.bandwidth_utilization import KINDS, need_kind
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
 
 if TYPE_CHECKING:

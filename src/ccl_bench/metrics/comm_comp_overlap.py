@@ -7,8 +7,14 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
-from ccl_bench.metrics.shared.per_step import listed_parts, shares_by_step
-from ccl_bench.metrics.shared.rows import by_rank, each_rank, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    by_rank,
+    each_rank,
+    listed_parts,
+    ranks_in,
+    shares_by_step,
+    window_of,
+)
 from ccl_bench.metrics.shared.waiting import hidden_parts
 
 

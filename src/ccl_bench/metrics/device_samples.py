@@ -11,7 +11,7 @@ from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog import load_data
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.monitored import inside, mean_in, monitored
-from ccl_bench.metrics.shared.rows import RECORD, label, need_rows, window_of
+from ccl_bench.metrics.shared.per_step import RECORD, label, need_rows, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

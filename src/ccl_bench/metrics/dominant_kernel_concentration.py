@@ -8,8 +8,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
-from ccl_bench.metrics.shared.per_step import mean_of
-from ccl_bench.metrics.shared.rows import by_rank, each_rank, label, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import by_rank, each_rank, label, mean_of, ranks_in, window_of
 
 if TYPE_CHECKING:
     from ccl_bench.result.details import KernelShare, KernelSharesDetails

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.call_parts import (
+from ccl_bench.analysis.communication.calls import (
     DISAGREES,
     MEMBERS_LACK,
     NO_OTHER,
@@ -16,7 +16,7 @@ from ccl_bench.analysis.communication.call_parts import (
     UNKNOWN,
     WAITING,
 )
-from ccl_bench.analysis.communication.messages import MESSAGES
+from ccl_bench.analysis.communication.matching import MESSAGES
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_sharding
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
-from ccl_bench.metrics.shared.rows import by_rank, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    by_rank,
+    mean_of,
+    ranks_in,
+    seconds,
+    shares_by_rank,
+    shares_by_step,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -12,7 +12,7 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS
 
 
 def _fit(transfers: pl.DataFrame) -> HockneyFit | None:

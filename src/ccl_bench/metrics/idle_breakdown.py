@@ -7,8 +7,16 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_launches
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
-from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    by_rank,
+    label,
+    mean_of,
+    ranks_in,
+    seconds,
+    shares_by_rank,
+    shares_by_step,
+    window_of,
+)
 
 CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
 

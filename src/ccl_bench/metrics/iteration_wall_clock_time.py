@@ -9,7 +9,7 @@ from ccl_bench.analysis.steps.steps import slowest
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, need_rows, ranks_in, step_labels, window_of
+from ccl_bench.metrics.shared.per_step import RECORD, by_rank, need_rows, ranks_in, step_labels, window_of
 
 if TYPE_CHECKING:
     from ccl_bench.result.details import StepTimeDetails

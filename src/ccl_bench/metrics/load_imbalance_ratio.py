@@ -8,8 +8,15 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.per_step import by_step, mean_over_ranks, seconds_by_rank
-from ccl_bench.metrics.shared.rows import RECORD, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_step,
+    mean_over_ranks,
+    need_rows,
+    ranks_in,
+    seconds_by_rank,
+    window_of,
+)
 
 
 @metric(unit="ratio", better="lower", applies=(checks.several_ranks,), revision=3)

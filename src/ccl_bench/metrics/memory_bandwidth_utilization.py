@@ -8,8 +8,15 @@ from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.per_step import mean_of
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    each_rank,
+    mean_of,
+    need_rows,
+    ranks_in,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -5,8 +5,17 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, shares_by_step
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    mean_of,
+    need_rows,
+    ranks_in,
+    seconds,
+    shares_by_rank,
+    shares_by_step,
+    window_of,
+)
 
 
 @metric(unit="%", better="lower", revision=2)

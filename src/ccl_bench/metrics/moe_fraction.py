@@ -8,8 +8,14 @@ from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
-from ccl_bench.metrics.shared.per_step import mean_of, shares_by_rank, shares_by_step
-from ccl_bench.metrics.shared.rows import by_rank, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    by_rank,
+    mean_of,
+    ranks_in,
+    shares_by_rank,
+    shares_by_step,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.bandwidth import BASES
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,9 +5,17 @@ from __future__ import annotations
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.per_step import by_step, mean_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    by_step,
+    each_rank,
+    mean_of,
+    need_rows,
+    ranks_in,
+    window_of,
+)
 from ccl_bench.metrics.shared.programs import dram_utilization_of_programs
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
 
 SAMPLE = "record with nsys profile --gpu-metrics-devices=all, with the rights that reading counters needs"
 """The advice where no counter was sampled."""

@@ -7,8 +7,17 @@ from dataclasses import replace
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.per_step import by_step, share_by_device, shares_by_step
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    by_step,
+    each_rank,
+    need_rows,
+    ranks_in,
+    share_by_device,
+    shares_by_step,
+    window_of,
+)
 
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 

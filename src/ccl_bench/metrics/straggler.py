@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.communication.stragglers import (
     NOISE_FLOOR,
     find_stragglers,
+    in_steps_of,
     lag_of,
     lags,
     peers_of,
     persistence,
     waits_by_member,
+    waits_by_rank_and_step,
 )
-from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
-from ccl_bench.metrics.shared.per_step import by_step
+from ccl_bench.metrics.shared.per_step import RECORD, by_rank, by_step, label, need_rows, ranks_in
 from ccl_bench.metrics.shared.recorded_calls import FLIGHT_RECORDER, recorded_lag
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, need_rows, ranks_in
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:

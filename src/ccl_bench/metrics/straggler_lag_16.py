@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.stragglers import lags
-from ccl_bench.analysis.communication.waits import in_steps_of, waits_by_rank_and_step
+from ccl_bench.analysis.communication.stragglers import in_steps_of, lags, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
-from ccl_bench.metrics.shared.per_step import by_step, mean_of
-from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, step_labels
+from ccl_bench.metrics.shared.per_step import by_rank, by_step, label, mean_of, ranks_in, step_labels
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""

@@ -17,7 +17,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.rows import ranks_in
+from ccl_bench.metrics.shared.per_step import ranks_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

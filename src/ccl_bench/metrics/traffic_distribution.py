@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ccl_bench.analysis.communication.call_parts import PARTS, part_lengths
+from ccl_bench.analysis.communication.calls import PARTS, part_lengths
 from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
@@ -16,7 +16,7 @@ from ccl_bench.catalog.collectives import collectives
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, source_finding
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, ranks_in
 from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 
 ONE_RANK = "check the parallel degrees: every group has one member"

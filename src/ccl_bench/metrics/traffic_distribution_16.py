@@ -9,7 +9,7 @@ from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, by_rank, ranks_in
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_rank, ranks_in
 from ccl_bench.metrics.traffic_distribution import attributed, bytes_by_rank
 
 

@@ -12,7 +12,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.rows import CALLS_OF_STEPS, ranks_in
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
     STATE_DEGREES,

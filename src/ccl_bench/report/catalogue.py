@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import analysis
 from ccl_bench.analysis.derived import tables_behind
-from ccl_bench.base.csv_text import csv_lines
-from ccl_bench.catalog.assumptions import assumed_of
+from ccl_bench.base.text import csv_lines
+from ccl_bench.catalog.metric_names import assumed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ def as_csv(listed: Iterable[Entry]) -> str:
 
 def as_json(listed: Iterable[Entry]) -> str:
     """Return the catalogue as indented JSON."""
-    from ccl_bench.base.json_text import encode_json
+    from ccl_bench.base.text import encode_json
 
     return encode_json([asdict(entry) for entry in listed]).decode() + "\n"
 

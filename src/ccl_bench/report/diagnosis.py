@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import duration, plain, ranges
 from ccl_bench.report.inspection import issues

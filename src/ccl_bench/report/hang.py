@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.console import Group, Text, bullet, heading, indented
 from ccl_bench.report.formatting import plain, ranges
 from ccl_bench.report.inspection import issues

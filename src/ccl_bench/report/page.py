@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import __version__, metrics
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.context import context_of
 from ccl_bench.report.formatting import ranges, size
 from ccl_bench.report.page_model import Page

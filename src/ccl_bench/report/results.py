@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
-from ccl_bench.base.csv_text import csv_lines
+from ccl_bench.base.text import counted, csv_lines
 from ccl_bench.report.formatting import exact, plain, short
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 if TYPE_CHECKING:

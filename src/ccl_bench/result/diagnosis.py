@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 from ccl_bench.result import Displayed
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")

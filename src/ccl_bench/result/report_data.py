@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip

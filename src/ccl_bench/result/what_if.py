@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 from ccl_bench.result import Displayed
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import raw_needs
-from ccl_bench.analysis.steps.choice import CHOSEN_RANGE
-from ccl_bench.analysis.steps.marks import SOURCES
-from ccl_bench.base.counting import counted
+from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, SOURCES
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import counted
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.run.one_run import listed, several_runs_finding
 

@@ -14,8 +14,8 @@ from itertools import combinations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import counted
 from ccl_bench.trace import file_names
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ccl_bench.run.facts import (
     read_stated,
 )
 from ccl_bench.run.one_run import keep_one_run
-from ccl_bench.run.window_folder import above
+from ccl_bench.run.windows import above
 from ccl_bench.storage import remote
 from ccl_bench.trace import discovery, formats
 

@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench import engine
-from ccl_bench.analysis.communication.common_clock import Clocks, clocks_of
+from ccl_bench.analysis.communication.clocks import Clocks, clocks_of
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import check_numbers, load_tables, recorded_steps
 from ccl_bench.timeline import activity
-from ccl_bench.timeline.activity import other_slices, overall_slices, ranks_waiting, shown_waits, wait_slices
-from ccl_bench.timeline.critical_path import critical_slices
+from ccl_bench.timeline.activity import (
+    critical_slices,
+    other_slices,
+    overall_slices,
+    ranks_waiting,
+    shown_waits,
+    wait_slices,
+)
 from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
 from ccl_bench.whatif import run_graph
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:

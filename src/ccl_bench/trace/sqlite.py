@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.trace import memory
-from ccl_bench.trace.native.tables import Bounds, Field, Layout, Refused, open_tables
+from ccl_bench.trace.native.library import Bounds, Field, Layout, Refused, open_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ccl_bench.trace.native.tables import Ranges, TableFile
+    from ccl_bench.trace.native.library import Ranges, TableFile
 
 
 def _whole(value: object) -> int | None:

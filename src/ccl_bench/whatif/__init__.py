@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from ccl_bench.whatif.answer import answer_what_if
 from ccl_bench.whatif.operation_table import OperationTable, read_operation_table
-from ccl_bench.whatif.replays import Replays
+from ccl_bench.whatif.replays import Replays, TableReplays
 from ccl_bench.whatif.run_graph import RunGraph, load_run_graph
 from ccl_bench.whatif.run_replays import RunReplays
 from ccl_bench.whatif.scenarios import Scenario, parse_scenarios
-from ccl_bench.whatif.table_replays import TableReplays
 
 __all__ = [
     "OperationTable",

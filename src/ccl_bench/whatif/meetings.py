@@ -1,17 +1,29 @@
-"""Where ranks meet: collectives and messages, as the analysis matches them, else as their times allow."""
+"""Where ranks meet: collectives and messages, as the analysis matches them, else as their times allow.
+
+Where traces record no peers, the times of a pipeline decide which send belongs to which receive. A pipeline
+is a line of ranks at equal distance. Its first rank sends all messages to the second, and receives all from
+it; of the second's messages some belong to those, and the others to the third, and so on to the last. In
+every step the same calls go the same way.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.counting import counted
+import numpy as np
+
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.whatif.inferred_messages import infer_messages
+from ccl_bench.base.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Times = NDArray[np.float64]
 
 MESSAGES = ("send", "recv")
 
@@ -117,3 +129,161 @@ def _by_largest_group(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int
         if sizes["len"].all() and sizes["fits"].all() and (fits["len"] > 1).all():
             return placed.select("row", meeting=pl.struct(key).rank("dense").cast(pl.Int64))
     return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})
+
+
+_CLEARLY = 0.5
+"""The best pipeline must cost at most this share of the second."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The sends, or the receives, of one rank: `[step, number]`."""
+
+    rows: Numbers
+    start: Times
+    end: Times
+
+    def take(self, which: Numbers) -> _Side:
+        return _Side(self.rows[:, which], self.start[:, which], self.end[:, which])
+
+    def but(self, which: Numbers) -> _Side:
+        return self.take(np.setdiff1d(np.arange(self.rows.shape[1]), which))
+
+
+def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
+    """Return which calls meet, as `row` and `meeting`, and the pipeline stage of each rank.
+
+    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`.
+    A range of a library may begin after the message has left, so that the call that started it counts.
+    Without a line that fits clearly better than all others, nothing is returned.
+    """
+    kinds = _sides(calls)
+    ranks = sorted({rank for sides in kinds for rank, _ in sides})
+    fitting = []
+    for lines in _lines(ranks):
+        found = [_match_line(line, sides) for sides in kinds for line in lines]
+        matched = [each for each in found if each]
+        if len(matched) == len(found) and matched:
+            fitting.append(
+                (sum(cost for cost, _ in matched), lines, [pair for _, pairs in matched for pair in pairs])
+            )
+    fitting.sort(key=lambda each: each[0])
+    if not fitting or (len(fitting) > 1 and fitting[0][0] > _CLEARLY * fitting[1][0]):
+        return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64}), {}
+    _, lines, pairs = fitting[0]
+    sent = np.concatenate([send.reshape(-1) for send, _ in pairs])
+    received = np.concatenate([receive.reshape(-1) for _, receive in pairs])
+    numbers = np.arange(len(sent))
+    table = pl.DataFrame({"row": np.append(sent, received), "meeting": np.append(numbers, numbers)})
+    return table, {rank: stage for line in lines for stage, rank in enumerate(line)}
+
+
+def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
+    """Return the sends and receives of each rank: once for each number of messages that steps have.
+
+    What lies between two steps, or beside all, counts as steps too if it has the calls of several whole ones.
+    Steps in which a rank lacks sends or receives are left out.
+    """
+    side = ["rank", "collective"]
+    ordered = calls.sort("rank", "start_ns", maintain_order=True)
+    windowed = ordered.with_columns(window=pl.col("step").rle_id().over("rank"))
+    usual = (
+        windowed.drop_nulls("step")
+        .group_by(*side, "step")
+        .len()
+        .group_by(side)
+        .agg(usual=pl.col("len").first())
+    )
+    k = pl.int_range(pl.len()).over(*side, "window")
+    placed = windowed.join(usual, on=side, maintain_order="left").with_columns(
+        window=pl.struct("window", part=k // pl.col("usual")).rank("dense").over("rank")
+    )
+    counted = placed.with_columns(size=pl.len().over(*side, "window"))
+    ranks = counted["rank"].n_unique()
+    kinds = (
+        counted.select(*side, "window", "size")
+        .unique()
+        .sort(side)
+        .group_by("window", maintain_order=True)
+        .agg(pl.len().alias("sides"), pl.col("size").alias("signature"))
+        .filter(pl.col("sides") == 2 * ranks)
+    )
+    found = []
+    for windows in kinds.group_by("signature", maintain_order=True).agg("window")["window"]:
+        part = counted.filter(pl.col("window").is_in(windows.implode()))
+        found.append(
+            {
+                (int(rank), str(name)): _side(mine)
+                for (rank, name), mine in part.group_by("rank", "collective", maintain_order=True)
+            }
+        )
+    return found
+
+
+def _side(calls: pl.DataFrame) -> _Side:
+    """Return calls of one rank, in order, as many in each step."""
+    ordered = calls.sort("window", "start_ns", maintain_order=True)
+    shape = (ordered["window"].n_unique(), int(ordered["size"][0]))
+    begun = ordered.select(pl.coalesce("launch_ns", "start_ns")).to_series()
+    times = [column.to_numpy().astype(np.float64).reshape(shape) for column in (begun, ordered["end_ns"])]
+    return _Side(ordered["row"].to_numpy().reshape(shape), *times)
+
+
+def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
+    """Yield each way to lay ranks out as lines of equal length, with neighbours at equal distance."""
+    size = len(ranks)
+    for length in range(2, size + 1):
+        for distance in range(1, size // length + 1):
+            if size % (length * distance) == 0:
+                starts = [at for at in range(size) if (at // distance) % length == 0]
+                yield [[ranks[at + k * distance] for k in range(length)] for at in starts]
+
+
+def _match_line(
+    line: list[int], sides: dict[tuple[int, str], _Side]
+) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
+    """Return the cost of a line and its pairs of sends and receives; None where it does not fit."""
+    forth, back = sides[line[0], "send"], sides[line[0], "recv"]
+    cost, pairs = 0.0, []
+    for rank in line[1:]:
+        if not forth.rows.size or not back.rows.size:
+            return None
+        received, sent = sides[rank, "recv"], sides[rank, "send"]
+        to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
+        if to_here is None or from_here is None:
+            return None
+        cost += to_here[0] + from_here[0]
+        pairs += [(forth.rows, received.rows[:, to_here[1]]), (sent.rows[:, from_here[1]], back.rows)]
+        forth, back = sent.but(from_here[1]), received.but(to_here[1])
+    return (cost, pairs) if not forth.rows.size and not back.rows.size else None
+
+
+def _subset(whole: _Side, of: _Side, *, sending: bool) -> tuple[float, Numbers] | None:
+    """Return which calls of `of` belong, in order, to all of `whole`, at the least cost.
+
+    The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a
+    receive that ends before the send starts does not fit.
+    """
+    if whole.rows.shape[0] != of.rows.shape[0]:
+        return None
+    sends, receives = (whole, of) if sending else (of, whole)
+    took = receives.end[:, None, :] - np.maximum(sends.start[:, :, None], receives.start[:, None, :])
+    early = receives.end[:, None, :] < sends.start[:, :, None] - _EARLY_NS
+    cost = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
+    cost = cost if sending else cost.T
+    count, among = cost.shape
+    best = np.full((count + 1, among + 1), np.inf)
+    best[0] = 0
+    for number in range(1, count + 1):
+        for place in range(number, among + 1):
+            best[number, place] = min(
+                best[number, place - 1], best[number - 1, place - 1] + cost[number - 1, place - 1]
+            )
+    if not np.isfinite(best[count, among]):
+        return None
+    chosen, number = [], count
+    for place in range(among, 0, -1):
+        if number and best[number, place] < best[number, place - 1]:
+            chosen.append(place - 1)
+            number -= 1
+    return float(best[count, among]), np.array(chosen[::-1], dtype=np.int64)

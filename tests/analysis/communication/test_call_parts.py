@@ -12,7 +12,7 @@ from cross_runs import call, facts, frame, group, matched, measured, result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.communication.call_parts import (
+from ccl_bench.analysis.communication.calls import (
     DISAGREES,
     MEMBERS_LACK,
     NO_OTHER,

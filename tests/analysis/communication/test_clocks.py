@@ -8,8 +8,8 @@ from cross_plain import nccl_kernels
 from cross_runs import call, documents, group, matched, tables
 from recorded_runs import tables_of
 
-from ccl_bench.analysis.communication.findings import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.findings import cross_rank_findings
 from ccl_bench.testing import Message, Plan, Straggler, write_run
 
 MESHES = {

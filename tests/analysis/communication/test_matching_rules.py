@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 from cross_runs import call, facts, frame, group, matched
 
-from ccl_bench.analysis.communication.findings import cross_rank_findings
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.findings import cross_rank_findings
 
 TWO = group("g", 0, 1)
 

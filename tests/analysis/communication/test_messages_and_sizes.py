@@ -18,10 +18,10 @@ from cross_runs import (
     tables_and_codes,
 )
 
+from ccl_bench.analysis.communication.arguments import with_sizes
 from ccl_bench.analysis.communication.bandwidth import RAW
-from ccl_bench.analysis.communication.findings import cross_rank_findings
-from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.findings import cross_rank_findings
 from ccl_bench.testing import Experts, Plan, plans, trace_path, write_run
 
 

@@ -10,8 +10,8 @@ from et_sets import FILES, argument, calls, content, et_path, kineto_path, run_d
 from plain_json import document
 
 from ccl_bench.analysis.execution_trace.calls import completed
-from ccl_bench.analysis.execution_trace.findings import disagreements, unlinked
 from ccl_bench.analysis.execution_trace.linking import link_operators, linkable_nodes, linkable_ops
+from ccl_bench.analysis.findings import et_disagreements, unlinked
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
@@ -75,7 +75,7 @@ def test_bytes_agree_with_those_of_kineto(
 ) -> None:
     found = _tables(run_directory(tmp_path, corpus, name, 2), "et_links", "et_agreement")
     assert found["et_agreement"]["agrees"].to_list() == [True] * (2 * calls_of_a_rank)
-    assert disagreements(found["et_agreement"]) == []
+    assert et_disagreements(found["et_agreement"]) == []
     assert unlinked(found["et_links"]) == []
     assert found["et_links"]["rate"].to_list() == [1.0, 1.0]
 

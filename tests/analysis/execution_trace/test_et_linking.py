@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.execution_trace.calls import completed
-from ccl_bench.analysis.execution_trace.findings import disagreements, et_agreement, unlinked
-from ccl_bench.analysis.execution_trace.linking import et_links, link_operators, linkable_nodes, linkable_ops
+from ccl_bench.analysis.execution_trace.linking import (
+    et_agreement,
+    et_links,
+    link_operators,
+    linkable_nodes,
+    linkable_ops,
+)
+from ccl_bench.analysis.findings import et_disagreements, unlinked
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 
@@ -114,7 +120,7 @@ def test_a_call_with_other_bytes_is_a_finding() -> None:
     calls, et = _both({}, {"sent_bytes": [128]})
     agreement = et_agreement(et, calls)
     assert agreement["agrees"].to_list() == [False]
-    (finding,) = disagreements(agreement)
+    (finding,) = et_disagreements(agreement)
     assert (finding.code, finding.count) == ("et-kineto-disagree", 1)
     assert "128 bytes sent" in finding.message
 

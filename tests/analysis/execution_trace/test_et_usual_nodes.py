@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import json_array
+from ccl_bench.trace import values
 from ccl_bench.trace.formats.execution_trace import nodes, reader
 
 GROUPS = json.dumps([{"pg_name": "0", "ranks": [], "group_size": 4}])
@@ -170,11 +170,11 @@ def test_tables_of_many_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     source = text([plain(n, f"aten::op{n}", tid=2**70 if n == 9 else n) for n in range(3, 23)])
     at_once = _everything(source.encode())
     monkeypatch.setattr(reader, "_ROWS_TOGETHER", 3)
-    monkeypatch.setattr(json_array, "next_block", _small_blocks)
+    monkeypatch.setattr(values, "next_block", _small_blocks)
     assert _everything(source.encode()) == at_once
 
 
-def _small_blocks(stream: Any, document: json_array.Document, _: int) -> bytes:
+def _small_blocks(stream: Any, document: values.Document, _: int) -> bytes:
     block = stream.read(700)
     document.size += len(block)
     return block
@@ -191,5 +191,5 @@ def test_the_last_cut_is_found_from_the_end(parts: list[str]) -> None:
     last = max((match.start() + 1 for match in nodes.BOUNDARY.finditer(buffer)), default=0)
     for size in (1, 5, 60, 4096):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_array, "_LAST_BYTES", size)
-            assert json_array._cut(buffer, nodes.NODES) == last
+            patch.setattr(values, "_LAST_BYTES", size)
+            assert values._cut(buffer, nodes.NODES) == last

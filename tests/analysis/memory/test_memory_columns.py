@@ -12,9 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.trace.formats.memory_snapshot import tables
-from ccl_bench.trace.formats.memory_snapshot.reader import read_memory_snapshot
-from ccl_bench.trace.formats.memory_snapshot.tables import ACTIONS, numbers, text, texts, whole
+from ccl_bench.trace.formats.memory_snapshot import reader
+from ccl_bench.trace.formats.memory_snapshot.reader import (
+    ACTIONS,
+    numbers,
+    read_memory_snapshot,
+    text,
+    texts,
+    whole,
+)
 
 LARGEST = 1 << 63
 VALUES = st.sampled_from([0, 1, -1, 7, LARGEST - 1, LARGEST, -LARGEST, -LARGEST - 1, LARGEST // 1000, None])
@@ -76,12 +82,12 @@ def test_histories_give_what_their_events_give_one_by_one(
     snapshot = {"segments": [], "device_traces": [events + damaged, others]}
     found = _everything(snapshot)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_are_whole", lambda _: False)
+        patch.setattr(reader, "_are_whole", lambda _: False)
         assert found == _everything(snapshot)
 
 
 def test_a_whole_history_is_not_looked_at_event_by_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_is_whole", lambda _: pytest.fail("looked at one by one"))
+    monkeypatch.setattr(reader, "_is_whole", lambda _: pytest.fail("looked at one by one"))
     allocator = Allocator()
     allocator.alloc(1 << 20)
     assert _everything(snapshot_of(allocator))

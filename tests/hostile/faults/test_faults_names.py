@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from commands import EXAMPLE, invoke
 
-from ccl_bench.base.json_text import encode_json
+from ccl_bench.base.text import encode_json
 
 if TYPE_CHECKING:
     from pathlib import Path

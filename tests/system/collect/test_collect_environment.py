@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from ccl_bench.collect.environment import capture, machine
-from ccl_bench.collect.environment.capture import capture_environment
-from ccl_bench.collect.environment.machine import Unavailable, program_output, query
+from ccl_bench.collect.environment import machine
+from ccl_bench.collect.environment.machine import Unavailable, capture_environment, program_output, query
 
 # `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` on a node with two A100.
 TWO_A100 = """\
@@ -77,12 +76,12 @@ def test_only_variables_on_the_list_are_kept_and_never_a_secret():
         "HOME": "/home/ada",
         "https_proxy": "http://user:password@proxy",
     }
-    assert set(capture.relevant_variables(given)) == {
+    assert set(machine.relevant_variables(given)) == {
         "NCCL_SOCKET_IFNAME",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
         "SLURM_NNODES",
     }
-    assert "SLURM_NNODES" not in capture.communication_variables(given)
+    assert "SLURM_NNODES" not in machine.communication_variables(given)
 
 
 def test_a_source_that_is_not_there_says_why():
@@ -108,8 +107,8 @@ def test_versions_are_those_of_the_commands_own_interpreter(tmp_path, torch_inst
     launcher.write_text(f"#!{sys.executable}\n")
     launcher.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert capture.find_interpreter(["srun", "-n", "2", "launch", "x.py"], environment) == sys.executable
-    found = capture.describe_software(["launch"], tmp_path, environment)
+    assert machine.find_interpreter(["srun", "-n", "2", "launch", "x.py"], environment) == sys.executable
+    found = machine.describe_software(["launch"], tmp_path, environment)
     assert found["torch"]["version"] == version("torch")
     assert found["interpreter"] == sys.executable
 
@@ -123,7 +122,7 @@ def test_versions_are_those_of_the_commands_own_interpreter(tmp_path, torch_inst
     ],
 )
 def test_the_interpreter_is_found_behind_launchers(command, expected):
-    assert capture.find_interpreter(command, {"PATH": ""}) == expected
+    assert machine.find_interpreter(command, {"PATH": ""}) == expected
 
 
 def test_the_state_of_a_checkout_is_kept(tmp_path):
@@ -134,17 +133,17 @@ def test_the_state_of_a_checkout_is_kept(tmp_path):
             capture_output=True,
         )
 
-    assert query(lambda: capture.describe_git(tmp_path)) == {
+    assert query(lambda: machine.describe_git(tmp_path)) == {
         "absent": "the working directory is not in a git checkout"
     }
     git("init", "-b", "main")
     (tmp_path / "train.py").write_text("1")
     git("add", ".")
     git("commit", "-m", "first")
-    clean = capture.describe_git(tmp_path)
+    clean = machine.describe_git(tmp_path)
     assert (clean["branch"], clean["is_clean"], len(clean["commit"])) == ("main", True, 40)
     (tmp_path / "train.py").write_text("2")
-    assert capture.describe_git(tmp_path)["changed_files"] == 1
+    assert machine.describe_git(tmp_path)["changed_files"] == 1
 
 
 def test_absent_is_a_value_of_its_own():

@@ -16,7 +16,7 @@ from collected import ENVIRONMENT, HERE, collect, files
 from shared import made_once
 
 from ccl_bench.collect.injection import startup_variables
-from ccl_bench.collect.injection.jax_steps import JaxStepCounter
+from ccl_bench.collect.injection.jax_hooks import JaxStepCounter
 from ccl_bench.collect.injection.steps import Beat
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run

@@ -17,7 +17,7 @@ from shared import made_once
 from ccl_bench.base.errors import UsageError
 from ccl_bench.collect import Phase, Schedule, profile
 from ccl_bench.collect.profiling import ranks
-from ccl_bench.collect.profiling.export import export_trace
+from ccl_bench.collect.profiling.recorders import export_trace
 
 
 def test_phases_follow_each_other():
@@ -139,7 +139,7 @@ def test_ranks_wait_longer_than_any_collective_may_last(tmp_path, torch_installe
 
 TURNS = """
 import json, sys, time
-from ccl_bench.collect.profiling.export import write_slot
+from ccl_bench.collect.profiling.recorders import write_slot
 with write_slot(int(sys.argv[1]), int(sys.argv[2])):
     began = time.monotonic()
     time.sleep(0.2)

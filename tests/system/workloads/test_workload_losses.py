@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ccl_bench.collect.describe.torchtitan_log import logged_losses, save_losses
+from ccl_bench.collect.describe.torchtitan import logged_losses, save_losses
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.collect.describe.torchtitan_log import logged_overhead
+from ccl_bench.collect.describe.torchtitan import logged_overhead
 from ccl_bench.side_files.torchtitan import Profiling
 
 if TYPE_CHECKING:

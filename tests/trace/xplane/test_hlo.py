@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_profiles import instruction, message, packed, program, shape
 
-from ccl_bench.trace.hlo.instruction import Shape, convolution, dot, iota_groups
+from ccl_bench.trace.hlo.instruction import Shape, convolution, dot, iota_groups, read_instruction
 from ccl_bench.trace.hlo.program import read_program
-from ccl_bench.trace.hlo.text import read_instruction
 
 F32 = 11
 

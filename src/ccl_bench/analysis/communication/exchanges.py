@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.arguments import widths
 from ccl_bench.analysis.communication.groups import with_groups
-from ccl_bench.analysis.communication.message_size import widths
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl

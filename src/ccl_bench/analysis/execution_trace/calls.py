@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication import naming
-from ccl_bench.analysis.communication.arguments import launched, starters
+from ccl_bench.analysis.communication.arguments import launched, starters, with_sizes
 from ccl_bench.analysis.communication.groups import GROUP_COLUMNS, described_groups, with_groups
-from ccl_bench.analysis.communication.message_size import with_sizes
 from ccl_bench.analysis.communication.traffic import with_dimensions
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import gloo_ranges

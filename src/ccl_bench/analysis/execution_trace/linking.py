@@ -249,3 +249,40 @@ def links_of_ranks(
             )
         else:
             yield key, *best
+
+
+COMPARED = ("sent_bytes", "received_bytes")
+"""Columns of a call that both recordings state."""
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    rank=("Int64", "rank"),
+    trace=("Int64", "the Kineto trace"),
+    call=("Int64", "number of the call in the Kineto trace"),
+    node=("Int64", "number of the node in the Execution Trace"),
+    collective=("String", "canonical collective, as Kineto has it"),
+    et_collective=("String", "canonical collective, as the Execution Trace has it"),
+    sent_bytes=("Int64", "bytes sent by this rank, as Kineto has it"),
+    et_sent_bytes=("Int64", "bytes sent by this rank, as the Execution Trace has it"),
+    received_bytes=("Int64", "bytes received by this rank, as Kineto has it"),
+    et_received_bytes=("Int64", "bytes received by this rank, as the Execution Trace has it"),
+    agrees=("Boolean", "whether both are the same; null where one of them has no size"),
+)
+def et_agreement(et_calls: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """One communication call that both an Execution Trace and a Kineto trace recorded."""
+    known = et_calls.drop_nulls("call_start_ns").select(
+        pl.col("call_trace").alias("trace"),
+        pl.col("call_start_ns").alias("start_ns"),
+        pl.col("call_stream").alias("stream"),
+        "node",
+        *(pl.col(name).alias(f"et_{name}") for name in ("collective", *COMPARED)),
+    )
+    both = calls.join(known, on=["trace", "start_ns", "stream"], how="inner", maintain_order="left")
+    same_call = pl.col("collective") == pl.col("et_collective")
+    differ = [pl.col(name) != pl.col(f"et_{name}") for name in COMPARED]
+    is_known = pl.any_horizontal(difference.is_not_null() for difference in differ)
+    same_size = ~pl.any_horizontal(difference.fill_null(value=False) for difference in differ)
+    agrees = pl.when(is_known | ~same_call).then(same_call & same_size)
+    return both.with_columns(agrees.alias("agrees")).select(*DERIVED.get("et_agreement").table.columns)

@@ -1,8 +1,16 @@
-"""The calls of Flight Recorder dumps with what decides whether ranks agree, and whether a call is over."""
+"""Flight Recorder dumps: the calls, who is in each process group, and which send meets which receive."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.recorder.divergence import Found
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _INPUT_ALONE = ("reduce", "_reduce_oop", "gather", "reduce_scatter", "reduce_scatter_v")
 """Operations whose outputs differ between ranks by design."""
@@ -50,3 +58,210 @@ def _sizes(side: str) -> pl.Expr:
     """Return the elements of each tensor of one side, as a text."""
     product = pl.element().list.eval(pl.element().product()).list.first().fill_null(1)
     return pl.col(f"{side}_shapes").list.eval(product).cast(pl.List(pl.String)).list.join(",")
+
+
+DEFAULT = "default_pg"
+"""Description of the group of all ranks."""
+_SAYING_NOTHING = ("", "undefined")
+"""Descriptions of groups that have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """A process group; one name may be that of several with other members, as `split_group` makes them."""
+
+    number: int
+    """Its number among the groups of the dumps."""
+    name: str
+    description: str
+    members: tuple[int, ...]
+    """Global ranks in order."""
+    possible: tuple[int, ...] = ()
+    """Ranks that may be members too where no dump lists them and these are only who used it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of a run, and which of them a rank means by a name."""
+
+    groups: list[ProcessGroup]
+    of_rank: pl.DataFrame
+    """One row for each rank and name: `rank`, `group`, `number`."""
+
+
+def find_groups(
+    calls: pl.DataFrame, listed: pl.DataFrame, dumped: Collection[int], world_size: int | None
+) -> Groups:
+    """Return the groups of `recorded_calls` and `recorded_groups`, with their members.
+
+    A rank's own list counts first, then another rank's list that has it as a member. Where none lists a
+    group, as with gloo, the default group has all ranks and another has the ranks that used it; others may be
+    members too, except those with a group of their own of the same description.
+    """
+    own = {
+        (rank, name): tuple(ranks)
+        for rank, name, ranks in listed.select("rank", "group", "ranks").iter_rows()
+    }
+    by_name: dict[str, set[tuple[int, ...]]] = {}
+    for (_, name), members in own.items():
+        by_name.setdefault(name, set()).add(members)
+    used = calls.select("rank", "group", "description").unique().sort("rank", "group")
+    everyone = _world(calls, dumped, own.values(), world_size)
+    users: dict[str, set[int]] = {}
+    described: dict[str, set[int]] = {}
+    for rank, name, description in used.iter_rows():
+        users.setdefault(name, set()).add(rank)
+        described.setdefault(description, set()).add(rank)
+
+    def members_of(rank: int, name: str, description: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if (rank, name) in own:
+            return own[rank, name], ()
+        if stated := sorted(members for members in by_name.get(name, ()) if rank in members):
+            return stated[0], ()
+        if description == DEFAULT:
+            return everyone, ()
+        elsewhere = described[description] if description not in _SAYING_NOTHING else users[name]
+        return tuple(sorted(users[name])), tuple(rank for rank in everyone if rank not in elsewhere)
+
+    numbers: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
+    rows = []
+    descriptions = listed.select("rank", "group", "description")
+    for rank, name, description in pl.concat([used, descriptions]).unique(maintain_order=True).iter_rows():
+        members, possible = members_of(rank, name, description)
+        group = ProcessGroup(len(numbers), name, description, members, possible)
+        found = numbers.setdefault((name, members), group)
+        rows.append((rank, name, found.number))
+    schema = {"rank": pl.Int64, "group": pl.String, "number": pl.Int64}
+    of_rank = pl.DataFrame(rows, schema=schema, orient="row").unique(["rank", "group"], maintain_order=True)
+    return Groups([*numbers.values()], of_rank)
+
+
+def _world(
+    calls: pl.DataFrame,
+    dumped: Collection[int],
+    listed: Iterable[tuple[int, ...]],
+    world_size: int | None,
+) -> tuple[int, ...]:
+    """Return all ranks of the job: as many as are stated, are in a list, or an all-gather has room for."""
+    known = {*dumped, *(rank for members in listed for rank in members)}
+    size = max(world_size or 0, max(known, default=-1) + 1, _gathered(calls))
+    return tuple(range(size))
+
+
+def _gathered(calls: pl.DataFrame) -> int:
+    """Return how many ranks' tensors the all-gathers of the default group have room for; 0 without any."""
+    gathers = calls.filter(
+        (pl.col("description") == DEFAULT) & pl.col("operation").str.contains("all_?gather")
+    ).select("in_shapes", "out_shapes")
+    sizes = [0]
+    for taken, given in gathers.unique().iter_rows():
+        one, all_of = elements(taken), elements(given)
+        sizes += [all_of // one] if one and all_of % one == 0 else []
+    return max(sizes)
+
+
+def elements(shapes: Iterable[Iterable[int]]) -> int:
+    """Return the elements of tensors with these shapes."""
+    total = 0
+    for shape in shapes:
+        product = 1
+        for size in shape:
+            product *= size
+        total += product
+    return total
+
+
+_SEND, _RECEIVE = r"^send (?P<source>\d+)->(?P<target>\d+)$", r"^recv (?P<target>\d+)<-(?P<source>\d+)$"
+
+
+def message_divergences(
+    calls: pl.DataFrame, groups: list[ProcessGroup], first_records: Mapping[int, int]
+) -> Iterator[Found]:
+    """Yield, for each pair of ranks, the first message that one of them lacks or sees in another size.
+
+    Where older records of either were overwritten, only messages that are still waited for are counted.
+    """
+    ends = _ends(calls, groups)
+    if ends.is_empty():
+        return
+    forgets = [rank for rank, first in first_records.items() if first > 0]
+    pair = ["number", "source", "target"]
+    partial = (pl.col("source").is_in(forgets) | pl.col("target").is_in(forgets)).alias("partial")
+    counted = (
+        ends.with_columns(partial)
+        .filter(~pl.col("partial") | ~pl.col("is_done") & ~pl.col("is_retired"))
+        .sort("row")
+        .with_columns(pl.int_range(1, pl.len() + 1).over(*pair, "is_send").alias("message"))
+    )
+    columns = [*pair, "message", "row", "elements", "is_done", "is_retired"]
+    sent = counted.filter("is_send").select(columns)
+    received = counted.filter(~pl.col("is_send")).select(columns)
+    met = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
+        *pair, "message"
+    )
+    unequal = met.filter(
+        pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
+    ).filter(~_is_over())
+    for found in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
+        yield _found(found, groups[found["number"]], first_records)
+
+
+def _is_over() -> pl.Expr:
+    """Whether an end without its peer waits no longer: a send may be over before it is received."""
+    unmet = pl.col("row_in").is_null()
+    return unmet & (pl.col("is_done") | pl.col("is_retired")) | (
+        pl.col("row").is_null() & pl.col("is_done_in")
+    )
+
+
+def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
+    """Return sends and receives with the global ranks of both sides; dumps hold ranks in the group."""
+    named = calls.filter("is_p2p").with_columns(
+        pl.col("operation").str.starts_with("send").alias("is_send"),
+        *(
+            pl.coalesce(
+                pl.col("operation").str.extract(pattern, 1 + ((name == "target") ^ swapped))
+                for pattern, swapped in ((_SEND, False), (_RECEIVE, True))
+            )
+            .cast(pl.Int64)
+            .alias(name)
+            for name in ("source", "target")
+        ),
+    )
+    rows = [
+        (
+            row,
+            number,
+            members[source],
+            members[target],
+            send,
+            elements(given if send else taken),
+            done,
+            retired,
+        )
+        for row, number, source, target, send, given, taken, done, retired in named.drop_nulls(
+            ["source", "target"]
+        )
+        .select(
+            "row", "number", "source", "target", "is_send", "in_shapes", "out_shapes", "is_done", "is_retired"
+        )
+        .iter_rows()
+        if max(source, target) < len(members := groups[number].members)
+    ]
+    names = ("row", "number", "source", "target", "is_send", "elements", "is_done", "is_retired")
+    flags = {"is_send", "is_done", "is_retired"}
+    schema = {name: pl.Boolean() if name in flags else pl.Int64() for name in names}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _found(row: dict[str, int], group: ProcessGroup, first_records: Mapping[int, int]) -> Found:
+    source, target, number = row["source"], row["target"], row["message"]
+    sides = {source: row["row"], target: row["row_in"]}
+    there = {rank: place for rank, place in sides.items() if place is not None}
+    operation = f"message {source}->{target}"
+    if len(there) == 2:
+        return Found(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
+    lacking = [rank for rank in sides if rank not in there]
+    if lacking[0] in first_records:
+        return Found(MISSING, group, number, operation, there, lacking, is_p2p=True)
+    return Found(NO_DUMP, group, number, operation, there, [], {}, lacking, is_p2p=True)

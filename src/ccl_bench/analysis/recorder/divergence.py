@@ -12,7 +12,7 @@ from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP, UNFINISHED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ccl_bench.analysis.recorder.groups import ProcessGroup
+    from ccl_bench.analysis.recorder.calls import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)

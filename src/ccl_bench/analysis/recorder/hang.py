@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.recorder.calls import prepared
+from ccl_bench.analysis.recorder.calls import find_groups, message_divergences, prepared
 from ccl_bench.analysis.recorder.divergence import Found, collective_divergences
-from ccl_bench.analysis.recorder.groups import find_groups
-from ccl_bench.analysis.recorder.messages import message_divergences
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import UNFINISHED, Call, Divergence, Frame, Hang, Missing
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.steps.steps import slowest, step_times
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 

@@ -13,7 +13,7 @@ from ccl_bench.analysis.intervals import (
     window_at,
 )
 from ccl_bench.analysis.steps import marks
-from ccl_bench.analysis.steps.choice import chosen_ranges
+from ccl_bench.analysis.steps.marks import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 

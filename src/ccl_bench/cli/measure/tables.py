@@ -136,7 +136,7 @@ def _write(
     force: bool,
 ) -> None:
     from ccl_bench.api.tables import SCHEMA_FILE, write_tables
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
 
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")

@@ -44,7 +44,7 @@ def timeline(
     force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.report.console import show
     from ccl_bench.report.formatting import size
 

@@ -133,7 +133,7 @@ def site(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.site import write_site
     from ccl_bench.report.console import show
 
@@ -180,7 +180,7 @@ def index(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.store import open_store
     from ccl_bench.leaderboard.store.database import downgrade as take_back
     from ccl_bench.report.console import show
@@ -225,7 +225,7 @@ def backup(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.backup import write_backup
     from ccl_bench.leaderboard.store import open_store
     from ccl_bench.report.console import show
@@ -341,7 +341,7 @@ def worker(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.worker import Worker
 
     done = Worker(open_current_store(data, database)).run(until_empty=until_empty)

@@ -155,8 +155,7 @@ def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
 def _sign(upload: Upload, key: str | None, destination: Destination) -> None:
     if key is None:
         return
-    from ccl_bench.leaderboard.bundle.minisign import read_secret_key
-    from ccl_bench.leaderboard.bundle.origin import sign_bundle
+    from ccl_bench.leaderboard.bundle.origin import read_secret_key, sign_bundle
 
     secret = read_secret_key(Path(key).expanduser())
     sign_bundle(upload.bundle.folder, secret, destination.submitter(upload))

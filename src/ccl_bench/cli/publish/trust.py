@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.leaderboard.publishing.audit import Audit
-    from ccl_bench.leaderboard.publishing.keys import KeyRow
+    from ccl_bench.leaderboard.publishing.tokens import KeyRow
 
 ABOUT_KEYGEN = """Make a key to sign runs: NAME.key stays on this machine, NAME.pub is for everybody.
 
@@ -67,7 +67,7 @@ def keygen(
 
     check_installed()
     from ccl_bench.cli.runner import say
-    from ccl_bench.leaderboard.bundle.minisign import new_key
+    from ccl_bench.leaderboard.bundle.origin import new_key
 
     secret, public = Path(f"{name}.key"), Path(f"{name}.pub")
     for path in (secret, public):
@@ -103,8 +103,8 @@ def key(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.leaderboard.bundle.minisign import read_public_key
-    from ccl_bench.leaderboard.publishing import keys, tokens
+    from ccl_bench.leaderboard.bundle.origin import read_public_key
+    from ccl_bench.leaderboard.publishing import tokens
     from ccl_bench.leaderboard.publishing.moderation import OPERATOR
     from ccl_bench.leaderboard.store import open_store
 
@@ -115,15 +115,15 @@ def key(
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None and file is not None:
         given = read_public_key(Path(file))
-        keys.register_key(store.engine, submitter, given)
+        tokens.register_key(store.engine, submitter, given)
         said = {"key": given.id, "submitter": submitter, "by": OPERATOR.submitter}
         tokens.log_event(store.data, "key-registered", **said)
         sys.stdout.write(f"{given.id}\n")
     elif revoke is not None:
-        keys.revoke_key(store.engine, revoke)
+        tokens.revoke_key(store.engine, revoke)
         tokens.log_event(store.data, "key-revoked", key=revoke, by=OPERATOR.submitter)
     else:
-        _show_keys(keys.list_keys(store.engine))
+        _show_keys(tokens.list_keys(store.engine))
     store.engine.dispose()
     return 0
 
@@ -161,8 +161,7 @@ def verify(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.leaderboard.bundle.minisign import read_public_key
-    from ccl_bench.leaderboard.bundle.origin import verify_bundle
+    from ccl_bench.leaderboard.bundle.origin import read_public_key, verify_bundle
     from ccl_bench.report.console import show
 
     public = read_public_key(Path(key))
@@ -211,7 +210,7 @@ def audit(
 
 
 def _show_audit(found: Audit) -> None:
-    from ccl_bench.base.counting import counted
+    from ccl_bench.base.text import counted
     from ccl_bench.cli.runner import say
     from ccl_bench.report.console import show
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import fill, read_card, template
 from ccl_bench.card.fields import Section, key_of
-from ccl_bench.collect.environment.capture import communication_variables
+from ccl_bench.collect.environment.machine import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
 from ccl_bench.storage.files import replace_object, replace_text
 

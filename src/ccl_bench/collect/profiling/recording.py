@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.collect.profiling import frameworks, rank_summary, ranks
-from ccl_bench.collect.profiling.export import WRITERS_PER_NODE, write_slot
 from ccl_bench.collect.profiling.rank_summary import (
     log_warnings,
     short_loop_remark,
     summarise_rank,
 )
 from ccl_bench.collect.profiling.ranks import BARRIER_TIMEOUT_S, Barrier
-from ccl_bench.collect.profiling.recorders import ExpertCounts
+from ccl_bench.collect.profiling.recorders import WRITERS_PER_NODE, ExpertCounts, write_slot
 from ccl_bench.collect.profiling.schedule import Phase, Schedule
 
 if TYPE_CHECKING:

@@ -4,7 +4,12 @@ A definition is a TOML file, such as `workloads/llama3.1-8b-torchtitan-tp-perlmu
 `torchtitan.toml` and `machines.toml` beside this file, and the shell files that the generated scripts source.
 """
 
-from ccl_bench.collect.workloads.definition import Definition, Machine, read_definition
-from ccl_bench.collect.workloads.folder import folder_files, write_folder
+from ccl_bench.collect.workloads.definition import (
+    Definition,
+    Machine,
+    folder_files,
+    read_definition,
+    write_folder,
+)
 
 __all__ = ["Definition", "Machine", "folder_files", "read_definition", "write_folder"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ccl_bench.analysis.steps.findings import outliers
 from ccl_bench.analysis.steps.findings import warm_up as count_warm_up
-from ccl_bench.base.counting import numbers
+from ccl_bench.base.text import numbers
 from ccl_bench.diagnosis import Silent, diagnosis
 
 if TYPE_CHECKING:

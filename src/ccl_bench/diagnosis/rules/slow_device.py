@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import ranks_do
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import ranks_do
 from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.communication import slow_ranks
 from ccl_bench.diagnosis.experts import expert_loads, expert_work
-from ccl_bench.diagnosis.lateness import slow_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

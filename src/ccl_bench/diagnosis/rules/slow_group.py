@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import numbers
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import numbers
 from ccl_bench.diagnosis import Silent, diagnosis
 from ccl_bench.diagnosis.communication import of_rows, transfers
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.host_ranges import OUTSIDE, ranges_of_rows
-from ccl_bench.diagnosis.stalls import without_intervals
+from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows, without_intervals
 from ccl_bench.diagnosis.verdict import on_common_clock
 from ccl_bench.whatif.run_graph import TAIL, VALUES
 

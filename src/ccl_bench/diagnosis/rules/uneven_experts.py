@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import ranks_do
+from ccl_bench.base.text import ranks_do
 from ccl_bench.diagnosis import Silent, diagnosis
 from ccl_bench.diagnosis.experts import expert_loads, expert_work, with_even_experts
 

@@ -3,24 +3,33 @@
 The signed message is what `sha256sum` prints for the files of the bundle: its own hash is the identifier of
 the run. The trusted comment, signed too, names the run, the publisher and the time. Both are in the one file
 `origin.minisig`, which lies beside the files and is not part of the identifier.
+
+Keys and signatures are Ed25519 over the BLAKE2b-512 hash of a message. Each file is a line that nothing
+protects and a line of Base64; a signature has two more, a comment and the signature of that comment. The
+formats are described at https://jedisct1.github.io/minisign/.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import FILES, HISTORY, ORIGIN, bundle_id, hash_list
-from ccl_bench.leaderboard.bundle.minisign import WrongSignatureError, parse_signature
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ccl_bench.leaderboard.bundle.minisign import PublicKey, SecretKey, Signature
 
 _COMMENT = re.compile(
     r"ccl-bench origin\trun:(?P<run>[0-9a-f]{64})\tpublisher:(?P<publisher>[^\t]{1,64})"
@@ -89,3 +98,212 @@ def read_origin(folder: Path) -> Origin | None:
     if stated is None or not stated["publisher"].isprintable():
         raise InputError("does not say which run, publisher and time it is for", where=ORIGIN, fix=_FIX)
     return Origin(stated["publisher"], stated["at"], stated["run"], signature)
+
+
+_ALGORITHM, _PREHASHED = b"Ed", b"ED"
+_NO_PASSWORD, _CHECKSUM = bytes(2), b"B2"
+_SALT_AND_COSTS = bytes(32 + 8 + 8)
+_ID_BYTES, _KEY_BYTES, _SIGNATURE_BYTES = 8, 32, 64
+_UNTRUSTED, _TRUSTED = "untrusted comment: ", "trusted comment: "
+_FILE_BYTES = 16 << 10
+"""Longest file that is read; minisign's own limit for a comment is 8 KiB."""
+
+
+class WrongSignatureError(InputError):
+    """A signature is not of this message, this comment or this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A public key, with the number by which signatures name it."""
+
+    number: bytes
+    raw: bytes
+
+    @property
+    def id(self) -> str:
+        """The number as minisign prints it: sixteen hexadecimal digits."""
+        return _key_id(self.number)
+
+    @property
+    def text(self) -> str:
+        """The one line of Base64 that stands for the key."""
+        return _encoded(_ALGORITHM + self.number + self.raw)
+
+    def write(self, path: Path) -> None:
+        """Write the key into a file that is not there yet."""
+        _write_new(path, f"{_UNTRUSTED}minisign public key {self.id}\n{self.text}\n", mode=0o644)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature and its comment; `verify` says whether they hold."""
+
+    number: bytes
+    signed: bytes
+    """Signature of the hash of the message."""
+    comment: str
+    comment_signed: bytes
+    """Signature of `signed` and the comment."""
+
+    @property
+    def key_id(self) -> str:
+        """The number of the key, as minisign prints it."""
+        return _key_id(self.number)
+
+    @property
+    def text(self) -> str:
+        """The file, as minisign writes it."""
+        first = _encoded(_PREHASHED + self.number + self.signed)
+        return (
+            f"{_UNTRUSTED}signature of ccl-bench\n{first}\n"
+            f"{_TRUSTED}{self.comment}\n{_encoded(self.comment_signed)}\n"
+        )
+
+    def verify_comment(self, key: PublicKey) -> None:
+        """Raise WrongSignatureError unless the comment was signed with this key."""
+        if key.number != self.number:
+            wrong = f"it is signed with the key {self.key_id}, not with {key.id}"
+            raise WrongSignatureError(wrong, fix="use the public key of who signed it")
+        _verify(key, self.comment_signed, self.signed + self.comment.encode(), "its comment")
+
+    def verify(self, message: bytes, key: PublicKey) -> None:
+        """Raise WrongSignatureError unless message and comment were signed with this key."""
+        self.verify_comment(key)
+        _verify(key, self.signed, _prehash(message), "the message")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """A secret key without a password."""
+
+    number: bytes
+    seed: bytes
+
+    @property
+    def public(self) -> PublicKey:
+        """The public key that belongs to it."""
+        raw = self._private.public_key().public_bytes(
+            serialization.Encoding.Raw, serialization.PublicFormat.Raw
+        )
+        return PublicKey(self.number, raw)
+
+    @property
+    def _private(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    def sign(self, message: bytes, comment: str) -> Signature:
+        """Return the signature of a message, and of a comment of one line."""
+        signed = self._private.sign(_prehash(message))
+        return Signature(self.number, signed, comment, self._private.sign(signed + comment.encode()))
+
+    def write(self, path: Path) -> None:
+        """Write the key into a file that is not there yet and that only its owner can read."""
+        head = _ALGORITHM + _NO_PASSWORD + _CHECKSUM + _SALT_AND_COSTS
+        held = head + self.number + self.seed + self.public.raw + bytes(32)
+        _write_new(path, f"{_UNTRUSTED}minisign secret key of ccl-bench\n{_encoded(held)}\n", mode=0o600)
+
+
+def new_key() -> SecretKey:
+    """Return a new key."""
+    return SecretKey(os.urandom(_ID_BYTES), os.urandom(_KEY_BYTES))
+
+
+def read_public_key(path: Path) -> PublicKey:
+    """Return the key in a file; it may also hold the line of Base64 alone."""
+    lines = _lines(path)
+    try:
+        return parse_public_key(lines[-1] if lines else "")
+    except ValueError as error:
+        fix = "give the .pub file that ccl-bench keygen or minisign -G wrote"
+        raise InputError("is no public key of minisign", where=str(path), fix=fix) from error
+
+
+def parse_public_key(text: str) -> PublicKey:
+    """Return the key of a line of Base64, or raise ValueError."""
+    raw = _decoded(text, len(_ALGORITHM) + _ID_BYTES + _KEY_BYTES)
+    if not raw.startswith(_ALGORITHM):
+        raise ValueError("is of another algorithm")
+    return PublicKey(raw[2:10], raw[10:])
+
+
+def read_secret_key(path: Path) -> SecretKey:
+    """Return the key in a file, which must have no password."""
+    lines = _lines(path)
+    fix = "give the .key file that ccl-bench keygen or minisign -G -W wrote"
+    try:
+        raw = _decoded(lines[-1] if lines else "", 6 + len(_SALT_AND_COSTS) + 8 + 64 + 32)
+    except ValueError as error:
+        raise InputError("is no secret key of minisign", where=str(path), fix=fix) from error
+    held = raw[6 + len(_SALT_AND_COSTS) :]
+    if raw[:2] == _ALGORITHM and raw[2:4] != _NO_PASSWORD:
+        take_off = f"take a copy without one: cp {path.name} copy.key; minisign -C -W -s copy.key"
+        raise InputError("is protected by a password", where=str(path), fix=take_off)
+    found = SecretKey(held[:8], held[8:40])
+    if raw[:2] != _ALGORITHM or found.public.raw != held[40:72]:
+        raise InputError("is a damaged secret key", where=str(path), fix="restore it from a copy")
+    return found
+
+
+def parse_signature(text: str) -> Signature:
+    """Return the signature in a text, or raise ValueError."""
+    lines = text.splitlines()
+    if len(lines) != 4 or not lines[0].startswith(_UNTRUSTED) or not lines[2].startswith(_TRUSTED):
+        raise ValueError("does not have the four lines of a signature")
+    first = _decoded(lines[1], len(_PREHASHED) + _ID_BYTES + _SIGNATURE_BYTES)
+    if not first.startswith(_PREHASHED):
+        raise ValueError("does not sign a hash")
+    comment = lines[2].removeprefix(_TRUSTED)
+    return Signature(first[2:10], first[10:], comment, _decoded(lines[3], _SIGNATURE_BYTES))
+
+
+def _verify(key: PublicKey, signature: bytes, message: bytes, what: str) -> None:
+    try:
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, message)
+    except InvalidSignature as error:
+        wrong = f"the signature of {what} is wrong: it was changed, or the key {key.id} never signed it"
+        raise WrongSignatureError(
+            wrong, fix="get file and signature again from who published them"
+        ) from error
+
+
+def _prehash(message: bytes) -> bytes:
+    return hashlib.blake2b(message).digest()
+
+
+def _key_id(number: bytes) -> str:
+    return number[::-1].hex().upper()
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _decoded(text: str, size: int) -> bytes:
+    """Return the bytes of a line of Base64, of which there must be `size`."""
+    try:
+        raw = base64.b64decode(text.strip().encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise ValueError("is no Base64") from error
+    if len(raw) != size:
+        raise ValueError(f"has {len(raw)} bytes, not {size}")
+    return raw
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_FILE_BYTES).decode("utf-8", errors="replace").splitlines()
+    except OSError as error:
+        fix = "check the path; ccl-bench keygen makes keys"
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
+
+
+def _write_new(path: Path, text: str, *, mode: int) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        fix = "choose another name; a key is never overwritten"
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error
+    with open(handle, "w", encoding="ascii") as stream:  # noqa: PTH123  a descriptor, made with its rights
+        stream.write(text)

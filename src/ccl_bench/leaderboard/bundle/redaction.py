@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.collect.environment.capture import FILE_NAME
+from ccl_bench.collect.environment.machine import FILE_NAME
 from ccl_bench.leaderboard.bundle.build import input_files, run_name
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import RANK_MAP

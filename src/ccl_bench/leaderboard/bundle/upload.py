@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import counted
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.leaderboard.bundle.build import build_bundle, input_files

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.rows import known_metrics
 from ccl_bench.report.formatting import amount, exact

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import CclBenchError, InputError
+from ccl_bench.base.text import counted
 from ccl_bench.leaderboard.bundle.format import CARD, REPORT
 from ccl_bench.leaderboard.pages.render import (
     hardware_text,

@@ -10,8 +10,7 @@ from sqlalchemy import select
 
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.leaderboard.bundle.format import open_bundle, read_history
-from ccl_bench.leaderboard.bundle.minisign import parse_public_key
-from ccl_bench.leaderboard.bundle.origin import read_origin
+from ccl_bench.leaderboard.bundle.origin import parse_public_key, read_origin
 from ccl_bench.leaderboard.store import log
 from ccl_bench.leaderboard.store.tables import KEYS, RUNS
 

@@ -22,7 +22,6 @@ from ccl_bench.leaderboard.bundle.format import bundle_id
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.publishing import queue
-from ccl_bench.leaderboard.publishing.keys import check_origin
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
     UPLOADS_FOLDER,
@@ -31,7 +30,7 @@ from ccl_bench.leaderboard.publishing.publications import (
     publication_lock,
     register_publication,
 )
-from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.publishing.tokens import Role, check_origin
 from ccl_bench.leaderboard.store import State, locked, new_event
 from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
 

@@ -19,8 +19,8 @@ import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import CclBenchError, InputError
+from ccl_bench.base.text import counted
 from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import queue, tokens
 from ccl_bench.leaderboard.publishing.confinement import missing_protection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
 
-from ccl_bench.base.csv_text import csv_lines
+from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.metrics.shared.rows import RECORD, label, need_rows
+from ccl_bench.metrics.shared.per_step import RECORD, label, need_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -8,10 +8,10 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:

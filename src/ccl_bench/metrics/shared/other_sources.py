@@ -9,7 +9,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.metrics.shared.rows import by_rank, label, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import by_rank, label, ranks_in, window_of
 from ccl_bench.result import WHOLE_TRACE
 
 RANK_STEP_TIMES = "step_times_per_rank.json"

@@ -9,8 +9,16 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
-from ccl_bench.metrics.shared.per_step import by_step, mean_of
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, each_rank, need_rows, ranks_in, window_of
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    by_step,
+    each_rank,
+    mean_of,
+    need_rows,
+    ranks_in,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

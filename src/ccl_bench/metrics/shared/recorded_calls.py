@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.communication.common_clock import format_duration
+from ccl_bench.analysis.communication.clocks import format_duration
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
-from ccl_bench.metrics.shared.rows import RECORD, by_rank, label, ranks_in
+from ccl_bench.metrics.shared.per_step import RECORD, by_rank, label, ranks_in
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts

@@ -12,7 +12,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.catalog import load_data
 from ccl_bench.metrics import Measurement
-from ccl_bench.metrics.shared.rows import by_rank, ranks_in
+from ccl_bench.metrics.shared.per_step import by_rank, ranks_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.call_parts import PARTS, TRANSFER, UNKNOWN, WAITING
+from ccl_bench.analysis.communication.calls import PARTS, TRANSFER, UNKNOWN, WAITING
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics.shared.per_step import (
     mean_of,

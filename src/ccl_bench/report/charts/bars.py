@@ -1,14 +1,14 @@
-"""Bars, stacked bars and heat maps as Vega-Lite."""
+"""Axes and legends that charts share; bars, stacked bars and heat maps as Vega-Lite."""
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.charts.axes import HEIGHT, colours, names, rows_height, steps_of_ramp
-from ccl_bench.report.theme import RAMP
+from ccl_bench.report.theme import CATEGORY, RAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ccl_bench.report.page_model import Spec
 
@@ -119,3 +119,80 @@ def heat_map(
             ],
         },
     }
+
+
+Encoding = dict[str, Any]
+
+HEIGHT = 220
+"""Height of a chart whose data does not give it one, in pixels."""
+
+_FEW, _MANY, _VERY_MANY = 16, 32, 72
+_DECADES = 3
+"""Powers of ten up to which there are marks between them."""
+_MARKS = 8
+_ALIKE = 0.05
+"""Share of a value that fills a chart at least: what differs by less looks alike."""
+
+
+def names(title: str, ordered: Sequence[str], **more: Any) -> Encoding:
+    """Return an axis of names in the given order; where they are many, not all are written."""
+    return {
+        "type": "nominal",
+        "sort": list(ordered),
+        "title": title or None,
+        "axis": more,
+    }
+
+
+def colours(chosen: Sequence[tuple[str, str]], **legend: Any) -> Encoding:
+    """Return colours by name, with a legend where there is a choice."""
+    return {
+        "type": "nominal",
+        "scale": {"domain": [name for name, _ in chosen], "range": [colour for _, colour in chosen]},
+        "legend": {"title": None, "columns": 2, **legend} if len(chosen) > 1 else None,
+    }
+
+
+def in_order(ordered: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names with the colours of categories, in their order."""
+    return [(name, CATEGORY[place % len(CATEGORY)]) for place, name in enumerate(ordered)]
+
+
+def steps_of_ramp(largest: float) -> list[float]:
+    """Return the six bounds between the seven colours of the ramp, round numbers up to about `largest`."""
+    steps = len(RAMP) - 1
+    rough = (largest or 1.0) / (steps + 1)
+    scale = 10.0 ** _exponent(rough)
+    step = next(mark * scale for mark in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if mark * scale >= rough * 0.999)
+    return [float(f"{step * place:.6g}") for place in range(1, steps + 1)]
+
+
+def rows_height(rows: int) -> int:
+    """Return the height of a chart of many rows, so that few are comfortable and many still fit."""
+    each = 24 if rows <= _FEW else 14 if rows <= _MANY else 8 if rows <= _VERY_MANY else 5
+    return rows * each
+
+
+def linear_scale(values: Iterable[float]) -> Encoding:
+    """Return a linear scale around values, so wide that a difference within noise does not fill it."""
+    listed = list(values)
+    scale: Encoding = {"zero": False, "nice": True}
+    low, high = min(listed, default=0.0), max(listed, default=0.0)
+    if high - low >= _ALIKE * high:
+        return scale
+    middle = (low + high) / 2
+    return scale | {"domain": [middle * (1 - _ALIKE / 2), middle * (1 + _ALIKE / 2)]}
+
+
+def log_scale(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:
+    """Return a logarithmic scale from least to most with `room` times as much around, and its marks."""
+    low, high = least / room, most * room
+    decades = range(_exponent(low), _exponent(high) + 1)
+    digits = (1, 2, 5) if len(decades) <= _DECADES else (1,)
+    marks = [digit * 10.0**decade for decade in decades for digit in digits]
+    shown = [mark for mark in marks if low <= mark <= high]
+    return {"type": "log", "domain": [low, high], "nice": False}, shown[:: ceil(len(shown) / _MARKS) or 1]
+
+
+def _exponent(value: float) -> int:
+    return floor(log10(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.charts.axes import HEIGHT, colours, in_order
+from ccl_bench.report.charts.bars import HEIGHT, colours, in_order
 from ccl_bench.report.theme import CATEGORY
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.units import GIGA
-from ccl_bench.report.charts.axes import HEIGHT, colours, in_order, linear_scale, log_scale, names
+from ccl_bench.report.charts.bars import HEIGHT, colours, in_order, linear_scale, log_scale, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

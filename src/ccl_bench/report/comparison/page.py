@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
-from ccl_bench.report.charts.axes import colours, names, rows_height
+from ccl_bench.report.charts.bars import colours, names, rows_height
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import duration, time_unit
 from ccl_bench.report.page_model import Chart, Definition, Quantity, Section, Table, Term

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.console import Fitted, Group, Text, aligned, bullet, heading, indented, to_text
 from ccl_bench.report.formatting import plain
 from ccl_bench.report.inspection import severity_mark

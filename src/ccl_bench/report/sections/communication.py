@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars, stacked
 from ccl_bench.report.charts.lines import spread_over_size

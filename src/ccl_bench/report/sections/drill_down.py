@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.text import counted
 from ccl_bench.report.charts.bars import heat_map
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.context import absent, table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.charts.bars import stacked
 from ccl_bench.report.context import OF_STEP, absent, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit

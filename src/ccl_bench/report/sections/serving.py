@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import duration, time_unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.report.context import absent, table
 from ccl_bench.report.formatting import duration, size

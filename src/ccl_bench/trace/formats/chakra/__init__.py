@@ -33,7 +33,7 @@ def identity(head: bytes) -> Identity:
 
 def _metadata(head: bytes) -> Mapping[str, object] | None:
     """Return the attributes of the metadata; None where the bytes are not of a Chakra execution trace."""
-    from ccl_bench.trace.formats.chakra.messages import attribute
+    from ccl_bench.trace.formats.chakra.reader import attribute
     from ccl_bench.trace.protobuf import DamagedMessageError, Message, read_varint
 
     try:
@@ -54,7 +54,7 @@ def _metadata(head: bytes) -> Mapping[str, object] | None:
 
 def _begins_node(head: bytes, place: int) -> bool:
     """Whether a node with a number, a name or a type begins here; a node may be longer than the head."""
-    from ccl_bench.trace.formats.chakra.messages import LONGEST
+    from ccl_bench.trace.formats.chakra.reader import LONGEST
     from ccl_bench.trace.protobuf import BYTES, VARINT, read_varint
 
     size, start = read_varint(head, place, len(head))

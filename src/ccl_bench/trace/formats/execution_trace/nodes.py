@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct, defstruct, field
 
-from ccl_bench.trace.json_array import ArrayForm
+from ccl_bench.trace.values import ArrayForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ccl_bench.trace.json_array import Document
+    from ccl_bench.trace.values import Document
 
 Number = int | float | str | bool | None
 """What real files hold where a number belongs."""

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
@@ -27,8 +27,7 @@ from ccl_bench.trace.formats.execution_trace.nodes import (
     whole,
 )
 from ccl_bench.trace.formats.execution_trace.recognition import identity
-from ccl_bench.trace.json_array import Document, array_pieces
-from ccl_bench.trace.values import FACTORS, integers, matrix_sizes
+from ccl_bench.trace.values import FACTORS, Document, array_pieces, integers, matrix_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

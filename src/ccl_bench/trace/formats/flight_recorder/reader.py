@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccl_bench import storage
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent

@@ -33,8 +33,8 @@ def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (its events say which devi
 
 
 def _parts(path: Path) -> list[Part]:
-    from ccl_bench.trace.formats.jax_trace.devices import list_devices
     from ccl_bench.trace.formats.jax_trace.events import read_events
+    from ccl_bench.trace.formats.jax_trace.work import list_devices
 
     if path.name.startswith(_COPY) and any(path.parent.glob("*.xplane.pb")):
         return []

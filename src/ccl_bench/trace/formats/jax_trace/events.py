@@ -10,9 +10,9 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.json import Decoder
 
 from ccl_bench import storage
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import counted
 from ccl_bench.trace import memory
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from ccl_bench.trace.device_steps import (
     runs_as_steps,
     step_findings,
 )
-from ccl_bench.trace.formats.jax_trace.devices import list_devices
 from ccl_bench.trace.formats.jax_trace.events import Event, number, read_events
 from ccl_bench.trace.formats.jax_trace.work import (
     RUNS,
@@ -31,6 +30,7 @@ from ccl_bench.trace.formats.jax_trace.work import (
     Work,
     as_columns,
     device_work,
+    list_devices,
     run_number,
 )
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.trace.device_steps import Step, Steps
-    from ccl_bench.trace.formats.jax_trace.devices import Device
+    from ccl_bench.trace.formats.jax_trace.work import Device
     from ccl_bench.trace.hlo.instruction import Instruction
 
 Row = dict[str, object]

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import content, memory, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
@@ -29,7 +29,7 @@ from ccl_bench.trace.formats.kineto.events import (
 )
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
 from ccl_bench.trace.formats.kineto.pieces import Losses, event_lists
-from ccl_bench.trace.json_array import Document
+from ccl_bench.trace.values import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,31 +1,22 @@
-"""A CUDA memory snapshot to tables."""
+"""A CUDA memory snapshot to tables: events of the allocator, segments and blocks, call stacks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
-from ccl_bench.base.counting import counted
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.memory_snapshot.tables import (
-    Stacks,
-    blocks_table,
-    events_table,
-    length,
-    mappings,
-    segments_table,
-    text,
-    whole,
-)
 from ccl_bench.trace.unpickling import Unpickled, unpickle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import BinaryIO
-
-    from ccl_bench.base.lazy_imports import pl
 
 TABLE_NAMES = (
     "memory_events",
@@ -43,8 +34,6 @@ LARGEST_BYTES = 4 << 30
 _WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
 _RECORD_LESS = "record fewer events"
 _PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
-
-Row = dict[str, object]
 
 
 def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
@@ -113,3 +102,296 @@ def _findings(file: str, damaged: int, unknown: list[str]) -> list[Finding]:
             Finding("categories-unknown", "note", message, file, count=len(unknown), touches=TABLE_NAMES)
         )
     return findings
+
+
+LONGEST_TEXT = 1000
+"""Characters of a name that are kept; one long text may stand in for very many names."""
+
+_LARGEST = 1 << 63
+_MICROSECOND_NS = 1000
+
+
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number of 64 bits, else None."""
+    return value if type(value) is int and -_LARGEST <= value < _LARGEST else None
+
+
+def amount(value: object) -> int | None:
+    """Return a value that is a number of bytes or an address, else None."""
+    number = whole(value)
+    return number if number is not None and number >= 0 else None
+
+
+def text(value: object) -> str | None:
+    """Return a text that says something, cut to a length that can be kept, else None."""
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value not in {"", "N/A"} else None
+
+
+def flag(value: object) -> bool | None:
+    """Return a value that is yes or no, else None."""
+    return value if isinstance(value, bool) else None
+
+
+def mappings(value: object) -> list[dict[str, object]]:
+    """Return the dictionaries in a list; none where it is not a list."""
+    return [item for item in value if type(item) is dict] if isinstance(value, list | tuple) else []
+
+
+def length(value: object) -> int:
+    """Return how many items a list has; none where it is not a list."""
+    return len(value) if isinstance(value, list | tuple) else 0
+
+
+_NUMBER_TYPES, _TEXT_TYPES = frozenset({int, type(None)}), frozenset({str, type(None)})
+
+
+def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.Series:
+    """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
+    if _NUMBER_TYPES.issuperset(map(type, values)):
+        with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
+            given = pl.Series("number", values, dtype=pl.Int64)
+            fits = pl.col("number").is_between(least, (_LARGEST - 1) // times)
+            return given.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
+    found = [whole(value) for value in values]
+    return pl.Series(
+        [None if number is None or number < least else whole(number * times) for number in found],
+        dtype=pl.Int64,
+    )
+
+
+def texts(values: list[object]) -> pl.Series:
+    """Return texts that say something as a column."""
+    if not _TEXT_TYPES.issuperset(map(type, values)):
+        return pl.Series([text(value) for value in values], dtype=pl.String)
+    kept = {value: text(value) for value in {*values}}
+    if len(kept) == 1:
+        return pl.repeat(next(iter(kept.values())), len(values), dtype=pl.String, eager=True)
+    return pl.Series([kept[value] for value in values], dtype=pl.String)
+
+
+Frame = tuple[str | None, str | None, int | None]
+"""Function, file, line."""
+
+
+class Stacks:
+    """The stacks met so far, by number.
+
+    A number is looked up by the identity of a list that the whole snapshot keeps alive: a
+    file in which many events share one long stack costs no more than its bytes.
+    """
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._frames_seen: dict[int, int] = {}
+        self._stacks_seen: dict[int, int | None] = {}
+
+    def number(self, frames: object) -> int | None:
+        """Return the number of a stack; None where no frames were recorded."""
+        known = self._stacks_seen.get(id(frames), -1)
+        if known != -1:
+            return known
+        found = tuple(self._frame(frame) for frame in mappings(frames))
+        number = self._stacks.setdefault(found, len(self._stacks)) if found else None
+        if isinstance(frames, list | tuple):
+            self._stacks_seen[id(frames)] = number
+        return number
+
+    def numbers(self, listed: list[object]) -> pl.Series:
+        """Return the numbers of stacks as a column."""
+        for frames in {id(frames): frames for frames in listed}.values():
+            self.number(frames)
+        return pl.Series([*map(self._stacks_seen.get, map(id, listed))], dtype=pl.Int64)
+
+    def _frame(self, frame: dict[str, object]) -> int:
+        known = self._frames_seen.get(id(frame))
+        if known is None:
+            content = (text(frame.get("name")), text(frame.get("filename")), whole(frame.get("line")))
+            known = self._frames.setdefault(content, len(self._frames))
+            self._frames_seen[id(frame)] = known
+        return known
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return the stacks and their frames."""
+        functions, files, lines = zip(*self._frames, strict=True) if self._frames else ((), (), ())
+        stacks = {"stack": range(len(self._stacks)), "frames": [list(stack) for stack in self._stacks]}
+        frames = {
+            "frame": range(len(self._frames)),
+            "function": list(functions),
+            "file": list(files),
+            "line": list(lines),
+        }
+        return {
+            "memory_stacks": TABLES["memory_stacks"].frame(stacks),
+            "memory_frames": TABLES["memory_frames"].frame(frames),
+        }
+
+
+ACTIONS = frozenset(
+    {
+        "alloc",
+        "free_requested",
+        "free_completed",
+        "segment_alloc",
+        "segment_free",
+        "segment_map",
+        "segment_unmap",
+        "snapshot",
+        "oom",
+    }
+)
+
+_UNPLACED = frozenset({"snapshot", "oom"})
+"""Actions that concern no address."""
+
+_KEYS = (
+    *("action", "addr", "size", "stream", "time_us"),
+    *("category", "user_metadata", "compile_context", "frames"),
+)
+
+Row = dict[str, object]
+
+
+def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFrame, int, list[str]]:
+    """Return the events of all devices, how many are damaged, and actions that are not known.
+
+    The history of a device is at the position of its number.
+    """
+    parts: list[pl.DataFrame] = []
+    damaged, unknown = 0, set[str]()
+    for device, history in enumerate(histories):
+        rows = mappings(history)
+        damaged += len(history) - len(rows) if isinstance(history, list | tuple) else 0
+        if _are_whole(rows):
+            parts.append(_events(device, rows, stacks))
+            continue
+        named = [row for row in rows if text(row.get("action"))]
+        known = [row for row in named if row["action"] in ACTIONS]
+        whole_rows = [row for row in known if _is_whole(row)]
+        unknown |= {text(row["action"]) or "" for row in named if row["action"] not in ACTIONS}
+        damaged += len(rows) - len(named) + len(known) - len(whole_rows)
+        if whole_rows:
+            parts.append(_events(device, whole_rows, stacks))
+    return TABLES["memory_events"].concat(parts), damaged, sorted(unknown)
+
+
+def _are_whole(rows: list[Row]) -> bool:
+    """Whether all events are known, placed and of a size, as they nearly always are."""
+    said = [row.get("action") for row in rows]
+    if not rows or {*map(type, said)} != {str} or not ACTIONS.issuperset(said):
+        return False
+    for key in ("addr", "size"):
+        values: list[Any] = [row.get(key) for row in rows]
+        if {*map(type, values)} != {int} or min(values) < 0 or max(values) >= _LARGEST:
+            return False
+    return True
+
+
+def _is_whole(row: Row) -> bool:
+    placed = row["action"] in _UNPLACED or amount(row.get("addr")) is not None
+    return placed and amount(row.get("size")) is not None
+
+
+def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
+    held = {key: [row.get(key) for row in rows] for key in _KEYS}
+    free = [row.get("device_free", row.get("addr")) if row["action"] == "oom" else None for row in rows]
+    return TABLES["memory_events"].frame(
+        {
+            "device": pl.repeat(device, len(rows), dtype=pl.Int64, eager=True),
+            "order": pl.int_range(len(rows), dtype=pl.Int64, eager=True),
+            "time_ns": numbers(held["time_us"], 1, _MICROSECOND_NS),
+            "action": pl.Series(held["action"], dtype=pl.String),
+            "address": numbers(held["addr"], 0),
+            "bytes": numbers(held["size"], 0),
+            "stream": numbers(held["stream"]),
+            "device_free_bytes": numbers(free, 0),
+            "category": texts(held["category"]),
+            "metadata": texts(held["user_metadata"]),
+            "compile_context": texts(held["compile_context"]),
+            "stack": stacks.numbers(held["frames"]),
+        }
+    )
+
+
+ALLOCATED, PENDING, INACTIVE = "allocated", "pending_free", "inactive"
+
+_STATES = {
+    "active_allocated": ALLOCATED,
+    "active_pending_free": PENDING,
+    "active_awaiting_free": PENDING,
+    "inactive": INACTIVE,
+}
+
+
+def segments_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
+    """Return the segments; sums that an older layout lacks come from its blocks."""
+    return _table("memory_segments", [_segment(segment, stacks) for segment in segments])
+
+
+def _segment(segment: Row, stacks: Stacks) -> tuple[object, ...]:
+    blocks = mappings(segment.get("blocks"))
+    summed = dict.fromkeys((ALLOCATED, PENDING, INACTIVE), 0)
+    for block in blocks:
+        state = _STATES.get(text(block.get("state")) or "", INACTIVE)
+        summed[state] += amount(block.get("size")) or 0
+    return (
+        whole(segment.get("device")),
+        amount(segment.get("address")),
+        _stated(segment, "total_size", sum(summed.values())),
+        _stated(segment, "allocated_size", summed[ALLOCATED]),
+        _stated(segment, "active_size", summed[ALLOCATED] + summed[PENDING]),
+        amount(segment.get("requested_size")),
+        whole(segment.get("stream")),
+        text(segment.get("segment_type")),
+        flag(segment.get("is_expandable")),
+        _pool(segment.get("segment_pool_id")),
+        len(blocks),
+        stacks.number(segment.get("frames")),
+    )
+
+
+def _table(name: str, rows: list[tuple[object, ...]]) -> pl.DataFrame:
+    empty = TABLES[name].empty()
+    return pl.DataFrame(rows, schema=empty.schema, orient="row") if rows else empty
+
+
+def _stated(segment: Row, key: str, summed: int) -> int | None:
+    """Return a sum as the snapshot states it, else as it comes from the blocks."""
+    stated = amount(segment.get(key))
+    return amount(summed) if stated is None else stated
+
+
+def _pool(value: object) -> str | None:
+    """Return the id of a private pool, such as a CUDA graph's; None for the common one."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or None in map(whole, value):
+        return None
+    return f"{value[0]}:{value[1]}" if any(value) else None
+
+
+def blocks_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
+    """Return the blocks of all segments; an older layout gives their places by their order alone."""
+    return _table("memory_blocks", [row for segment in segments for row in _blocks(segment, stacks)])
+
+
+def _blocks(segment: Row, stacks: Stacks) -> list[tuple[object, ...]]:
+    device, start = whole(segment.get("device")), amount(segment.get("address"))
+    stream = whole(segment.get("stream"))
+    at = start or 0
+    rows: list[tuple[object, ...]] = []
+    for block in mappings(segment.get("blocks")):
+        size = amount(block.get("size")) or 0
+        stated = amount(block.get("address"))
+        at = at if stated is None else stated
+        requested, frames = _requested(block)
+        state = _STATES.get(text(block.get("state")) or "")
+        rows.append((device, start, whole(at), size, requested, state, stream, stacks.number(frames)))
+        at += size
+    return rows
+
+
+def _requested(block: Row) -> tuple[int | None, object]:
+    """Return how many bytes were asked for and the frames; an older layout keeps them in a history."""
+    if "frames" in block or "requested_size" in block:
+        return amount(block.get("requested_size")), block.get("frames")
+    latest = next(iter(mappings(block.get("history"))), {})
+    return amount(latest.get("real_size")), latest.get("frames")

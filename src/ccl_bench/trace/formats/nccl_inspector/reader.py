@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import counted
 from ccl_bench.catalog.collectives import canonical
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.formats.nsys import communication, counters, device, host, network
+from ccl_bench.trace.formats.nsys import communication, counters, device, host
 from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings
 from ccl_bench.trace.formats.nsys.device import devices_of
 from ccl_bench.trace.formats.nsys.export import export_of
@@ -39,8 +39,8 @@ _TABLES = {
     "MPI_P2P_EVENTS": ("annotations", "collectives"),
     "GPU_METRICS": ("counters",),
     "GENERIC_EVENTS": ("counters",),
-    network.SAMPLES: ("network_traffic",),
-    network.METRICS: ("network_traffic",),
+    counters.SAMPLES: ("network_traffic",),
+    counters.METRICS: ("network_traffic",),
 }
 """Table of an export → our tables that are made of it."""
 
@@ -141,7 +141,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "collectives": communication.collectives(database, process, ranges, base),
         "devices": devices.table,
         "counters": counters.counters(database, process, devices, base),
-        "network_traffic": network.network_traffic(database, base),
+        "network_traffic": counters.network_traffic(database, base),
     }
     tables, implausible = drop_impossible(found, file)
     tables, repeated = drop_repeated(tables, file)

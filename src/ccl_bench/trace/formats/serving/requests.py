@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, defstruct
 
-from ccl_bench.base.counting import counted
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent

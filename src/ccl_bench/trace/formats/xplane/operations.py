@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ccl_bench.trace.device_steps import Ran
-from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product
-from ccl_bench.trace.hlo.text import read_instruction
+from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product, read_instruction
 from ccl_bench.trace.protobuf import DamagedMessageError, Message
 
 if TYPE_CHECKING:

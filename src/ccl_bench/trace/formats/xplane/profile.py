@@ -1,14 +1,18 @@
-"""An opened profile: its planes, the programs that ran, and its devices."""
+"""An opened profile: its planes, the programs that ran, its devices and the steps that they show."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace.device_steps import Steps, numbered_steps, runs_together, tile_steps
 from ccl_bench.trace.formats.xplane.devices import (
     HostDevices,
     Job,
@@ -22,9 +26,12 @@ from ccl_bench.trace.hlo.program import Program, read_program
 from ccl_bench.trace.protobuf import DamagedMessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
+
+    from ccl_bench.trace.formats.xplane.operations import Operations
+    from ccl_bench.trace.protobuf import Numbers
 
 _PROGRAM = re.compile(r"\A(.*)\((\d{1,20})\)\Z", re.DOTALL)
 """Name of the event that holds a program: the program's name and id."""
@@ -134,3 +141,51 @@ def list_devices(path: Path) -> Job:
     """Return the devices of the profile at a path."""
     with open_profile(path, str(path)) as profile:
         return profile.job
+
+
+def line_steps(plane: Plane, name: str, base_ns: int) -> Steps:
+    """Return the steps that a line of a device's plane holds; its events are named by their numbers."""
+    for line in plane.lines:
+        if line.name == name and line.count:
+            starts, ends = (times.tolist() for times in line.times(base_ns))
+            return numbered_steps([each.name.strip() for each in line.names()], starts, ends)
+    return Steps([], "")
+
+
+def work_as_steps(work: Operations, programs: Mapping[int, Program]) -> Steps:
+    """Return the runs of the program that begins a step, where only the instructions are known."""
+    lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
+    totals: dict[int, float] = {}
+    for kind, length in zip(work.kinds, lengths.tolist(), strict=True):
+        known = _UNKNOWN if kind.program is None else kind.program
+        totals[known] = totals.get(known, 0.0) + length
+    begins = {number: _begins(work, number, programs[number]) for number in totals if number in programs}
+    own = runs_together(totals, begins)
+    if not own:
+        return Steps([], "")
+    of_these = [place for place, kind in enumerate(work.kinds) if kind.program in own]
+    last_ns = int(work.end_ns[np.isin(work.kind, of_these)].max())
+    return tile_steps(programs[own[0]].name, begins[own[0]], last_ns)
+
+
+_UNKNOWN = -1
+"""Stands for the program of work that is of none."""
+
+
+def _begins(work: Operations, number: int, program: Program) -> Numbers:
+    """Return when the runs of a program began.
+
+    A run executes each instruction of the program's entry once. What is run as often as most of these are
+    begins a run with the first of them, so that a lost record costs no step.
+    """
+    counts = np.bincount(work.kind, minlength=len(work.kinds))
+    of_entry = [
+        place
+        for place, kind in enumerate(work.kinds)
+        if kind.program == number and counts[place] and kind.instruction
+        if kind.instruction.name in program.entry
+    ]
+    times = Counter(int(counts[place]) for place in of_entry)
+    usual = [place for place in of_entry if counts[place] == max(times, key=lambda n: (times[n], -n))]
+    first = work.kind[np.isin(work.kind, usual)][:1]
+    return work.start_ns[np.isin(work.kind, first)]

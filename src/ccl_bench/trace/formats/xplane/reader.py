@@ -22,9 +22,8 @@ from ccl_bench.trace.formats.xplane.operations import (
     tpu_operations,
     tpu_runs,
 )
-from ccl_bench.trace.formats.xplane.profile import open_profile
+from ccl_bench.trace.formats.xplane.profile import line_steps, open_profile, work_as_steps
 from ccl_bench.trace.formats.xplane.space import Plane
-from ccl_bench.trace.formats.xplane.steps import line_steps, work_as_steps
 from ccl_bench.trace.protobuf import DamagedMessageError
 from ccl_bench.trace.quality import drop_impossible, drop_repeated
 

@@ -1,0 +1,89 @@
+"""Text that others read: counts in words, JSON that every parser takes, CSV that no spreadsheet executes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_NAMED = 6
+"""Ranks or steps that are named at most."""
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return `1 rank`, `8 ranks` and the like, with thousands apart."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def ranks_do(ranks: Sequence[int], one: str, several: str) -> str:
+    """Return `Rank 3 comes` or `Ranks 0 and 6 come`, with the verb for one and for several."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]} {one}"
+    return f"Ranks {numbers(sorted(ranks))} {several}"
+
+
+def numbers(found: Sequence[int]) -> str:
+    """Return `3`, `3 and 5` or `1, 2, 3 and 4 more`."""
+    named = [str(number) for number in found[:_NAMED]]
+    last = f"{len(found) - _NAMED} more" if len(found) > _NAMED else named.pop()
+    return f"{', '.join(named)} and {last}" if named else last
+
+
+INERT_PATTERN = r"""(^[\s\ufeff]*|[;|\t\r\n"]\s*)([=+\-@\t\r\uff1d\uff0b\uff0d\uff20])"""
+"""Where a spreadsheet may find a formula, in the regular expressions of Python, Rust and JavaScript alike.
+
+Characters that begin one (OWASP, CSV injection), at the beginning of a cell or of what becomes one where a
+spreadsheet divides by `;`, `|`, tabs or quotes. A comma is no such place, for text with one is quoted.
+"""
+INERT = "${1}'${2}"
+"""What replaces it, as Rust writes it: behind `'` it is text."""
+_FORMULA = re.compile(INERT_PATTERN)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+
+
+def inert(value: object) -> object:
+    """Return a value in which no spreadsheet finds a formula; numbers, also as text, stay what they are."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    return _FORMULA.sub(r"\1'\2", value)
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """Yield rows as lines of CSV."""
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    for row in rows:
+        writer.writerow([inert(cell) for cell in row])
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+
+
+def encode_json(value: object, enc_hook: Callable[[object], object] | None = None) -> bytes:
+    """Return a value as indented JSON; bytes of file names that are not UTF-8 are escaped as `\\udcff`."""
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_escaped(msgspec.to_builtins(value, enc_hook=enc_hook)))
+    return msgspec.json.format(encoded, indent=2)
+
+
+def escape_undecodable(text: str) -> str:
+    """Return text that can be written as UTF-8: bytes of file names that are not UTF-8 become `\\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _escaped(value: object) -> object:
+    if isinstance(value, str):
+        return escape_undecodable(value)
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(each) for each in value]
+    return value
