@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench.base import free_memory
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, Style, write_run
 from ccl_bench.trace import memory
@@ -33,33 +32,33 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the control groups of a machine that has 100 GiB left, with this process in /job/step."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 999999999 kB\nMemAvailable: {100 << 20} kB\n")
     (tmp_path / "own").write_text("0::/job/step\n")
-    monkeypatch.setattr(free_memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "own")
-    monkeypatch.setattr(free_memory, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
     return tmp_path / "groups"
 
 
 def test_four_fifths_of_what_is_available_are_planned_with(machine: Path) -> None:
-    assert free_memory.memory_budget_bytes() == int(0.8 * 100 * GIGA)
+    assert memory.memory_budget_bytes() == int(0.8 * 100 * GIGA)
 
 
 def test_the_tightest_control_group_around_the_process_counts(machine: Path) -> None:
     group(machine / "job" / "step", "max", 2 * GIGA, 0)
     group(machine / "job", str(8 * GIGA), 4 * GIGA, GIGA)  # 8 - 4 used + 1 of pages that can go
 
-    assert free_memory.memory_budget_bytes() == int(0.8 * 5 * GIGA)
+    assert memory.memory_budget_bytes() == int(0.8 * 5 * GIGA)
 
 
 def test_a_group_that_is_full_leaves_nothing(machine: Path) -> None:
     group(machine / "job", str(GIGA), 2 * GIGA, 0)
 
-    assert free_memory.memory_budget_bytes() == 0
+    assert memory.memory_budget_bytes() == 0
 
 
 def test_where_nothing_is_reported_memory_is_no_bound(machine: Path) -> None:
     (machine.parent / "meminfo").unlink()
 
-    assert free_memory.memory_budget_bytes() > 1 << 60
+    assert memory.memory_budget_bytes() > 1 << 60
 
 
 def test_a_compressed_trace_is_taken_for_what_it_is_inside(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench import engine
-from ccl_bench.base import free_memory
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import metrics
 from ccl_bench.cli.progress import announce_large
@@ -219,8 +218,8 @@ def test_a_small_file_may_take_a_gigabyte_and_a_large_one_half_more_than_usual(
 ) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemAvailable: {100_000_000} kB\n")
-    monkeypatch.setattr(free_memory, "_MEMINFO", meminfo)
-    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "none")
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "none")
     trace = only_trace(tmp_path / "run", "rank0_trace.json", kineto(kernels(10)))
     assert memory.memory_bound(trace) == 1_000_000_000
     os.truncate(trace.path, 2_400_000_000)
@@ -280,8 +279,8 @@ def test_a_trace_larger_than_memory_is_announced(
     trace = only_trace(tmp_path / "run", "rank0_trace.json", kineto(kernels(10)))
     os.truncate(trace.path, 2_000_000_000)
     (large,) = open_run(trace.path.parent).traces
-    monkeypatch.setattr(free_memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "none")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "none")
     (tmp_path / "meminfo").write_text("MemAvailable: 1800000 kB\n")
     announce_large([large])
     said = capsys.readouterr().err

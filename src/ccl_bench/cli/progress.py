@@ -75,8 +75,7 @@ def progress_bar(total: int, about: str = "reading traces") -> Iterator[Progress
 
 def announce_large(traces: Iterable[TraceFile]) -> None:
     """Print what becomes of each trace that is larger than the memory of this machine."""
-    from ccl_bench.base.free_memory import available_bytes
-    from ccl_bench.trace.memory import amount, inflated_bytes, memory_bound, needed_bytes
+    from ccl_bench.trace.memory import amount, available_bytes, inflated_bytes, memory_bound, needed_bytes
 
     for trace in traces:
         size, needed = inflated_bytes(trace), needed_bytes(trace)

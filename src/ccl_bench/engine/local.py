@@ -21,11 +21,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import analysis
-from ccl_bench.base.free_memory import memory_budget_bytes
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
 from ccl_bench.trace import content
-from ccl_bench.trace.memory import needed_bytes
+from ccl_bench.trace.memory import memory_budget_bytes, needed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,17 +13,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.base.free_memory import memory_budget_bytes
 from ccl_bench.base.units import GIGA
 from ccl_bench.storage import GZIP_MAGIC, remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from typing import BinaryIO
 
     from ccl_bench.trace.format import Format, TraceFile
@@ -282,3 +281,50 @@ def open_trace(path: Path) -> Iterator[BinaryIO]:
     with storage.open_file(path) as stream:
         account = _AT_WORK.get()
         yield cast("BinaryIO", _CountedStream(stream, account)) if account else stream
+
+
+SHARE = 0.8
+"""Part of the available memory that is planned with; the rest is for results and for wrong estimates."""
+
+_MEMINFO = Path("/proc/meminfo")
+_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def memory_budget_bytes() -> int:
+    """Return the memory that traces may take together, bytes."""
+    return int(SHARE * min(available_bytes(), *_left_in_groups()))
+
+
+def available_bytes() -> int:
+    """Return what the kernel can hand out without swapping, bytes; a large number where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return 1 << 62
+
+
+def _left_in_groups() -> Iterator[int]:
+    """Yield what the control groups of this process leave it, bytes, and the unlimited in any case."""
+    yield 1 << 62
+    with contextlib.suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield from _left(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
+            elif "memory" in controllers.split(","):
+                names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                yield from _left(_GROUPS / "memory", path, *names)
+
+
+def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """Yield what a group and each one around it has left; files in the page cache can be given up."""
+    own = mount / path.lstrip("/")
+    for group in (own, *own.parents):
+        if not group.is_relative_to(mount):
+            return
+        with contextlib.suppress(OSError, ValueError):
+            used = int((group / usage).read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            yield max(0, int((group / limit).read_text()) - used + int(stat.get(reclaimable, 0)))
