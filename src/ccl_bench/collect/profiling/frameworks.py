@@ -1,19 +1,20 @@
-"""The framework whose loop is recorded: its clock for steps, its recorders, what it knows of itself."""
+"""The framework whose loop is recorded: what times its steps, what records them, what it knows of itself."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.collect.profiling.clock import clock_for
 from ccl_bench.collect.profiling.rank_summary import memory_peaks
 from ccl_bench.collect.profiling.recorders import choose_recorders, export_trace
 from ccl_bench.collect.profiling.schedule import Phase
 
 if TYPE_CHECKING:
+    from ccl_bench.collect.profiling.clock import Clock
     from ccl_bench.collect.profiling.recorders import Recorder
     from ccl_bench.collect.profiling.recording import Options
     from ccl_bench.collect.profiling.schedule import Schedule
@@ -116,80 +117,3 @@ def framework(name: str | None = None, *, marks: bool = True) -> Framework:
     import torch
 
     return TorchFramework(torch)
-
-
-class Clock(Protocol):
-    """Measures the length of numbered steps."""
-
-    name: str
-
-    def start(self) -> None:
-        """Start a step."""
-
-    def stop(self, step: int) -> None:
-        """End a step; one that was not started has no length."""
-
-    def seconds(self) -> dict[int, float]:
-        """Return the length of every measured step."""
-
-
-class HostClock:
-    """Time between calls; correct if a step has finished its work when it returns, as on the CPU."""
-
-    name = "host"
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._seconds: dict[int, float] = {}
-
-    def start(self) -> None:
-        """Start a step."""
-        self._began = time.perf_counter()
-
-    def stop(self, step: int) -> None:
-        """End a step."""
-        if self._began is not None:
-            self._seconds[step] = time.perf_counter() - self._began
-
-    def seconds(self) -> dict[int, float]:
-        """Return the length of every measured step."""
-        return dict(self._seconds)
-
-
-class DeviceClock:
-    """Time between events in the current stream.
-
-    The host runs ahead of the device: its clock shows when work was launched, and waiting for the device at
-    every step would slow the training down.
-    """
-
-    name = "device"
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._began: Any = None
-        self._events: dict[int, tuple[Any, Any]] = {}
-
-    def start(self) -> None:
-        """Start a step."""
-        self._began = self._event()
-
-    def stop(self, step: int) -> None:
-        """End a step."""
-        if self._began is not None:
-            self._events[step] = (self._began, self._event())
-
-    def seconds(self) -> dict[int, float]:
-        """Return the length of every measured step; wait for the device."""
-        self._torch.cuda.synchronize()
-        return {step: began.elapsed_time(ended) / 1000 for step, (began, ended) in self._events.items()}
-
-    def _event(self) -> Any:
-        event = self._torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-
-def clock_for(torch: Any) -> Clock:
-    """Return the clock for the device that trains."""
-    return DeviceClock(torch) if torch.cuda.is_available() else HostClock()

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.collect.profiling.frameworks import HostClock
+from ccl_bench.collect.profiling.clock import HostClock
 from ccl_bench.collect.profiling.schedule import Phase
 
 if TYPE_CHECKING:
-    from ccl_bench.collect.profiling.frameworks import Clock, FileOf, Together
+    from ccl_bench.collect.profiling.clock import Clock
+    from ccl_bench.collect.profiling.frameworks import FileOf, Together
     from ccl_bench.collect.profiling.recorders import Recorder
     from ccl_bench.collect.profiling.recording import Options
     from ccl_bench.collect.profiling.schedule import Schedule, Step

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ccl_bench.collect.profiling.frameworks import Clock, Framework
+    from ccl_bench.collect.profiling.clock import Clock
+    from ccl_bench.collect.profiling.frameworks import Framework
     from ccl_bench.collect.profiling.recording import Options
     from ccl_bench.collect.profiling.schedule import Schedule
 
