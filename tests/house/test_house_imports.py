@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RULES = ROOT / "src" / "ccl_bench" / "diagnosis" / "rules"
 """One rule a file, each with its manual page: they are not counted."""
 
-MOST_MODULES = 490
+MOST_MODULES = 445
 LEAST_MEDIAN_LINES = 100
 
 
